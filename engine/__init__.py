@@ -17,16 +17,9 @@ from tecoinfer_modelzoo.lazy import lazily
 if TYPE_CHECKING:
     from engine.agreement import Agreement as Agreement
     from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
-    from engine.base import (
-        ALL_DTYPES as ALL_DTYPES,
-        DTYPES as DTYPES,
-        Engine as Engine,
-    )
+    from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
     from engine.historical.declared import declared_shapes as declared_shapes
-    from engine.host.cores import (
-        host_slots as host_slots,
-        usable_cores as usable_cores,
-    )
+    from engine.host.cores import host_slots as host_slots, usable_cores as usable_cores
     from engine.host.version_flag import add_version as add_version
     from engine.random_arrays import random_array as random_array
     from engine.registry import (
@@ -37,11 +30,7 @@ if TYPE_CHECKING:
         provider as provider,
         register as register,
     )
-    from engine.signature import (
-        Array as Array,
-        Dim as Dim,
-        TensorSpec as TensorSpec,
-    )
+    from engine.signature import Array as Array, Dim as Dim, TensorSpec as TensorSpec
     from engine.spec import (
         GOOD_COSINE as GOOD_COSINE,
         PASS_PATH as PASS_PATH,

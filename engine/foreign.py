@@ -305,12 +305,10 @@ class _Outputs:
 
 
 def _wrong(engine: Any, what: str) -> EngineError:
-    """Return the error of a backend that returned something else than the model's outputs."""
     return EngineError(f"{engine.spec.ckpt}: {name_of(engine)} returned {what}; {_ORDER}")
 
 
 def _shown(value: Any) -> str:
-    """Return the type of a value, with the length of a list."""
     return (
         f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
     )

@@ -114,7 +114,6 @@ class _Sums:
         return value[good], _Wanted(reference[good], self.threshold)
 
     def difference(self) -> Difference:
-        """Return the difference computed from the sums."""
         if self.mismatched:
             return Difference(nan, inf, inf, inf, inf, self.mismatched)
         return Difference(

@@ -261,7 +261,6 @@ def _is_dimension(size: int | None) -> bool:
 
 
 def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of a symbolic dimension in increasing order."""
     if not sizes or any(not isinstance(size, int) or size < 0 for size in sizes):
         raise ConfigError(f"--dim {symbol}: sizes {list(sizes)} must be one or more whole numbers of at least 0")
     return tuple(sorted(set(sizes)))

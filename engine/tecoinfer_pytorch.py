@@ -100,8 +100,7 @@ class TecoInferEngine:
         self._open(self.spec)
         if built and dtype != self.engine.dtype:
             warnings.warn(
-                f"{path} is a built engine in {self.engine.dtype}; dtype {dtype} is ignored",
-                stacklevel=self._caller,
+                f"{path} is a built engine in {self.engine.dtype}; dtype {dtype} is ignored", stacklevel=self._caller
             )
 
     def _open(self, spec: EngineSpec) -> None:

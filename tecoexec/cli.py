@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine import ConfigError, add_version, find_pass
-from tecoexec import exports, report
+from tecoexec import report
 from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
@@ -127,7 +127,7 @@ def _executed(args: argparse.Namespace, request: Request) -> int:
     engine, shapes = open_request(request)
     with engine:
         if args.exportProfile is not None:
-            exports.require_profile(engine, request.target)
+            report.require_profile(engine, request.target)
         inputs = random_inputs(request, engine, shapes)
         limits = {"iterations": request.iterations, "warm_up": request.warm_up}
         measured = measure(engine, inputs, shapes.batch, run_sync=request.run_sync, **limits)
@@ -135,11 +135,11 @@ def _executed(args: argparse.Namespace, request: Request) -> int:
         if args.json is not None:
             write_json(report.to_dict(request, engine, shapes, measured), args.json)
         if args.exportTimes is not None:
-            exports.write_times(args.exportTimes, measured)
+            report.write_times(args.exportTimes, measured)
         if args.exportProfile is not None:
-            exports.write_profile(args.exportProfile, engine)
+            report.write_profile(args.exportProfile, engine)
         if args.trace is not None:
-            exports.write_trace(args.trace, engine)
+            report.write_trace(args.trace, engine)
         if args.plot is not None:
             from tecoexec.plot import plot_run
 

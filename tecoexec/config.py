@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine import DTYPES, ConfigError, PassError, engine_nums, find_pass
-from tecoexec.references import KEYS as REFERENCE_KEYS, BadReference, References, read_references
+from tecoexec.point import KEYS as REFERENCE_KEYS, BadReference, Published, References, read_references
 from tecoexec.request import Request
 from tecoexec.shapes import INPUT_DTYPES, Shape, parse_shapes
 from tecoinfer_modelzoo.files import check_regular
@@ -43,13 +43,6 @@ _OPTIONAL: dict[str, Any] = {
     "desc": "",
     **dict.fromkeys(REFERENCE_KEYS),
 }
-
-
-class Published(NamedTuple):
-    """Published results: milliseconds, and samples per second."""
-
-    latency_ms: float
-    throughput: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +148,8 @@ def load_published(path: Path) -> dict[int, Published]:
             rows = list(csv.DictReader(file))
         return {int(r["batch"]): Published(_positive(r["latency_ms"]), _positive(r["throughput"])) for r in rows}
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise ConfigError(
-            f"benchmark results {path} cannot be read ({one_line(error)}); "
-            "expected a CSV file with batch,latency_ms,throughput"
-        ) from error
+        reason = f"cannot be read ({one_line(error)}); expected a CSV file with batch,latency_ms,throughput"
+        raise ConfigError(f"benchmark results {path} {reason}") from error
 
 
 def _positive(text: str) -> float:
@@ -298,9 +289,7 @@ class _Entry:
 
     def _numbers(self, key: str, values: Any, least: int) -> tuple[int, ...]:
         if not isinstance(values, list) or not values:
-            raise self._problem(
-                key, f"{shown_value(values)} must be a list, such as [[1, 3, 224, 224]] for input_shapes"
-            )
+            raise self._problem(key, f"{shown_value(values)} must be a list, such as [[1, 3, 224, 224]]")
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise self._problem(key, f"{shown_value(value)} must be an integer of at least {least}")
@@ -313,9 +302,6 @@ class _Entry:
         given = self._list("batch_index")
         indices = given * len(shapes) if len(given) == 1 else given
         if len(indices) != len(shapes) or any(index is not None and (index is True or index != 0) for index in indices):
-            raise self._problem(
-                "batch_index",
-                f"{shown_value(self.data['batch_index'])} must be 0 (the card splits the first dimension), or a list "
-                "with 0 or null for each of the input_shapes",
-            )
+            fix = "0 (the card splits the first dimension), or a list with 0 or null for each input"
+            raise self._problem("batch_index", f"{shown_value(self.data['batch_index'])} must be {fix}")
         return tuple(indices)

@@ -103,16 +103,14 @@ def _measured(
     for done in range(0, iterations, BLOCK):
         count = min(BLOCK, iterations - done)
         _forget(engine)
-        queueing += _run_each(engine, inputs, count) if run_sync else _run_queued(engine, inputs, count)
+        if run_sync:
+            for _ in range(count):
+                engine(inputs)
+        else:
+            queueing += _run_queued(engine, inputs, count)
         calls += _simulated(engine, count, run_sync) if engine.simulated else _on_host(engine)
     host = time.perf_counter() - begun
     return Measurement(engine.simulated, run_sync, batch, calls, host, None if run_sync else queueing / iterations)
-
-
-def _run_each(engine: Engine, inputs: list[Array], count: int) -> float:
-    for _ in range(count):
-        engine(inputs)
-    return 0.0
 
 
 def _run_queued(engine: Engine, inputs: list[Array], count: int) -> float:

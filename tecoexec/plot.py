@@ -103,14 +103,7 @@ def _curves(axis: Any, points: Sequence[Point], key: str) -> None:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round tick values of a logarithmic axis: at least two for a range of 5 % or more.
-
-    Powers of ten alone would leave a range below a decade without labels.
-
-    Args:
-        low: start of the axis, above 0.
-        high: end of the axis.
-    """
+    """Return round tick values of a logarithmic axis: at least two for a range of 5 % or more, unlike powers of ten."""
     from matplotlib.ticker import MaxNLocator
 
     decades = math.log10(high / low)

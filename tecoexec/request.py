@@ -156,6 +156,5 @@ def _array(shape: Shape, dtype: np.dtype[Any], rng: np.random.Generator | None) 
             return np.zeros(shape, dtype)
         return random_array(rng, shape, dtype, lean=True)
     except (MemoryError, ValueError) as error:  # raised by NumPy for arrays that are too large
-        raise ConfigError(
-            f"--input_shapes {shape_text(shape)}: an input of this size exceeds the host's memory; use a smaller batch"
-        ) from error
+        reason = "this size exceeds the host's memory; use a smaller batch"
+        raise ConfigError(f"--input_shapes {shape_text(shape)}: {reason}") from error

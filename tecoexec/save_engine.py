@@ -108,18 +108,11 @@ class SaveEngine:
     """Historical API: ``SaveEngine("m.onnx", pass_path="resnet/resnet_pass.py").save()``.
 
     Args:
-        onnx_path: the model.
-        dtype: ``"float16"`` or ``"float32"``.
         pass_path: pass, by any name that :func:`engine.find_pass` accepts; ``None`` means ``default_pass.py``, as in
             ``TecoInferEngine``, and ``"none"`` no pass.
         save_path: output file with any name; ``None`` means ``m.onnx.tecoengine`` in the current folder.
         topsort: ignored; nodes are always sorted.
-        input_shapes: one shape per input, *per SPA*, as lists or a text such as ``4*3*224*224``; ``None`` means those
-            of
-            the model.
-
-    Raises:
-        TecoInferError: an argument is invalid.
+        input_shapes: one shape per input, *per SPA*, as lists or a text such as ``4*3*224*224``; ``None``: the model's.
     """
 
     def __init__(

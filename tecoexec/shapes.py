@@ -44,14 +44,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class CardShapes:
-    """Shapes of one call to the whole card, in the model's order of inputs.
-
-    Attributes:
-        whole: one shape per input.
-        axes: batch axis of each input, or ``None``.
-        batch: samples per call.
-        split: whether the call is divided among the SPA.
-    """
+    """Shapes of one call to the whole card, batch axes, samples, and whether the call is divided among the SPA."""
 
     whole: tuple[Shape, ...]
     axes: tuple[int | None, ...]
@@ -88,9 +81,8 @@ def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShap
     _check_sizes(shapes, axes, model)
     sizes = sorted({shape[axis] for shape, axis in zip(shapes, axes, strict=True) if axis is not None})
     if len(sizes) > 1:
-        raise ConfigError(
-            f"--input_shapes: the inputs disagree on the batch ({', '.join(map(str, sizes))}); {_takes(model)}"
-        )
+        batches = ", ".join(map(str, sizes))
+        raise ConfigError(f"--input_shapes: the inputs disagree on the batch ({batches}); {_takes(model)}")
     return CardShapes(tuple(shapes), axes, sizes[0] if sizes else 1, model.split)
 
 
@@ -116,9 +108,7 @@ def _fixed(model: Signature) -> list[Shape]:
     """Return the model's static shapes."""
     own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
     if any(len(shape) != len(dims) for shape, dims in zip(own, model.dims, strict=True)):
-        raise ConfigError(
-            f"{model.path}: the model's shapes are dynamic, so --input_shapes is required; {_takes(model)}"
-        )
+        raise ConfigError(f"{model.path}: its shapes are dynamic, so --input_shapes is required; {_takes(model)}")
     return own
 
 
@@ -130,13 +120,8 @@ def _in_order(given: Sequence[tuple[str, Shape]], model: Signature) -> list[Shap
         return [shape for _, shape in given]
     if sorted(wanted) != sorted(names):
         raise ConfigError(f"--input_shapes names {', '.join(wanted)}: name every input once, or none; {_takes(model)}")
-    return [given[i][1] for i in _positions(names, wanted, model.path)]
-
-
-def _positions(names: list[str], wanted: list[str], path: Path) -> list[int]:
-    """Return the position of every model input in the caller's list."""
-    order = input_order(names, wanted, path)
-    return [order.index(i) for i in range(len(names))]
+    order = input_order(names, wanted, model.path)
+    return [given[order.index(i)][1] for i in range(len(names))]
 
 
 def _misfit(shape: Shape, spec: TensorSpec) -> str:

@@ -21,8 +21,7 @@ from engine import ConfigError, TecoInferError, add_version
 from tecoexec import report
 from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
-from tecoexec.point import Point, drops, reference_columns, references_of
-from tecoexec.references import Reference
+from tecoexec.point import Point, Reference, drops, reference_columns, references_of
 from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
 from tecoinfer_modelzoo.files import write_file

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 
 from tecoinfer_modelzoo.own_packages import ForeignPackageError, check
 
 COMMANDS = {"teco": "toolkit.cli", "tecoexec": "tecoexec.cli", "teco-smi": "engine.sdaa.smi"}
 """Module whose ``main`` each command calls; as text, because this package must not import the packages above it."""
-
-
-def teco() -> int | None:
-    """Run ``teco``."""
-    return _run("teco")
-
-
-def tecoexec() -> int | None:
-    """Run ``tecoexec``."""
-    return _run("tecoexec")
-
-
-def teco_smi() -> int | None:
-    """Run ``teco-smi``."""
-    return _run("teco-smi")
 
 
 def _run(command: str) -> int | None:
@@ -35,3 +21,6 @@ def _run(command: str) -> int | None:
         return 2
     code: int | None = importlib.import_module(COMMANDS[command]).main()
     return code
+
+
+teco, tecoexec, teco_smi = (partial(_run, command) for command in COMMANDS)

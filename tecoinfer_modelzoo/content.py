@@ -65,14 +65,9 @@ _cached: dict[tuple[Stamp, bytes], Content] = {}
 
 
 def content_of(path: Path, search: bytes = b"") -> Content:
-    """Return the content record of a regular file; the file is read only if its stamp is not cached.
+    """Return hash, stamp and presence of ``search`` of a regular file, which is only read if its stamp is not cached.
 
-    Args:
-        path: the file.
-        search: bytes to search for while reading.
-
-    Raises:
-        OSError: the file cannot be read, is not a regular file, or keeps changing.
+    Raises OSError if the file cannot be read, is not a regular file, or keeps changing.
     """
     with open_regular(path) as file:
         for _ in range(_AGAIN):

@@ -24,13 +24,7 @@ COPY_OF = ".copy_of"
 
 
 def original(path: Path) -> Path:
-    """Return the path in the original checkout for a path in a copy of it; other paths are returned unchanged.
-
-    ``teco check`` runs models in temporary copies (:data:`COPY_OF`), which an installation command must not refer to.
-
-    Args:
-        path: absolute path.
-    """
+    """Return the path in the original checkout for a path in a temporary copy of ``teco check``, else itself."""
     for folder in (path, *path.parents):
         if (note := folder / COPY_OF).is_file():
             return Path(note.read_text(encoding="utf-8", errors="surrogateescape")) / path.relative_to(folder)

@@ -20,33 +20,18 @@ _OWN = ("engine", "model_config", "tecoexec", "tecoinfer_modelzoo", "toolkit", "
 
 @contextmanager
 def extra(use: str, name: str = "check") -> Iterator[None]:
-    """Raise an error with the installation command if an import in the block fails.
-
-    Args:
-        use: what needs the package, such as ``the HTML report``.
-        name: the extra that provides it.
-
-    Raises:
-        ConfigError: a package is missing.
-    """
+    """Raise ConfigError with the command that installs extra ``name`` if an import in the block, for ``use``, fails."""
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        raise ConfigError(
-            f"{use} needs the package {package}, which is not installed; run: {install_command(name)}"
-        ) from error
+        fix = f"run: {install_command(name)}"
+        raise ConfigError(f"{use} needs the package {package}, which is not installed; {fix}") from error
 
 
 @contextmanager
 def needed(script: str) -> Iterator[None]:
-    """Print the installation command and exit with code 2 if an import at the top of a script fails.
-
-    The requirements of training and export scripts are in the ``requirements.txt`` next to the script.
-
-    Args:
-        script: its ``__file__``.
-    """
+    """Print the installation command and exit with 2 if an import at the top of ``script`` fails."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -73,22 +73,17 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
 
 def write_file(path: Path, *parts: bytes) -> None:
     """Write the concatenated parts to a file atomically; on failure, raise OSError and keep an existing file."""
-    with in_place_of(path) as temporary, temporary.open("wb") as file:
+    with atomic_replacement(path) as temporary, temporary.open("wb") as file:
         for part in parts:
             file.write(part)
 
 
 @contextmanager
-def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
+def atomic_replacement(path: Path, suffix: str = "") -> Iterator[Path]:
     """Yield an empty temporary file that replaces ``path`` if the block succeeds, and is removed otherwise.
 
-    A new file gets the permissions of the umask; a replacement keeps those of the replaced file.
-
-    Args:
-        suffix: ending of the temporary file's name.
-
-    Raises:
-        OSError: the folder is not writable.
+    A new file gets the permissions of the umask; a replacement keeps those of the replaced file. Raises OSError if the
+    folder is not writable.
     """
     special = path.exists() and not path.is_file() and not path.is_dir()  # /dev/stdout, a pipe: not replaced
     place, mode = (Path(tempfile.gettempdir()), 0o600) if special else (path.parent, 0o666)
@@ -116,13 +111,7 @@ def _new_file(place: Path, prefix: str, suffix: str, mode: int) -> Path:
 
 
 def same_access(path: Path, new: Path) -> None:
-    """Copy the permissions and, if permitted, the owner of the regular file ``path`` to its replacement.
-
-    If ``path`` is not an existing regular file, the replacement is unchanged.
-
-    Raises:
-        OSError: the permissions cannot be changed.
-    """
+    """Copy permissions and, if permitted, owner of an existing regular file ``path`` to its replacement."""
     try:
         old, own = os.stat(path), os.stat(new)
     except FileNotFoundError:
@@ -173,14 +162,10 @@ def no_file(path: str | os.PathLike[str]) -> str:
 
 
 def text_of(path: Path, errors: str = "strict") -> str:
-    """Return the text of a UTF-8 file, with or without a byte order mark; line endings become line feeds.
-
-    Args:
-        errors: treatment of invalid UTF-8, as in :meth:`bytes.decode`.
+    """Return the text of a UTF-8 file without byte order mark, with line feeds; ``errors`` as in :meth:`bytes.decode`.
 
     Raises:
-        OSError: the file cannot be read, is not a regular file, or is too large.
-        ValueError: the content is not UTF-8.
+        OSError: the file cannot be read, is not a regular file, or is too large. ValueError: it is not UTF-8.
     """
     text = read_regular(path).decode("utf-8-sig", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -196,14 +181,7 @@ def size_and_time(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def utf8_text(path: Path, flag: str = "") -> str:
-    """Return the text of a UTF-8 file, with or without a byte order mark; line endings are kept.
-
-    Args:
-        flag: the option that specified the file, for messages.
-
-    Raises:
-        DataError: the file cannot be read, is not a regular file, or is not UTF-8.
-    """
+    """Return the text of a UTF-8 file without byte order mark; raise DataError (with ``flag``) on failure."""
     where = f"{flag} {path}".lstrip()
     try:
         return read_regular(path).decode("utf-8-sig")

@@ -35,17 +35,13 @@ def clean(text: str) -> str:
     other characters that are invalid in XML or reorder text become U+FFFD.
     """
     lines = _ANSI.sub("", text).replace("\r\n", "\n").split("\n")
-    shown = "\n".join(_last_state(line) if "\r" in line else line for line in lines)
+    shown = "\n".join(next(filter(None, reversed(line.split("\r"))), "") for line in lines)
     return _FORBIDDEN.sub("\ufffd", shown)
 
 
 def clean_line(text: str) -> str:
     """Return an untrusted text as one line: cleaned (:func:`clean`), with white space collapsed to single blanks."""
     return one_line(clean(text))
-
-
-def _last_state(line: str) -> str:
-    return next((part for part in reversed(line.split("\r")) if part), "")
 
 
 def plural(count: int, word: str) -> str:

@@ -25,8 +25,8 @@ INTERRUPTED = 130
 _OURS = ("contrib", "example", "model_config", "tecoexec", "toolkit", "transplant")
 _COMMANDS = ("teco", "tecoexec", "teco-smi")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_say: list[Callable[[], str]] = []
-_times: list[int] = []  # interrupts received so far
+_message_of: list[Callable[[], str]] = []
+_received: list[int] = []  # interrupts received so far
 _reports: list[Callable[[], None]] = []
 """In a supervised process: report to the parent that the handler ran, and that the line was written."""
 _leaving = itertools.count()
@@ -38,7 +38,7 @@ def guard() -> None:
 
     Also opens the null device for closed standard streams, so that other files cannot get their descriptors.
     """
-    if not _is_ours():
+    if not is_command():
         return
     fill_closed()
     if _ends_by_exception():
@@ -46,16 +46,13 @@ def guard() -> None:
 
 
 def first_raises(say: Callable[[], str] | None = None) -> None:
-    """Let the first Ctrl-C raise ``KeyboardInterrupt``, and the second one exit the process if it runs the zoo.
+    """Let the first Ctrl-C raise ``KeyboardInterrupt``, and the second one print ``say()`` and exit (zoo only).
 
     Has no effect outside the main thread.
-
-    Args:
-        say: returns the text to print at the second Ctrl-C; may be empty.
     """
     if say is not None:
-        _say[:] = [say]
-    ours = _is_ours()
+        _message_of[:] = [say]
+    ours = is_command()
     try:
         signal.signal(signal.SIGINT, _first if ours else signal.default_int_handler)
     except ValueError:  # not in the main thread
@@ -64,14 +61,9 @@ def first_raises(say: Callable[[], str] | None = None) -> None:
         sys.unraisablehook = _unraisable
 
 
-def is_command() -> bool:
-    """Return whether this process runs a command or script of the zoo, not a program that imports it."""
-    return _is_ours()
-
-
 def came() -> bool:
     """Return whether Ctrl-C was received; extensions may turn it into another error during their import."""
-    return bool(_times)
+    return bool(_received)
 
 
 def of_user() -> bool:
@@ -87,7 +79,7 @@ def of_user() -> bool:
     return came() or handlers[0] not in (_first, signal.SIG_IGN) or handlers[1] is signal.default_int_handler
 
 
-def report_to(heard: Callable[[], None], written: Callable[[], None]) -> None:
+def set_report_callbacks(heard: Callable[[], None], written: Callable[[], None]) -> None:
     """Set the callbacks for Ctrl-C: when its handler runs, and when its line is written."""
     _reports[:] = [heard, written]
 
@@ -100,9 +92,9 @@ def line_written() -> None:
 
 def ended() -> None:
     """Let Ctrl-C exit the process silently from now on, when only interpreter shutdown is left."""
-    _say[:] = [lambda: ""]
+    _message_of[:] = [lambda: ""]
     try:
-        signal.signal(signal.SIGINT, _at_once if _is_ours() else signal.default_int_handler)
+        signal.signal(signal.SIGINT, _at_once if is_command() else signal.default_int_handler)
     except ValueError:
         return
 
@@ -123,7 +115,7 @@ def _unraisable(found: Any) -> None:
 
 
 def _first(number: int, frame: Any) -> None:
-    _times.append(number)
+    _received.append(number)
     if _reports:
         _reports[0]()
     signal.signal(signal.SIGINT, _at_once)
@@ -133,7 +125,7 @@ def _first(number: int, frame: Any) -> None:
 def _at_once(number: int, frame: Any) -> None:
     if next(_leaving) == 1:  # second interrupt before the line is complete: do not repeat it
         return
-    text = _say[0]() if _say else "interrupted\n"
+    text = _message_of[0]() if _message_of else "interrupted\n"
     try:
         os.write(2, text.encode(errors="backslashreplace"))  # the stream's lock may be held by a stuck thread
         line_written()
@@ -141,8 +133,8 @@ def _at_once(number: int, frame: Any) -> None:
         os._exit(INTERRUPTED)
 
 
-def _is_ours() -> bool:
-    """Return whether the main program belongs to the zoo."""
+def is_command() -> bool:
+    """Return whether this process runs a command or script of the zoo, not a program that imports it."""
     words = list(getattr(sys, "orig_argv", sys.argv))
     if sys.argv[:1] == ["-m"] and "-m" in words[:-1]:  # the module's packages are being imported
         name = words[words.index("-m") + 1]

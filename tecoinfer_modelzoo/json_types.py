@@ -15,10 +15,11 @@ def parsed(content: bytes | str) -> Any:
     """Parse JSON text; raise ValueError or RecursionError if the text is not JSON, or contains NaN or an infinity."""
     import json
 
-    return json.loads(content, parse_constant=_refused)
+    return json.loads(content, parse_constant=refuse_constant)
 
 
-def _refused(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
+    """Raise ValueError for NaN and infinities."""
     raise ValueError(f"{name} is not valid JSON")
 
 

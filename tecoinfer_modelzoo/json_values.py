@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tecoinfer_modelzoo.json_types import refuse_constant
+
 DEEPEST = 64
 """Maximum nesting of lists and objects, which bounds later recursion over the value."""
 
@@ -19,19 +21,15 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
 
 
 def plain_json(text: str, numbers: bool = True) -> Any:
-    """Parse JSON text within limits.
+    """Parse JSON text; raise ValueError for non-finite numbers, integers beyond 64 bits or deep nesting.
 
-    Args:
-        numbers: ``False`` if the caller checks all numbers itself.
-
-    Raises:
-        ValueError: the text is not JSON, has a non-finite number or an integer beyond 64 bits, or is nested too deeply.
+    ``numbers=False`` accepts all numbers, for callers that check them.
     """
     if text.count("[") + text.count("{") > DEEPEST:
         _check_depth(text)
     if not numbers:
         return json.loads(text)
-    return json.loads(text, parse_constant=_no_number, parse_int=_whole, parse_float=_finite)
+    return json.loads(text, parse_constant=refuse_constant, parse_int=_whole, parse_float=_finite)
 
 
 def is_number(value: Any, most: float = sys.float_info.max) -> bool:
@@ -46,10 +44,6 @@ def _check_depth(text: str) -> None:
         depth += (found.lastindex == 1) - (found.lastindex == 2)
         if depth > DEEPEST:
             raise ValueError(f"nested more than {DEEPEST} deep")
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not valid JSON")
 
 
 def _whole(text: str) -> int:

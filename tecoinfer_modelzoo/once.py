@@ -31,14 +31,9 @@ class Once(Generic[Key, Value]):
         raise TypeError("a cache of one process cannot be pickled")
 
     def of(self, keys: Sequence[Key], make: Callable[[Sequence[Key]], Sequence[Value]]) -> list[Value]:
-        """Return the values of keys, which may repeat; missing ones are computed together in this thread.
+        """Return the values of keys, which may repeat; missing ones are computed together by ``make`` in this thread.
 
-        Args:
-            keys: the keys.
-            make: computes the values of new keys, in order; the value of a key must not depend on the other keys.
-
-        Raises:
-            BaseException: the error of ``make``, in every waiting thread; the next call computes the value again.
+        An error of ``make`` is raised in every waiting thread; the next call computes the value again.
         """
         with self._lock:
             mine = [key for key in dict.fromkeys(keys) if key not in self._places]
@@ -74,13 +69,7 @@ class Once(Generic[Key, Value]):
 
 
 class Recent(Generic[Key, Value]):
-    """LRU cache bounded in bytes; several threads may compute the same value.
-
-    Args:
-        make: computes the value of a key.
-        size: returns the bytes of a value.
-        most: maximum of the total bytes.
-    """
+    """LRU cache of at most ``most`` bytes, as ``size`` returns them; several threads may compute the same value."""
 
     def __init__(self, make: Callable[[Key], Value], size: Callable[[Value], int], most: int) -> None:
         self._make, self._size, self._most = make, size, most

@@ -20,14 +20,7 @@ class ForeignPackageError(ImportError):
 
 
 def check(*names: str) -> None:
-    """Check that ``import NAME`` gives, or has given, the zoo's package.
-
-    Args:
-        names: some of :data:`PACKAGES`; default all.
-
-    Raises:
-        ForeignPackageError: another package is found; the line names both folders and the fix.
-    """
+    """Raise ForeignPackageError if ``import NAME`` (default: all :data:`PACKAGES`) gives a foreign package."""
     for name in names or PACKAGES:
         places = _places(name)
         if places and not any(map(_is_ours, places)):
@@ -39,17 +32,14 @@ def check(*names: str) -> None:
 
 def explain() -> None:
     """Install a finder that reports foreign packages when a module of the zoo is not found."""
-    if not any(isinstance(finder, _Explaining) for finder in sys.meta_path):
-        sys.meta_path.append(_Explaining())
+    if not any(isinstance(finder, _ForeignPackageFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_ForeignPackageFinder())
 
 
 def refuse_hidden(package: str, name: str) -> None:
-    """Raise if ``from PACKAGE import NAME`` means another project's package that the zoo's hides.
+    """Raise ForeignPackageError if ``from PACKAGE import NAME`` means another project's package that the zoo's hides.
 
     Called by a package's ``__getattr__``; other accesses, such as ``hasattr``, do not raise.
-
-    Raises:
-        ForeignPackageError: the line names both folders.
     """
     is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # called by importlib for the statement
     if not is_import or name.startswith("__") or importlib.util.find_spec(f"{package}.{name}") is not None:
@@ -62,7 +52,7 @@ def refuse_hidden(package: str, name: str) -> None:
         )
 
 
-class _Explaining:
+class _ForeignPackageFinder:
     """Last finder of ``sys.meta_path``, called for modules that no other finder has found; never finds a module."""
 
     def find_spec(
@@ -111,7 +101,7 @@ def _error(text: str) -> ForeignPackageError:
     return ForeignPackageError(text)
 
 
-class _OneLine:
+class _OneLineHook:
     """Excepthook that prints :class:`ForeignPackageError` as one line and passes others on."""
 
     def __init__(self) -> None:
@@ -125,4 +115,4 @@ class _OneLine:
             self.otherwise(kind, error, trace)
 
 
-_one_line = _OneLine()
+_one_line = _OneLineHook()

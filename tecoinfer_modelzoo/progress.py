@@ -10,14 +10,7 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], unit: str, what: str | None = None, total: int | None = None) -> Iterable[T]:
-    """Show the progress of a loop on standard error if that is a terminal; otherwise tqdm is not imported.
-
-    Args:
-        items: the iterable; fewer than two items are shown without a bar.
-        unit: name of one step, singular.
-        what: prefix of the bar.
-        total: number of steps, if ``items`` has no length.
-    """
+    """Show the progress of at least two items on standard error, if that is a terminal; else tqdm is not imported."""
     if not sys.stderr.isatty() or (isinstance(items, Sized) and len(items) < 2):
         return items
     from tqdm import tqdm

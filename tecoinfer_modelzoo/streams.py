@@ -105,14 +105,7 @@ class Output:
         self.flush()
 
     def exit_code(self, code: int, say: Callable[[str], object]) -> int:
-        """Return the exit code of a command that ends with ``code``, after flushing its output.
-
-        A reader that closed its end early is not an error.
-
-        Args:
-            code: exit code of the command.
-            say: called with the message if output was lost.
-        """
+        """Return the exit code after flushing; lost output is reported to ``say`` (not if the reader left early)."""
         self.end()
         if self.lost is None or code in (UNWRITTEN, 130):
             return code

@@ -1,6 +1,6 @@
-"""The zoo as Python calls: what ``from tecoinfer_modelzoo import evaluate, predict, open_engine, models`` gives.
+"""Python functions of the zoo: ``from tecoinfer_modelzoo import evaluate, predict, open_engine, models``.
 
-Nothing here prints, exits or reads the command line, and each call can be repeated in one process or a notebook.
+They do not print, exit or read the command line, and can be called repeatedly in one process or a notebook.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from utils.pipeline.report.report import Report
 
 OF_SCRIPTS = ("json", "save", "save_predictions", "verbose", "launcher", "num_workers", "max_drop", "skip_postprocess")
-"""Flags of what the scripts print, write or start; a call returns its result instead."""
+"""Flags of the scripts' outputs and processes; the functions return their results."""
 
 __all__ = ["Prediction", "Predictions", "evaluate", "models", "open_engine", "predict"]
 
@@ -41,7 +41,7 @@ def models(root: Path = ROOT) -> list[Model]:
     """Return the models of the zoo, sorted by path: name, domain, folder, cases.
 
     Raises:
-        ConfigError: there is no model.
+        ConfigError: there are no models.
     """
     return list(load_zoo(root).models)
 
@@ -60,16 +60,16 @@ def evaluate(
     Args:
         model: the name of a model of the zoo (``"digits"``), whose data set and settings are the defaults; or a task.
         target: the engine: ``onnx``, ``sdaa``, ``cpu``, ``cuda``, ``null`` or a registered one.
-        limit: take only so many samples from the beginning; ``None`` for all.
-        ckpt: the ONNX file, or files by name; ``None`` for the model's own.
-        data: the data path, or paths by name; ``None`` for the model's own.
+        limit: number of samples to take from the beginning; ``None``: all.
+        ckpt: the ONNX file, or files by name; ``None``: the model's default.
+        data: the data path, or paths by name; ``None``: the model's default.
         flags: values of the flags of ``example_valid.py``, by name without dashes.
 
     Returns:
-        The report; ``metric``, ``secondary``, ``warnings``, ``to_json()``.
+        The report, with ``metric``, ``secondary``, ``warnings``, ``to_json()``.
 
     Raises:
-        ConfigError: a name or a value cannot be used. TecoInferError: the run failed.
+        ConfigError: a name or a value is invalid. TecoInferError: the run failed.
     """
     if rank_and_size()[1] > 1:
         raise ConfigError("evaluate() runs in one process; start the model's example_valid.py with mpirun instead")
@@ -86,8 +86,8 @@ class Prediction:
     """The model's answer to one sample.
 
     Attributes:
-        name: of the sample. answer: as plain data. text: in a few words.
-        nan_input, nan_output: the sample's input or output holds NaN; with the latter ``answer`` is ``None``.
+        name: of the sample. answer: as plain data. text: as a short text.
+        nan_input, nan_output: the sample's input or output holds NaN; with NaN in the output ``answer`` is ``None``.
     """
 
     name: str
@@ -98,10 +98,10 @@ class Prediction:
     _rendering: Rendering | None = field(default=None, repr=False)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the sample with its answer for people to look at, and return the file.
+        """Write the sample with its answer as a file for people, and return the file.
 
         Raises:
-            ConfigError: the task renders nothing for this sample.
+            ConfigError: the task does not support this for the sample.
         """
         write = None if self._rendering is None else self._rendering.save
         if write is None:
@@ -111,7 +111,7 @@ class Prediction:
 
 
 class Predictions(list[Prediction]):
-    """The answers in the order of the samples; ``failures`` names the samples that could not be run, and why."""
+    """The answers in the order of the samples; ``failures``: the samples that could not be run, with reasons."""
 
     failures: tuple[Failure, ...] = ()
 
@@ -123,12 +123,12 @@ def predict(
 
     Args:
         model, target, ckpt: as for :func:`evaluate`.
-        samples: a file or folder; a list of files, arrays or whatever the task's ``prepare`` takes; ``None`` for those
-            that flags give (``text=[...]``), or for the model's own.
+        samples: a file or folder; a list of files, arrays or other samples of the task's ``prepare``; ``None``: samples
+            of a flag (``text=[...]``), or the model's default.
         flags: values of the flags of ``example_multi_batch.py``, by name without dashes.
 
     Raises:
-        ConfigError: a name or a value cannot be used. TecoInferError: the run failed.
+        ConfigError: a name or a value is invalid. TecoInferError: the run failed.
     """
     listed = isinstance(samples, Sequence) and not isinstance(samples, (str, bytes))
     cls, opt = _options(model, "multi", target, ckpt, None if listed else samples, flags)
@@ -167,7 +167,7 @@ def _options(
             raise ConfigError(f"{key}={value!r} is for the scripts; leave it out, and use what the call returns")
         flag = known.get(key)
         if flag is None:
-            continue  # a path, or a name that options() refuses
+            continue  # a path, or an unknown name, which options() reports
         if flag.choices is not None and value not in flag.choices:
             raise ConfigError(f"{key}={value!r} must be one of: {', '.join(map(str, flag.choices))}")
         if flag.type is not None and isinstance(value, str):
@@ -179,7 +179,7 @@ def _options(
 
 
 def _call(name: Any, script: str) -> Call:
-    """Return what a model's script calls: its task and its defaults."""
+    """Return the call of a model's script: its task and its defaults."""
     if not isinstance(name, str):
         raise ConfigError(f"{name!r} is neither the name of a model nor a task; models() lists those of the zoo")
     add_contrib(ROOT)

@@ -103,7 +103,7 @@ def facts_of(name: str) -> Facts:
     try:
         with of_environment(
             lambda why: ConfigError(
-                f"--env {name}: the environment does not say what it shows and takes ({why}); give it an "
+                f"--env {name}: the environment lacks its observation or action space ({why}); give it an "
                 "observation_space and an action_space"
             )
         ):
@@ -148,7 +148,7 @@ class Observations(NamedTuple):
         else:
             raise ModelError(
                 f"{where}: observations of kind {type(space).__name__} are not arrays; wrap the environment in "
-                "gymnasium.wrappers.FlattenObservation where it is registered"
+                "gymnasium.wrappers.FlattenObservation"
             )
         if len(row) != len(found.shape) or any(a not in (None, b) for a, b in zip(row, found.shape, strict=True)):
             raise ModelError(
@@ -308,7 +308,7 @@ class Actions(NamedTuple):
         listed = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in outputs)
         if named is not None and named not in [spec.name for spec in outputs]:
             raise ModelError(
-                f"{where}: the metadata say that the output {named!r} is the action, and the policy has no such output "
+                f"{where}: the action is output {named!r} by the metadata, and the policy has no such output "
                 f"({listed}); export it again"
             )
         for place, spec in enumerate(outputs):

@@ -1,7 +1,7 @@
 """Hashes of the inputs of a run: its models, the files its flags name, and its code.
 
 A journal, and stored vectors, are valid only while all of these are unchanged. Files are compared by content, not by
-name or time; data sets have a separate fingerprint (:mod:`utils.datasets.fingerprint`).
+name or time; data sets have a separate fingerprint (:meth:`utils.datasets.samples.TableDataset.fingerprint`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a model's output is: logits, probabilities or labels, and along which axis its classes lie.
+"""The form of a model's output: logits, probabilities or labels, and the axis of its classes.
 
-Decided in one place, for every task. A flag (``--output_kind``, ``--output_layout``) goes first, then what the export
-stored under ``outputs`` (a JSON object: ``{"NAME": {"kind": "probabilities", "layout": "channels_last"}}``), then the
-end of the graph (:mod:`engine.onnx.tails`), then the output's dtype. Where none of them says anything, an output is
-logits.
+Determined here for all tasks, in this order: by a flag (``--output_kind``, ``--output_layout``), by the metadata
+``outputs`` (a JSON object: ``{"NAME": {"kind": "probabilities", "layout": "channels_last"}}``), by the end of the graph
+(:mod:`engine.onnx.tails`), by the output's dtype. The default is logits.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ if TYPE_CHECKING:
     from engine.onnx import Tail
 
 LOGITS, PROBABILITIES, LOG_PROBABILITIES, LABELS = KINDS = OUTPUT_KINDS
-"""Numbers before the softmax or sigmoid; shares from 0 to 1; their natural logarithms; class numbers."""
+"""Values before the softmax or sigmoid; values in 0..1; their natural logarithms; class numbers."""
 
 CHANNELS_FIRST, CHANNELS_LAST = LAYOUTS = OUTPUT_LAYOUTS
-"""Of an output with more dimensions than samples and classes: N x C x ..., or N x ... x C."""
+"""Layouts of an output with further dimensions: N x C x ..., or N x ... x C."""
 
 FLAG, METADATA, GRAPH, DTYPE, DEFAULT = ("flag", "metadata", "graph", "dtype", "default")
-"""What decided, by rank."""
+"""Sources of a form, in order of precedence."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
 class OutputForm:
-    """What one output of a model is.
+    """The form of one output.
 
     Attributes:
         name: of the output.
-        kind: one of :data:`KINDS`. source: what decided that: :data:`FLAG`, :data:`METADATA`, ...
-        operator: of the graph, that the kind was found by (``Softmax``, ``Sigmoid``, ``ArgMax``, ...); or empty.
-        layout: one of :data:`LAYOUTS`; ``None``: not known, or the output has no further dimensions.
-        classes: how many classes there are; ``None``: not known.
-        sorted: the values are in falling order, as ``TopK`` gives them: their places say no class.
-        conflict: in what the metadata and the graph contradict each other; empty where they do not.
+        kind: one of :data:`KINDS`. source: of the kind: :data:`FLAG`, :data:`METADATA`, ...
+        operator: of the graph, from which the kind follows (``Softmax``, ``Sigmoid``, ``ArgMax``, ...); or empty.
+        layout: one of :data:`LAYOUTS`; ``None``: unknown, or the output has no further dimensions.
+        classes: number of classes; ``None``: unknown.
+        sorted: the values are sorted by ``TopK``, so that their positions are not class numbers.
+        conflict: the contradiction between metadata and graph; empty: there is none.
     """
 
     name: str
@@ -54,7 +53,7 @@ class OutputForm:
     conflict: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as ``teco info --json`` shows it."""
+        """Return the form as in ``teco info --json``."""
         found = {"name": self.name, "kind": self.kind, "decided_by": self.source, "operator": self.operator or None}
         return found | {"layout": self.layout, "classes": self.classes, "conflict": self.conflict or None}
 
@@ -67,13 +66,13 @@ class OutputForm:
 
 
 class Forms:
-    """The forms of a model's outputs without flags, each found when it is asked for.
+    """The forms of a model's outputs without flags, determined on first use.
 
     Args:
-        ckpt: the file. outputs: its outputs. stored: what its export stored.
+        ckpt: the file. outputs: its outputs. stored: its metadata.
 
     Raises:
-        ModelError: the metadata hold something else, or describe an output that the model has not.
+        ModelError: the metadata is invalid, or describes an unknown output.
     """
 
     def __init__(self, ckpt: Path, outputs: Sequence[TensorSpec], stored: Stored) -> None:
@@ -88,10 +87,10 @@ class Forms:
         self._known: dict[int, OutputForm] = {}
 
     def of(self, place: int) -> OutputForm:
-        """Return the form of the output at a place; a model that declares none there says nothing.
+        """Return the form of the output at an index; the default form if the model declares no such output.
 
         Raises:
-            ModelError: the metadata hold something else.
+            ModelError: the metadata is invalid.
         """
         if place not in self._known:
             if place >= len(self._outputs):
@@ -101,12 +100,12 @@ class Forms:
         return self._known[place]
 
     def all(self) -> list[OutputForm]:
-        """Return all of them."""
+        """Return the forms of all outputs."""
         return [self.of(place) for place in range(len(self._outputs))]
 
 
 def _tail(ckpt: Path, name: str) -> Tail | None:
-    """Return what the graph in a file says of an output; ``None``: nothing, or there is no such file."""
+    """Return the end of the graph at an output; ``None``: unknown, or the file is missing."""
     try:
         state = ckpt.stat()
     except (OSError, ValueError):
@@ -132,7 +131,7 @@ def _decided(spec: TensorSpec, tail: Tail | None, stored: Stored) -> OutputForm:
     if "kind" in noted:
         conflict = ""
         if found.source == GRAPH and not _agree(noted["kind"], found.kind):
-            conflict = f"the metadata say {noted['kind']}, and the graph ends in {found.operator}: {found.kind}"
+            conflict = f"the kind is {noted['kind']} by the metadata, and {found.kind} by the graph ({found.operator})"
         found = replace(found, kind=noted["kind"], source=METADATA, conflict=conflict)
     labels = stored.labels
     layout = noted.get("layout") or _layout(spec, None if tail is None else tail.axis, labels)
@@ -146,12 +145,12 @@ def _decided(spec: TensorSpec, tail: Tail | None, stored: Stored) -> OutputForm:
 
 
 def _agree(one: str, other: str) -> bool:
-    """Say whether two kinds are read alike: logarithms of probabilities are logits too."""
+    """Return whether two kinds are compatible: log probabilities are logits too."""
     return one == other or {one, other} == {LOGITS, LOG_PROBABILITIES}
 
 
 def _layout(spec: TensorSpec, axis: int | None, labels: Sequence[str] | None) -> str | None:
-    """Return where the classes lie: where the graph says, else where the shape has as many as there are labels."""
+    """Return the layout by the graph, else by the dimension of as many entries as labels; ``None``: unknown."""
     rank = len(spec.shape)
     if rank < 3:
         return None
@@ -164,15 +163,15 @@ def _layout(spec: TensorSpec, axis: int | None, labels: Sequence[str] | None) ->
 
 
 def with_flags(found: OutputForm, options: Any, ckpt: object) -> OutputForm:
-    """Return a form as the flags have it.
+    """Return a form with the flags applied.
 
     Raises:
-        ModelError: no flag says the kind, and metadata and graph contradict each other.
+        ModelError: metadata and graph contradict each other, and no flag sets the kind.
     """
     kind, layout = getattr(options, "output_kind", None), getattr(options, "output_layout", None)
     if kind is None and found.conflict:
         raise ModelError(
-            f"{ckpt}: output {found.name!r}: {found.conflict}; correct the metadata 'outputs', or say which it is with "
+            f"{ckpt}: output {found.name!r}: {found.conflict}; correct the metadata 'outputs', or set the kind with "
             "--output_kind"
         )
     if kind is not None:
@@ -181,35 +180,35 @@ def with_flags(found: OutputForm, options: Any, ckpt: object) -> OutputForm:
 
 
 def refuse_labels(found: OutputForm, ckpt: object, needs: str, flag: str = "--output_kind") -> None:
-    """Raise where an output holds labels, and something else is needed.
+    """Check that an output does not hold labels or sorted values.
 
     Args:
-        found: what the output is. ckpt: the model. needs: what is needed. flag: that says otherwise; empty: none does.
+        found: the form. ckpt: the model. needs: the requirement, for the message. flag: that overrides it, or empty.
 
     Raises:
-        ModelError: it does.
+        ModelError: it holds labels or sorted values.
     """
     if found.kind == LABELS:
         by = f" (it ends in {found.operator})" if found.operator else ""
         raise ModelError(
             f"{ckpt}: output {found.name!r} holds labels{by}, and {needs}; export the model without that operator"
-            + (f", or say what the output is with {flag}" if flag else "")
+            + (f", or set its kind with {flag}" if flag else "")
         )
     if found.sorted:
         raise ModelError(
-            f"{ckpt}: output {found.name!r} holds values that TopK sorted, so their places say no class; export the "
-            "model without it"
+            f"{ckpt}: output {found.name!r} holds values sorted by TopK, whose positions are not classes; export it "
+            "without TopK"
         )
 
 
 def refuse_topk(topk: int, ckpt: object) -> None:
-    """Raise where more answers per sample are asked for than a label says.
+    """Check that one answer per sample is requested from a model of labels.
 
     Args:
-        topk: how many are asked for. ckpt: the model, which gives labels.
+        topk: number of answers. ckpt: the model.
 
     Raises:
-        ConfigError: more than one.
+        ConfigError: ``topk`` is above 1.
     """
     if topk > 1:
         raise ConfigError(

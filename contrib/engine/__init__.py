@@ -11,7 +11,7 @@ _CONTRIB = Path(__file__).resolve().parents[1]
 _CORE = _CONTRIB.parent
 
 if not (_CORE / "engine" / "__init__.py").is_file():
-    raise ImportError(f"{_CONTRIB} is no part of a clone: {_CORE} has no engine; install the core, or use the clone")
+    raise ImportError(f"{_CONTRIB} is not part of a clone: {_CORE} has no engine; install the core, or use the clone")
 _places = [i for i, folder in enumerate(sys.path) if Path(folder or ".").resolve() == _CONTRIB]
 sys.path.insert(_places[0] if _places else 0, str(_CORE))
 del sys.modules[__name__]

@@ -69,7 +69,6 @@ class CpuEngine(Engine):
         self._join(inner)
 
     def _join(self, inner: Engine) -> None:
-        """Share an engine's inputs, outputs and batch."""
         self.batching = inner.batching
         self.spec = replace(self.spec, input_size=inner.spec.input_size, dims=inner.spec.dims, open_sizes={})
 
@@ -209,7 +208,6 @@ class CpuEngine(Engine):
 
 
 def _repeated(array: Array, axis: int, size: int) -> Array:
-    """Return an array with ``size`` samples along an axis, repeated in turn."""
     repeated: Array = np.take(array, np.arange(size) % array.shape[axis], axis)
     return repeated
 

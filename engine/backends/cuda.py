@@ -114,7 +114,6 @@ class CudaEngine(Engine):
         return backend.open(plan), record.key.input_shapes
 
     def _plan_of_model(self, backend: TensorRT) -> tuple[Session, Shapes]:
-        """Use the plan beside the model if its key matches, else build one."""
         from engine.onnx.load import file_hash, load_model
         from engine.onnx.view import metadata, signature
 
@@ -181,7 +180,6 @@ class CudaEngine(Engine):
         return record, plan
 
     def _prepare(self, model: ModelProto) -> ModelProto:
-        """Run the passes and convert to the requested precision."""
         from engine.onnx.float16 import to_float16
         from engine.passes.options import PassOptions
         from engine.passes.runner import apply_passes

@@ -141,7 +141,6 @@ class Int8Maker:
         return path
 
     def _tried(self, recipe: Recipe) -> Choice:
-        """Make the model of a recipe and measure it."""
         made = self._made(recipe)
         choice = Choice(made, self._measured(made))
         _log.info("int8 recipe %s of %s: cosine %.4f", recipe.name, self.spec.ckpt, choice.best)

@@ -152,7 +152,6 @@ class HostSession:
         self._compute = native.marking(self._session.run)
 
     def _take_signature(self) -> None:
-        """Read the session's inputs and outputs."""
         self.providers: list[str] = self._session.get_providers()
         self.raw_shapes: list[list[Dim]] = [list(node.shape) for node in self._session.get_inputs()]
         axes = batch_axes(self.raw_shapes)

@@ -156,7 +156,6 @@ class OpenVinoEngine(Engine):
         return outputs[:count] if probes_hold(guard, outputs[count:]) else self._judged(arrays)
 
     def _judged(self, arrays: list[Array]) -> list[Array]:
-        """Compute on ONNX Runtime."""
         with self._judging:
             if self._judge is None:
                 from engine.backends.ort import OnnxRuntimeEngine

@@ -65,7 +65,6 @@ def parted(openvino: Any, model: Any, edges: Collection[str]) -> tuple[Any | Non
 
 
 def _sorted_results(model: Any, names: Collection[str]) -> tuple[list[Any], list[Any]]:
-    """Return the results of a model that are tensors of these names, and the others."""
     given: tuple[list[Any], list[Any]] = [], []
     for result in model.get_results():
         given[result.input_value(0).get_names().isdisjoint(names)].append(result)
@@ -91,7 +90,6 @@ def _replaced(openvino: Any, name: str, port: Any) -> Any:
 
 
 def _drop_unread(model: Any) -> None:
-    """Remove the parameters that no result depends on."""
     seen: set[str] = set()
     todo = list(model.get_results())
     while todo:

@@ -294,7 +294,7 @@ def _round(engine: Engine, arrays: list[Array]) -> tuple[list[Array], float]:
 
 
 class _OtherOutputsError(EngineError):
-    """The outputs of an engine differ from the baseline's: a measurement, which is cached."""
+    """Another result than the baseline's: a measurement, which is cached."""
 
 
 def _compare(outputs: list[Array], wanted: list[Array], tolerance: float = TOLERANCE) -> None:

@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING
 from tecoinfer_modelzoo.lazy import lazily
 
 if TYPE_CHECKING:
-    from engine.batching.batch import (
-        batch_of as batch_of,
-        fits as fits,
-        run_sharded as run_sharded,
-        split as split,
-    )
+    from engine.batching.batch import batch_of as batch_of, fits as fits, run_sharded as run_sharded, split as split
     from engine.batching.independence import batching_of as batching_of
 
 _HOMES = {

@@ -19,17 +19,7 @@ from engine.batching.card_sizes import per_spa
 from engine.batching.casting import cast_to
 from engine.batching.dims import Places, call_sizes, check_dims, wrong_shape
 from engine.batching.independence import TOLERANCE, batching_of, difference
-from engine.signature import (
-    Array,
-    BatchAxes,
-    Dim,
-    TensorSpec,
-    axis_of,
-    batch_axes,
-    bind_sizes,
-    input_order,
-    symbols_of,
-)
+from engine.signature import Array, BatchAxes, Dim, TensorSpec, axis_of, batch_axes, bind_sizes, input_order, symbols_of
 from engine.spec import EngineSpec
 from tecoinfer_modelzoo.errors import EngineError, InputError, ModelError
 
@@ -86,7 +76,6 @@ class Batching:
         return self.spec
 
     def _sizes_in_order(self) -> Sequence[Sequence[int | None]] | None:
-        """Return ``input_size`` in the model's order of inputs."""
         sizes = self.spec.input_size
         return None if sizes is None else [sizes[self._order.index(i)] for i in range(len(self._order))]
 
@@ -326,7 +315,6 @@ def _gather_one(parts: list[Array], output: TensorSpec, total: int, size: int) -
 
 
 def _has_batch(array: Array, axis: int, size: int) -> bool:
-    """Return whether an output has ``size`` samples along an axis."""
     return array.ndim > axis and array.shape[axis] == size
 
 

@@ -13,18 +13,11 @@ from tecoinfer_modelzoo.text import level_of_user, shape_text
 
 
 def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
-    """Return the spec with all shapes of ``input_size`` per SPA.
+    """Return the spec with all shapes of ``input_size`` per SPA; raise ConfigError for several shares.
 
     Existing scripts give images per SPA and the corresponding text for the whole card. An input has the batch of the
-    card if its first size is ``batch_size``, that of another input is a share of it, and the model declares the same
-    batch for both; a warning names it.
-
-    Args:
-        spec: with one shape per input, or none.
-        declared: the model's shapes with symbols, in the same order.
-
-    Raises:
-        ConfigError: these inputs have several shares.
+    card if its first size is ``batch_size``, that of another input is a share of it, and the model (``declared`` shapes
+    with symbols) has the same batch in both; a warning names it.
     """
     if spec.input_size is None or spec.batch_size == 1:
         return spec
@@ -37,10 +30,8 @@ def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
     if not whole:
         return spec
     if len(mine) > 1:
-        raise ConfigError(
-            f"{spec.ckpt}: input_size {_shown(spec.input_size)} has the batches {', '.join(map(str, mine))} and "
-            f"{batch}; give every input the batch of one SPA"
-        )
+        batches = f"{', '.join(map(str, mine))} and {batch}; give every input the batch of one SPA"
+        raise ConfigError(f"{spec.ckpt}: input_size {_shown(spec.input_size)} has the batches {batches}")
     warnings.warn(
         f"{spec.ckpt}: input_size {_shown([spec.input_size[i] for i in whole])} has the batch of the whole card, the "
         f"other inputs that of one SPA; {mine[0]} is used",

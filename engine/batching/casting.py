@@ -13,23 +13,13 @@ from tecoinfer_modelzoo.text import level_of_user
 
 
 def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
-    """Cast an array within a kind of dtype, with warnings about lossy casts.
+    """Cast an array within a kind of dtype; raise InputError for another kind, or a wider dtype that is not a float.
 
-    Narrowing floats warns once per input, and once more if values become infinite.
-
-    Args:
-        array: array of a call.
-        spec: the input.
-        warned: names of inputs that were warned about; extended in place.
-
-    Raises:
-        InputError: the dtype is of another kind, or wider and not a float.
+    Narrowing floats warns once per input, and once more if values become infinite; ``warned`` records the warnings.
     """
     if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
-        raise InputError(
-            f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
-            f"use array.astype({numpy_name(spec.dtype)})"
-        )
+        wanted = f"the model takes {spec.dtype}; use array.astype({numpy_name(spec.dtype)})"
+        raise InputError(f"input {spec.name!r} has dtype {array.dtype}, {wanted}")
     lost: list[str] = []
     # Values beyond the narrower range become infinite, as on the device; NumPy reports overflows of the cast.
     with np.errstate(over="call", call=lambda kind, _: lost.append(kind)):

@@ -24,16 +24,7 @@ def symbol_places(inputs: Sequence[TensorSpec]) -> dict[str, list[tuple[int, int
 
 
 def check_dims(dims: Mapping[str, Sequence[int]], inputs: Sequence[TensorSpec], ckpt: Path) -> Places:
-    """Return the positions of the symbols in ``dims``.
-
-    Args:
-        dims: sizes by symbol.
-        inputs: inputs with bound sizes.
-        ckpt: the model, for messages.
-
-    Raises:
-        ConfigError: a symbol does not exist, is the batch, or is bound to another size by ``input_size``.
-    """
+    """Return the positions of the symbols in ``dims``; raise ConfigError for an unknown, bound or batch symbol."""
     places = symbol_places(inputs)
     for symbol, sizes in dims.items():
         if symbol not in places:
@@ -49,10 +40,8 @@ def _check_closed(symbol: str, sizes: Sequence[int], inputs: Sequence[TensorSpec
     if found:
         tensor, axis = found[0]
         if tuple(sizes) != (tensor.shape[axis],):
-            raise ConfigError(
-                f"{ckpt}: --dim {symbol}={_listed(sizes)}: input_size binds {symbol!r} to {tensor.shape[axis]}; "
-                "give the size in one of the two"
-            )
+            bound = f"input_size binds {symbol!r} to {tensor.shape[axis]}; remove one of the two"
+            raise ConfigError(f"{ckpt}: --dim {symbol}={_listed(sizes)}: {bound}")
         return
     has = f"its symbolic dimensions are: {', '.join(places)}" if places else "it has no symbolic dimension"
     raise ConfigError(f"{ckpt}: --dim {symbol}: the model has no dimension {symbol!r}; {has}")
@@ -68,16 +57,12 @@ def call_sizes(
         size = arrays[first].shape[axis]
         for i, other in spots[1:]:
             if arrays[i].shape[other] != size:
-                raise InputError(
-                    f"input {inputs[i].name!r} has {symbol} = {arrays[i].shape[other]}, input {inputs[first].name!r} "
-                    f"has {size}; pad them to the same size"
-                )
+                other_size = f"input {inputs[i].name!r} has {symbol} = {arrays[i].shape[other]}"
+                raise InputError(f"{other_size}, input {inputs[first].name!r} has {size}; pad them to the same size")
         if size not in dims[symbol]:
-            raise InputError(
-                f"input {inputs[first].name!r} has {symbol} = {size}, the engine has plans for "
-                f"{_listed(dims[symbol])}; pad the arrays to one of these, or open it with "
-                f"--dim {symbol}={_listed(sorted({*dims[symbol], size}))}"
-            )
+            fix = f"pad the arrays, or open it with --dim {symbol}={_listed(sorted({*dims[symbol], size}))}"
+            found_size = f"input {inputs[first].name!r} has {symbol} = {size}"
+            raise InputError(f"{found_size}, the engine has plans for {_listed(dims[symbol])}; {fix}")
         found.append(size)
     return tuple(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias
 
 from engine.batching.sizes import Size, symbol
@@ -15,17 +15,10 @@ Labels: TypeAlias = Sequence[Hashable]
 def combine(
     call: Call, operands: Iterable[tuple[Value | None, Labels]], out: Labels, keeps: Labels | None = None, i: int = 0
 ) -> Value:
-    """Return the output of an operator whose input and output axes have labels; axes with equal labels correspond.
+    """Return output ``i`` of an operator whose input and output axes have labels; axes with equal labels correspond.
 
-    Args:
-        call: the node.
-        operands: inputs with the labels of their axes; ``None`` for an omitted one.
-        out: labels of the output's axes; missing labels are summed over or worked along.
-        keeps: labels along which the operator works row by row (default: all of the output).
-        i: index of the output.
-
-    Raises:
-        UnprovenError: the operator combines samples.
+    Labels missing in ``out`` are summed over or worked along. ``keeps``: labels along which the operator works row by
+    row (default: all of the output). Raises UnprovenError if the operator combines samples.
     """
     present = [(value, tuple(labels)) for value, labels in operands if value is not None]
     if any(value.rank not in (None, len(labels)) for value, labels in present):
@@ -81,11 +74,8 @@ def _size(label: Hashable, present: Sequence[tuple[Value, Labels]]) -> Size | No
         return None
     wide = sizes - {1}
     fixed = [size for size in wide if isinstance(size, int)]
-    return fixed[0] if fixed else _only(wide or {1})
-
-
-def _only(sizes: Collection[Size]) -> Size | None:
-    return next(iter(sizes)) if len(sizes) == 1 else None
+    wide = wide or {1}
+    return fixed[0] if fixed else wide.pop() if len(wide) == 1 else None
 
 
 def _flat(present: Sequence[tuple[Value, Labels]], out: Labels) -> frozenset[int]:
@@ -102,9 +92,6 @@ def right_aligned(value: Value | None, rank: int) -> tuple[Value | None, Labels]
     """Return an operand with axis labels for broadcasting to a rank."""
     own = 0 if value is None or value.rank is None else value.rank
     return value, range(rank - own, rank)
-
-
-# --------------------------------------------------------------------------------------------------------- elementwise
 
 
 def broadcast(call: Call) -> list[Value]:
@@ -156,9 +143,6 @@ def quantize(call: Call) -> list[Value]:
         if value.rows.axis == call.axis(call.attribute("axis", 1)):
             raise call.fault(f"has a scale for each row of '{value.name}', by its place in the batch", depends=True)
     return [call.out(value.rows, value.dims)]
-
-
-# ------------------------------------------------------------------------------------------------------ along some axes
 
 
 def along(default: int, old: int | None = None) -> Rule:
@@ -224,13 +208,11 @@ def layer_norm(call: Call) -> list[Value]:
     """Rule of LayerNormalization and RMSNormalization: over ``axis`` and all following axes."""
     value, rank = call.need(0), call.rank()
     axis = call.axis(call.attribute("axis", -1))
-    result = combine(call, [(value, range(rank)), *_parameters(call, rank)], range(rank), range(axis))
+    result = combine(
+        call, [(value, range(rank)), *(right_aligned(one, rank) for one in call.inputs[1:])], range(rank), range(axis)
+    )
     sizes = tuple(1 if n >= axis else size for n, size in enumerate(result.dims or ()))
     return [result, *(call.out(result.rows, sizes, i) for i in range(1, len(call.node.output)))]
-
-
-def _parameters(call: Call, rank: int) -> list[tuple[Value | None, Labels]]:
-    return [right_aligned(value, rank) for value in call.inputs[1:]]
 
 
 def skip_layer_norm(call: Call) -> list[Value]:
@@ -260,9 +242,6 @@ def matrices(call: Call) -> list[Value]:
     return [call.out(value.rows, value.dims)]
 
 
-# ------------------------------------------------------------------------------------------------------------ products
-
-
 def matmul(call: Call, second: int = 1) -> list[Value]:
     """Rule of MatMul; quantized forms have the second factor at another input."""
     a, b = call.need(0), call.need(second)
@@ -283,7 +262,8 @@ def _matrix(rank: int, free: str, first: str = "") -> list[Hashable]:
 
 def matmul_integer(call: Call) -> list[Value]:
     """Rule of MatMulInteger: zero points must be scalars."""
-    _scalars(call, 2)
+    for i in range(2, len(call.inputs)):
+        _scalar(call, i)
     return matmul(call)
 
 
@@ -295,11 +275,6 @@ def qlinear_matmul(call: Call) -> list[Value]:
         if not call.need(i).shared:
             raise call.unknown()
     return matmul(call, 3)
-
-
-def _scalars(call: Call, start: int) -> None:
-    for i in range(start, len(call.inputs)):
-        _scalar(call, i)
 
 
 def _scalar(call: Call, i: int) -> None:

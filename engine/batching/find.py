@@ -50,15 +50,11 @@ class Choice:
 def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> BatchAxes:
     """Find the batch axis of every input and output, and whether the graph keeps samples independent.
 
-    The first proven choice of axes is returned, else the first choice, unproven.
-
-    Args:
-        model: the model with its weights (with a fixed batch they may contain a row per sample).
-        axes: known batch axes by input name; those of other inputs are derived.
+    The first proven choice of axes is returned, else the first choice, unproven. ``axes``: known batch axes by input
+    name. Weights matter: with a fixed batch they may contain a row per sample.
 
     Raises:
-        ConfigError: ``axes`` names an unknown input or an invalid axis.
-        ModelError: the graph has a cycle.
+        ConfigError: ``axes`` names an unknown input or an invalid axis. ModelError: the graph has a cycle.
     """
     view = view_of(model)
     first: BatchAxes | None = None
@@ -71,13 +67,10 @@ def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> B
     return first
 
 
-# ------------------------------------------------------------------------------------------------------------- choices
-
-
 def _choices(view: View, given: Mapping[str, int]) -> Iterator[Choice]:
     """Yield the distinct choices of axes, the likeliest first."""
     seen: set[Choice] = set()
-    leads = [_given_lead(view, given)] if given else _leads(view)
+    leads = [min(_given_axes(view, given).items())] if given else _leads(view)
     for lead in leads:
         for choice in _choices_of(view, *lead, _given_axes(view, given)):
             if choice not in seen:
@@ -98,10 +91,6 @@ def _given_axes(view: View, given: Mapping[str, int]) -> dict[int, int]:
             raise ConfigError(f"batch axis {axis} of {name!r}: that input has {rank} dimensions; pass 0 to {rank - 1}")
         found[names.index(name)] = axis % rank
     return found
-
-
-def _given_lead(view: View, given: Mapping[str, int]) -> tuple[int, int]:
-    return min(_given_axes(view, given).items())
 
 
 def _leads(view: View) -> list[tuple[int, int]]:
@@ -125,7 +114,7 @@ def _turn(view: View, place: _Place) -> tuple[int, int]:
         return 2, 0
     if _is_made_up(place.dim):
         return 3 if place.axis else 1, 0
-    return (4, 0) if _is_other(place.dim) else (0, -_count(view, place.dim))
+    return (4, 0) if _is_other(place.dim) else (0, -sum(place.dim in dims for _, dims in (*view.inputs, *view.outputs)))
 
 
 def _is_made_up(dim: Dim) -> bool:
@@ -152,10 +141,6 @@ def _once_each(places: list[_Place]) -> list[tuple[int, int]]:
     for i, axis, dim in places:
         first.setdefault(dim if isinstance(dim, str) else (i, axis), (i, axis))
     return list(first.values())
-
-
-def _count(view: View, dim: Dim) -> int:
-    return sum(dim in dims for _, dims in (*view.inputs, *view.outputs))
 
 
 def _recurrent_leads(view: View) -> list[tuple[int, int]]:
@@ -191,9 +176,6 @@ def _options(dims: list[Dim], lead: Dim) -> list[int | None]:
     mine = [(axis, dim) for axis, dim in enumerate(dims) if not isinstance(dim, int) and (free or _is_made_up(dim))]
     likely = [axis for axis, dim in mine if not _is_other(dim)]
     return [*likely, None, *(axis for axis, dim in mine if _is_other(dim))]
-
-
-# ------------------------------------------------------------------------------------------------------------- outcome
 
 
 def _followed(view: View, choice: Choice) -> BatchAxes:

@@ -87,12 +87,6 @@ def _logic(decided: bool, name: str) -> Fold:
     return _elementwise(one)
 
 
-def _modulo(a: Number, b: Number) -> Number:
-    if isinstance(a, Term) or isinstance(b, Term):
-        return opaque(f"{a}%{b}", a, b)
-    return a % b
-
-
 def _extreme(pick: Callable[[Any, Any], Any], name: str) -> Fold:
     def one(first: Number, *others: Number) -> Number:
         result = first
@@ -124,10 +118,6 @@ def _gather(node: NodeProto, inputs: list[Array]) -> Array:
     return _array(np.take(inputs[0], inputs[1].astype(np.int64), axis=_attribute(node, "axis", 0)))
 
 
-def _concat(node: NodeProto, inputs: list[Array]) -> Array:
-    return np.concatenate(inputs, axis=_attribute(node, "axis", 1))
-
-
 def _integers(node: NodeProto, name: str, inputs: list[Array], i: int) -> list[int] | None:
     given = _attribute(node, name, None)
     if given is None and len(inputs) > i:
@@ -152,10 +142,6 @@ def _slice(node: NodeProto, inputs: list[Array]) -> Array | None:
 def _squeeze(node: NodeProto, inputs: list[Array]) -> Array:
     axes = _integers(node, "axes", inputs, 1)
     return np.squeeze(inputs[0], None if axes is None else tuple(axes))
-
-
-def _unsqueeze(node: NodeProto, inputs: list[Array]) -> Array:
-    return np.expand_dims(inputs[0], tuple(_integers(node, "axes", inputs, 1) or ()))
 
 
 def _reshape(_node: NodeProto, inputs: list[Array]) -> Array | None:
@@ -186,10 +172,6 @@ def _expand(_node: NodeProto, inputs: list[Array]) -> Array | None:
     return np.broadcast_to(inputs[0], np.broadcast_shapes(inputs[0].shape, tuple(shape)))
 
 
-def _transpose(node: NodeProto, inputs: list[Array]) -> Array:
-    return np.transpose(inputs[0], _attribute(node, "perm", None))
-
-
 def _reduce(function: Callable[[Number, Number], Number]) -> Fold:
     def folded(node: NodeProto, inputs: list[Array]) -> Array | None:
         if inputs[0].ndim != 1 or not inputs[0].size:
@@ -209,7 +191,7 @@ FOLDS: dict[str, Fold] = {
     "Sub": _elementwise(subtract),
     "Mul": _elementwise(multiply),
     "Div": _elementwise(divide),
-    "Mod": _elementwise(_modulo),
+    "Mod": _elementwise(lambda a, b: opaque(f"{a}%{b}", a, b) if Term in map(type, (a, b)) else a % b),
     "Min": _extreme(min, "min"),
     "Max": _extreme(max, "max"),
     "Neg": _elementwise(lambda a: multiply(a, -1)),
@@ -225,12 +207,12 @@ FOLDS: dict[str, Fold] = {
     "Not": _named("not", lambda a: not a),
     "Where": _elementwise(choose),
     "Gather": _gather,
-    "Concat": _concat,
+    "Concat": lambda node, inputs: np.concatenate(inputs, axis=_attribute(node, "axis", 1)),
     "Slice": _slice,
     "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
+    "Unsqueeze": lambda node, x: np.expand_dims(x[0], tuple(_integers(node, "axes", x, 1) or ())),
     "Reshape": _reshape,
-    "Transpose": _transpose,
+    "Transpose": lambda node, inputs: np.transpose(inputs[0], _attribute(node, "perm", None)),
     "Range": _range,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,

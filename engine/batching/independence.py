@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.batching.random_operators import RANDOM
 from engine.signature import Array, BatchAxes
 
 if TYPE_CHECKING:
@@ -18,19 +19,9 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-4
 """Maximum difference of a sample's outputs relative to the output's largest magnitude; float32 rounding stays below."""
 
-RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
-"""Operators that draw random numbers, whose runs cannot be compared."""
-
 
 def batching_of(model: ModelProto, axes: Mapping[str, int]) -> BatchAxes:
-    """Return the batch axes of a model; samples that share random numbers count as dependent.
-
-    Args:
-        model: the model.
-        axes: known batch axes by input name.
-    """
+    """Return the batch axes of a model (``axes``: known ones); samples that share random numbers count as dependent."""
     from engine.batching.find import find_batching
 
     found = find_batching(model, axes or None)
@@ -60,8 +51,8 @@ def _is_training(node: NodeProto) -> bool:
 def difference(want: Array, got: Array, tolerance: float) -> str:
     """Describe the difference of two arrays, "" if they agree.
 
-    Floats agree if |got - want| is at most ``tolerance`` times the largest finite |want|, with NaN and infinities at
-    the same positions; other dtypes must be equal.
+    Floats agree if |got - want| is at most ``tolerance`` times the largest finite |want|, with equal NaN and
+    infinities.
     """
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} became {got.dtype}{list(got.shape)}"

@@ -6,12 +6,12 @@ from engine.batching.elementwise import Labels, Rule, combine
 from engine.batching.value import Call, Rows, Value, is_flat
 
 
-def leading(*beside: int) -> Rule:
-    """Return the rule of operators with independent rows along axis 0 of input 0 and, optionally, of ``beside``."""
+def leading(*others: int) -> Rule:
+    """Return the rule of operators with independent rows along axis 0 of input 0 and, optionally, of ``others``."""
 
     def rule(call: Call) -> list[Value]:
-        _only_leading(call, 0, *beside)
-        return [call.out(_rows(call, 0, *beside), i=i, rank=call.need(0).rank) for i, _ in enumerate(call.node.output)]
+        _only_leading(call, 0, *others)
+        return [call.out(_rows(call, 0, *others), i=i, rank=call.need(0).rank) for i, _ in enumerate(call.node.output)]
 
     return rule
 
@@ -55,9 +55,6 @@ def _check_shared_row(call: Call, value: Value, axis: int, rows: Rows) -> None:
 
 def _rows(call: Call, *places: int) -> Rows | None:
     return next((value.rows for value in map(call.get, places) if value is not None and value.rows), None)
-
-
-# ------------------------------------------------------------------------------------------------------ pooling, norms
 
 
 def pool(call: Call) -> list[Value]:
@@ -104,9 +101,6 @@ def _check_resize(call: Call, value: Value, rows: Rows, n: int, count: int) -> N
         raise call.fault(f"resizes the batch axis of '{value.name}'", depends=True)
 
 
-# ---------------------------------------------------------------------------------------------------- recurrent layers
-
-
 def recurrent(call: Call) -> list[Value]:
     """Rule of RNN, GRU and LSTM in both layouts; sequence lengths and initial states have a row per sample."""
     batch_first = bool(call.attribute("layout", 0))
@@ -124,9 +118,6 @@ def recurrent(call: Call) -> list[Value]:
         labels = whole if i == 0 else state
         results.append(combine(call, operands, labels, ("n",), i) if name else Value(""))
     return results
-
-
-# ----------------------------------------------------------------------------------------------------------- attention
 
 
 def attention(call: Call) -> list[Value]:

@@ -28,8 +28,6 @@ Cut: TypeAlias = tuple[Number | None, Number | None, Number | None]
 
 _END = 2**31 - 1  # minimum end of a slice that means the end of the axis
 
-# ------------------------------------------------------------------------------------------------------------- reshape
-
 
 def reshape(call: Call) -> list[Value]:
     """Rule of Reshape."""
@@ -139,9 +137,6 @@ def _divided(total: Size, sizes: Sequence[Size | None]) -> Size | None:
     """Return a number of elements divided by these sizes; ``None`` if one of them is unknown."""
     known = [size for size in sizes if size is not None]
     return over(total, product(known)) if len(known) == len(sizes) else None
-
-
-# -------------------------------------------------------------------------------------------------------- single axes
 
 
 def transpose(call: Call) -> list[Value]:
@@ -335,9 +330,6 @@ def _join_batches(call: Call, values: Sequence[Value], axis: int) -> Value:
     if outer is None:
         raise call.fault(f"joins '{values[0].name}' with other rows along the batch axis", depends=True)
     return call.out(Rows(axis, outer, inner), values[0].dims)
-
-
-# ---------------------------------------------------------------------------------------------------- repeat and extend
 
 
 def pad(call: Call) -> list[Value]:

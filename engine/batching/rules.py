@@ -6,99 +6,83 @@ from engine.batching import control, elementwise, layers, movement, picking
 from engine.batching.elementwise import Rule
 
 
-def _names(text: str) -> list[str]:
-    return text.split()
+def _each(names: str, rule: Rule, domain: str = "") -> dict[tuple[str, str], Rule]:
+    return {(domain, name): rule for name in names.split()}
 
 
-_ELEMENTWISE = _names("""
+_ELEMENTWISE = """
 Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu Clip Cos
 Cosh Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less
 LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round ScaledTanh Selu Shrink Sigmoid Sign
 Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor
-""")
+"""
 
-_REDUCTIONS = _names("L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare")
+_REDUCTIONS = ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"]
 
-_LEADING = _names("""
+_LEADING = """
 Conv ConvInteger ConvTranspose DepthToSpace GroupNormalization InstanceNormalization LRN QLinearConv SpaceToDepth
-""")
+"""
 """Operators on (batch, channels, ...) or (batch, ...) whose other inputs are weights, scales or similar."""
 
-_LEADING_ANY_RANK = _names("Col2Im STFT")
-_POOLS = _names("AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool")
-
-_TABLE_ROWS = _names("""
+_TABLE_ROWS = """
 FeatureVectorizer LinearClassifier LinearRegressor Normalizer SVMClassifier SVMRegressor Scaler TreeEnsemble
 TreeEnsembleClassifier TreeEnsembleRegressor Imputer
-""")
-
-RANDOM = frozenset(_names("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"))
-"""Operators whose result differs between calls."""
+"""
 
 RULES: dict[tuple[str, str], Rule] = {
-    **{("", name): elementwise.broadcast for name in _ELEMENTWISE},
+    **_each(_ELEMENTWISE, elementwise.broadcast),
     **{("", f"Reduce{name}"): elementwise.reduce for name in _REDUCTIONS},
-    **{("", name): layers.leading() for name in _LEADING},
-    **{("", name): layers.leading_any_rank for name in _LEADING_ANY_RANK},
-    **{("", name): layers.pool for name in _POOLS},
-    **{("ai.onnx.ml", name): layers.table_rows for name in _TABLE_ROWS},
-    **{("ai.onnx.ml", name): elementwise.same for name in ("Binarizer", "LabelEncoder")},
-    **{("com.microsoft", name): elementwise.broadcast for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")},
+    **_each(_LEADING, layers.leading()),
+    **_each("Col2Im STFT", layers.leading_any_rank),
+    **_each("AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool", layers.pool),
+    **_each(_TABLE_ROWS, layers.table_rows, "ai.onnx.ml"),
+    **_each("Binarizer LabelEncoder", elementwise.same, "ai.onnx.ml"),
+    **_each("BiasGelu FastGelu Gelu QuickGelu", elementwise.broadcast, "com.microsoft"),
+    **_each("ArgMax ArgMin", elementwise.arg_reduce),
+    **_each("CumProd CumSum", elementwise.cumulate),
+    **_each("DequantizeLinear QuantizeLinear", elementwise.quantize),
+    **_each("GRU LSTM RNN", layers.recurrent),
+    **_each("Hardmax LogSoftmax Softmax", elementwise.along(-1, old=1)),
+    **_each("LayerNormalization RMSNormalization", elementwise.layer_norm),
+    **_each("MaxRoiPool RoiAlign", layers.roi_align),
+    **_each("Resize Upsample", layers.resize),
+    **_each("Scatter ScatterElements", picking.scatter_elements),
     ("com.microsoft", "SkipLayerNormalization"): elementwise.skip_layer_norm,
-    ("", "ArgMax"): elementwise.arg_reduce,
-    ("", "ArgMin"): elementwise.arg_reduce,
     ("", "Attention"): layers.attention,
     ("", "BatchNormalization"): layers.batch_norm,
     ("", "CastLike"): elementwise.same,
     ("", "Compress"): layers.certain("selects elements by a list over the whole batch"),
     ("", "Concat"): movement.concat,
     ("", "ConstantOfShape"): movement.constant_of_shape,
-    ("", "CumProd"): elementwise.cumulate,
-    ("", "CumSum"): elementwise.cumulate,
-    ("", "DequantizeLinear"): elementwise.quantize,
     ("", "Dropout"): elementwise.dropout,
     ("", "DynamicQuantizeLinear"): layers.certain("computes one scale for the whole batch"),
     ("", "Einsum"): elementwise.einsum,
     ("", "Expand"): movement.expand,
     ("", "EyeLike"): layers.certain("creates rows by their position in the batch"),
     ("", "Flatten"): movement.flatten,
-    ("", "GRU"): layers.recurrent,
     ("", "Gather"): picking.gather,
     ("", "GatherElements"): picking.gather_elements,
     ("", "GatherND"): picking.gather_nd,
     ("", "Gemm"): elementwise.gemm,
     ("", "GridSample"): layers.grid_sample,
-    ("", "Hardmax"): elementwise.along(-1, old=1),
     ("", "If"): control.if_,
-    ("", "LSTM"): layers.recurrent,
-    ("", "LayerNormalization"): elementwise.layer_norm,
-    ("", "LogSoftmax"): elementwise.along(-1, old=1),
     ("", "Loop"): control.loop,
     ("", "LpNormalization"): elementwise.along(-1),
     ("", "MatMul"): elementwise.matmul,
     ("", "MatMulInteger"): elementwise.matmul_integer,
-    ("", "MaxRoiPool"): layers.roi_align,
     ("", "MeanVarianceNormalization"): elementwise.mean_variance,
     ("", "NonMaxSuppression"): layers.certain("returns boxes of all samples in one list"),
     ("", "NonZero"): layers.certain("returns positions of all samples in one list"),
     ("", "OneHot"): picking.one_hot,
     ("", "Pad"): movement.pad,
     ("", "QLinearMatMul"): elementwise.qlinear_matmul,
-    ("", "QuantizeLinear"): elementwise.quantize,
-    ("", "RMSNormalization"): elementwise.layer_norm,
-    ("", "RNN"): layers.recurrent,
     ("", "Range"): movement.range_,
     ("", "Reshape"): movement.reshape,
-    ("", "Resize"): layers.resize,
     ("", "ReverseSequence"): picking.reverse_sequence,
-    ("", "RoiAlign"): layers.roi_align,
     ("", "RotaryEmbedding"): layers.rotary,
     ("", "Scan"): control.scan,
-    ("", "Scatter"): picking.scatter_elements,
-    ("", "ScatterElements"): picking.scatter_elements,
     ("", "ScatterND"): picking.scatter_nd,
     ("", "Slice"): movement.slice_,
-    ("", "Softmax"): elementwise.along(-1, old=1),
     ("", "Split"): movement.split,
     ("", "Squeeze"): movement.squeeze,
     ("", "Tile"): movement.tile,
@@ -107,33 +91,34 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "Trilu"): elementwise.matrices,
     ("", "Unique"): layers.certain("compares elements across the whole batch"),
     ("", "Unsqueeze"): movement.unsqueeze,
-    ("", "Upsample"): layers.resize,
 }
 
-_REDUCED = {f"Reduce{name}": (1,) for name in _REDUCTIONS}
-
 PARAMETERS: dict[str, tuple[int, ...]] = {
-    **_REDUCED,
+    **{f"Reduce{name}": (1,) for name in _REDUCTIONS},
+    **dict.fromkeys(
+        [
+            "CumProd",
+            "CumSum",
+            "Expand",
+            "Reshape",
+            "Split",
+            "Squeeze",
+            "Tile",
+            "TopK",
+            "Trilu",
+            "Unsqueeze",
+            "Upsample",
+        ],
+        (1,),
+    ),
+    **dict.fromkeys(("Pad", "Resize"), (1, 2, 3)),
     "ConstantOfShape": (0,),
-    "CumProd": (1,),
-    "CumSum": (1,),
     "Dropout": (1, 2),
-    "Expand": (1,),
     "OneHot": (1, 2),
-    "Pad": (1, 2, 3),
     "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Trilu": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
 }
 """Inputs that are parameters of an operator, and must not depend on the samples."""
 
-SIZED = frozenset(_names("ConstantOfShape Expand Range Reshape Resize Slice Split Tile"))
+SIZED = frozenset(["ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "Split", "Tile"])
 """Operators whose parameters may contain the number of samples: their rules check every element."""

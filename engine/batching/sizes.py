@@ -132,9 +132,6 @@ def _term(factor: int, symbols: Iterable[str]) -> Size:
     return Term(factor, names) if names and factor else factor
 
 
-# ----------------------------------------------------------------------------------------------- numbers of any kind
-
-
 def add(a: Number, b: Number, sign: int = 1) -> Number:
     """Return ``a + sign * b``."""
     if not isinstance(a, Term) and not isinstance(b, Term):

@@ -14,7 +14,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from engine.batching.counting import counted, places
 from engine.batching.elementwise import Rule
 from engine.batching.folding import constant_content, fold
-from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
+from engine.batching.random_operators import RANDOM
+from engine.batching.rules import PARAMETERS, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
 from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
 from engine.onnx.functions import inlined
@@ -31,13 +32,8 @@ _FOLLOWED = frozenset(("If", "Loop", "Scan"))
 class View:
     """A model prepared for analysis: functions inlined, nodes sorted, shapes inferred.
 
-    Attributes:
-        graph: the graph, without the data of large constants.
-        constants: constants of the main graph with their values.
-        shapes: declared and inferred shapes by tensor name.
-        inputs: graph inputs with their declared shapes, in order.
-        outputs: graph outputs likewise.
-        opset: version of the default operator set.
+    ``graph`` lacks the data of large constants, ``constants`` are those of the main graph with data, ``shapes`` are
+    declared and inferred ones, ``inputs`` and ``outputs`` have declared shapes.
     """
 
     graph: GraphProto
@@ -104,13 +100,7 @@ _NOT_VALID = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 
 @dataclass(slots=True)
 class Trace:
-    """One analysis of a graph.
-
-    Attributes:
-        view: the model.
-        batch: symbol of the number of samples in declared shapes, or ``None``.
-        number: number of samples if the model fixes it.
-    """
+    """An analysis; ``batch``, ``number``: symbol or number of samples in declared shapes, or ``None``."""
 
     view: View
     batch: str | None

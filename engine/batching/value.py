@@ -84,16 +84,13 @@ class Value:
     """Known properties of a tensor. Without ``rows``, ``sized`` and ``fault`` it does not depend on the samples.
 
     Attributes:
-        name: name of the tensor.
         dims: shape, ``None`` if the rank is unknown. Unknown sizes have a unique symbol. Only the size along the axis
             of
             the rows contains the number of samples.
-        rows: position of the samples; row ``b`` then depends on sample ``b`` of the inputs only, and neither on the
-            number of samples nor on ``b``.
+        rows: position of the samples; row ``b`` only depends on sample ``b``, not on ``b`` or the number of samples.
         content: elements, if few and computable from sizes and constants (an object array).
         sized: the elements depend on the number of samples, but not on their values.
         flat: axes along which the tensor is certainly constant.
-        tensor: the constant, if it is one.
         fault: why none of the above is known.
         count: the elements along the axis of the rows are sample positions, unlike those of other rows.
     """
@@ -246,8 +243,6 @@ class Call:
             raise self.fault(f"has {name} that are not constant", depends=False)
         return [int(number) for number in content if isinstance(number, int)]
 
-    # -------------------------------------------------------------------------------------------------- the results
-
     def out(self, rows: Rows | None, dims: Sequence[Size] | None = None, i: int = 0, rank: int | None = None) -> Value:
         """Return an output: the position of the samples, and the shape as far as it is known."""
         name = self.node.output[i] if i < len(self.node.output) else ""
@@ -274,8 +269,6 @@ class Call:
     def fill(self, size: Size) -> Size:
         """Return a size with the number of samples inserted if the model fixes it."""
         return size if self.tracer.number is None else bound(size, self.tracer.number)
-
-    # --------------------------------------------------------------------------------------------------- the faults
 
     @property
     def title(self) -> str:

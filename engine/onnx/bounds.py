@@ -36,6 +36,7 @@ MOST_NUMBERS = 2**48
 """Maximum number of elements of a tensor; with 8 bytes each this exceeds the address space of any machine."""
 
 _EXPORT = "export it again"
+_MOST_DIMS = f"the limit is {MOST_DIMS}; {_EXPORT}"
 _DEFAULT = ("", "ai.onnx")
 Key = tuple[str, str, str]
 _TERM = r"[A-Za-z ]*(\. *\. *\.[A-Za-z ]*)?"
@@ -61,10 +62,8 @@ def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
             value = getattr(message, name)
             for text in value if repeated else (value,):
                 if isinstance(text, bytes):
-                    raise ModelError(
-                        f"{path}: the {name.replace('_', ' ')} {text!r} of a {message.DESCRIPTOR.name} is not UTF-8, "
-                        f"so the file is damaged; {_EXPORT}"
-                    )
+                    what = f"the {name.replace('_', ' ')} {text!r} of a {message.DESCRIPTOR.name}"
+                    raise ModelError(f"{path}: {what} is not UTF-8, so the file is damaged; {_EXPORT}")
         if isinstance(message, TensorProto):
             _check_tensor(message, path)
         elif isinstance(message, ValueInfoProto):
@@ -83,10 +82,8 @@ def _messages(model: ModelProto, path: Path | str) -> Iterator[Message]:
         if isinstance(message, AttributeProto) and (message.HasField("g") or message.graphs):
             depth += 1
             if depth > MOST_BODIES:
-                raise ModelError(
-                    f"{path}: bodies of If, Loop or Scan are nested more than {MOST_BODIES} deep; "
-                    "export the model with less control flow"
-                )
+                limit = f"bodies of If, Loop or Scan are nested more than {MOST_BODIES} deep"
+                raise ModelError(f"{path}: {limit}; export the model with less control flow")
         for name, repeated in _fields(message.DESCRIPTOR)[1]:
             if repeated:
                 waiting.extend((one, depth) for one in getattr(message, name))
@@ -121,9 +118,7 @@ def _is_repeated(field: Any) -> bool:
 def _check_tensor(tensor: TensorProto, path: Path | str) -> None:
     sizes = list(tensor.dims)
     if len(sizes) > MOST_DIMS:
-        raise ModelError(
-            f"{path}: weight {tensor.name!r} has {len(sizes)} dimensions, the limit is {MOST_DIMS}; {_EXPORT}"
-        )
+        raise ModelError(f"{path}: weight {tensor.name!r} has {len(sizes)} dimensions, {_MOST_DIMS}")
     if any(size < 0 for size in sizes) or prod(max(size, 1) for size in sizes) > MOST_NUMBERS:
         raise ModelError(f"{path}: weight {tensor.name!r} cannot have the shape {sizes}; {_EXPORT}")
     if tensor.data_type == TensorProto.UNDEFINED:
@@ -142,29 +137,23 @@ def _check_info(info: ValueInfoProto, path: Path | str) -> None:
     if kind.elem_type not in _KINDS:
         raise ModelError(f"{path}: {info.name!r} {_unknown(kind.elem_type)}")
     if len(kind.shape.dim) > MOST_DIMS:
-        raise ModelError(
-            f"{path}: {info.name!r} has {len(kind.shape.dim)} dimensions, the limit is {MOST_DIMS}; {_EXPORT}"
-        )
+        raise ModelError(f"{path}: {info.name!r} has {len(kind.shape.dim)} dimensions, {_MOST_DIMS}")
 
 
 def _check_node(node: NodeProto, path: Path | str) -> None:
     if node.domain not in _DEFAULT:
         return
+    title = f"{node.op_type} {node.name or ''.join(node.output[:1])!r}"
     for attribute in node.attribute:
         far = [axis for axis in (attribute.i, *attribute.ints) if not -MOST_DIMS <= axis <= MOST_DIMS]
         if far and attribute.name.endswith(_AXES):
-            raise ModelError(
-                f"{path}: {attribute.name} {far[0]} of the {node.op_type} {node.name or ''.join(node.output[:1])!r} is "
-                f"out of range: a tensor has at most {MOST_DIMS} dimensions; {_EXPORT}"
-            )
+            raise ModelError(f"{path}: {attribute.name} {far[0]} of the {title} is out of range, {_MOST_DIMS}")
         if node.op_type != "Einsum":
             continue
         equation = attribute.s.decode(errors="backslashreplace")
         if attribute.name == "equation" and not _EQUATION.fullmatch(equation):
-            raise ModelError(
-                f"{path}: the equation {shown_value(equation)} of the Einsum {node.name or ''.join(node.output[:1])!r} "
-                f"may only contain letters, commas, '...' and '->'; {_EXPORT}"
-            )
+            valid = f"may only contain letters, commas, '...' and '->'; {_EXPORT}"
+            raise ModelError(f"{path}: the equation {shown_value(equation)} of the {title} {valid}")
 
 
 def _unknown(kind: int) -> str:
@@ -187,9 +176,8 @@ def _check_functions(model: ModelProto, path: Path | str) -> None:
     calls = [sizes.get((node.domain, node.op_type, node.overload)) for node in _nodes(model.graph.node)]
     nodes = sum(call[0] for call in calls if call)
     if nodes > MOST_NODES:
-        raise ModelError(
-            f"{path}: its functions expand to {nodes} nodes, the limit is {MOST_NODES}; export it without functions"
-        )
+        limit = f"the limit is {MOST_NODES}; export it without functions"
+        raise ModelError(f"{path}: its functions expand to {nodes} nodes, {limit}")
 
 
 def _check_imports(model: ModelProto, functions: Mapping[Key, FunctionProto], path: Path | str) -> None:
@@ -198,10 +186,8 @@ def _check_imports(model: ModelProto, functions: Mapping[Key, FunctionProto], pa
         imported = {entry.domain for entry in caller.opset_import}
         for node in _nodes(caller.graph.node if isinstance(caller, ModelProto) else caller.node):
             if (node.domain, node.op_type, node.overload) in functions and node.domain not in imported:
-                raise ModelError(
-                    f"{path}: function {node.op_type!r} is called, but its domain {node.domain!r} is not among the "
-                    f"imported opsets; {_EXPORT}"
-                )
+                missing = f"its domain {node.domain!r} is not among the imported opsets; {_EXPORT}"
+                raise ModelError(f"{path}: function {node.op_type!r} is called, but {missing}")
 
 
 def _size(
@@ -217,9 +203,7 @@ def _size(
             found = [sizes.get(call, (1, 0)) for call in calls]
             sizes[key] = sum(nodes for nodes, _ in found), 1 + max((deep for _, deep in found), default=0)
             if sizes[key][1] > MOST_CALLS:
-                raise ModelError(
-                    f"{path}: its function calls are nested more than {MOST_CALLS} deep; export it without functions"
-                )
+                raise ModelError(f"{path}: its functions are nested more than {MOST_CALLS} deep; export it without")
             within.discard(key)
             waiting.pop()
             continue

@@ -42,19 +42,15 @@ def read_external(model: ModelProto, path: Path) -> None:
         raise ModelError(f"{path}: external data cannot be read: {error}; {_FIX}") from error
     except MemoryError as error:
         size = sum(length for _, _, _, length in found)
-        raise ModelError(
-            f"{path}: its weights need {size / 2**20:.0f} MB, more than the free memory; free some memory, use a "
-            "machine with more memory, or a smaller model"
-        ) from error
+        fix = "free some memory, or use a smaller model"
+        raise ModelError(f"{path}: its weights exceed the free memory: {size / 2**20:.0f} MB; {fix}") from error
 
 
 def place_of(tensor: TensorProto, path: Path) -> tuple[Path, int, int]:
     """Return the file of a tensor's data, the offset and the length in bytes; raise ModelError if one is invalid."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if unknown := sorted(entries.keys() - set(_KEYS)):
-        raise ModelError(
-            f"{path}: external data of weights {tensor.name!r} has an unknown entry {unknown[0]!r}; {_FIX}"
-        )
+        raise ModelError(f"{path}: external data of weights {tensor.name!r} has an unknown {unknown[0]!r}; {_FIX}")
     if len(entries) < len(tensor.external_data):
         raise ModelError(f"{path}: external data of weights {tensor.name!r} has a duplicate entry; {_FIX}")
     location = entries.get("location", "")
@@ -78,10 +74,8 @@ def place_of(tensor: TensorProto, path: Path) -> tuple[Path, int, int]:
     except (ValueError, KeyError) as error:
         raise ModelError(f"{path}: external data of weights {tensor.name!r} cannot be read: {error}; {_FIX}") from error
     if offset + length > size:
-        raise ModelError(
-            f"{path}: weights {tensor.name!r} need {length} bytes at {offset} of external file {location!r}, which has "
-            f"{size}: its data is missing or cut short; export the model again, or copy all of it"
-        )
+        end = f"{length} bytes at {offset}, but it has {size}; export the model again, or copy all of it"
+        raise ModelError(f"{shown} is missing data or cut short: {end}")
     return file, offset, length
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -122,16 +122,13 @@ def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] 
     for node in list(model.graph.node):
         kept = has_bodies(node) or (keep is not None and keep(node))
         kept = kept or not exact.written.isdisjoint(node.output) or not left.isdisjoint(node.output)
-        if kept or _scales_by(node, exact.divisors) or unfit(node, constants, clamp):
+        scales = node.op_type in ("Mul", "Div") and not exact.divisors.isdisjoint(node.input)
+        if kept or scales or unfit(node, constants, clamp):
             blocked.append(node.name)
         if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
             _own_constants(model.graph, node, constants)
     drop_unread(model.graph, constants)
     return blocked
-
-
-def _scales_by(node: NodeProto, counts: Collection[str]) -> bool:
-    return node.op_type in ("Mul", "Div") and any(name in counts for name in node.input)
 
 
 def _is_half(model: ModelProto) -> bool:

@@ -25,15 +25,10 @@ _MOST_FIELDS = 10_000  # maximum number of top-level fields of a model
 
 
 def clashing(model: Path | str | bytes) -> ModelProto | None:
-    """Return a model without functions named like a standard operator; ``None`` if it has no such functions.
+    """Return a model (a file or bytes) without functions named like a standard operator; ``None`` if there are none.
 
-    Args:
-        model: a file or its bytes; errors of reading it are left to the runtime.
-
-    Raises:
-        ModelError: the model has functions and exceeds the limits (:mod:`engine.onnx.bounds`), or has such functions
-            and
-            its weights are missing.
+    Errors of reading are left to the runtime. Raises ModelError if a model with functions exceeds the limits
+    (:mod:`engine.onnx.bounds`), or its weights are missing.
     """
     try:
         if isinstance(model, bytes):
@@ -78,11 +73,11 @@ def inlined(model: ModelProto) -> ModelProto:
 def _inlined(model: ModelProto, names: list[tuple[str, str]] | None) -> ModelProto:
     from onnx import checker, inliner
 
-    from engine.onnx.large import fits_message, given_back, taken_apart
+    from engine.onnx.large import fits_message, join_large_weights, taken_apart
 
     if not fits_message(model):
         light, apart = taken_apart(model)
-        return given_back(_inlined(light, names), apart)
+        return join_large_weights(_inlined(light, names), apart)
     try:
         if names is None:
             return inliner.inline_local_functions(model)

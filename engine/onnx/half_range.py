@@ -155,17 +155,10 @@ def _beyond(tensor: TensorProto, clamp: bool) -> bool:
 
 
 def fit_batch_norms(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[str]:
-    """Replace batch norm parameters that float16 cannot represent, in place.
+    """Replace batch norm parameters beyond float16, in place; return first outputs of those that stay float32.
 
     ``scale * (x - mean) / sqrt(variance + epsilon)`` is unchanged if scale and variance shrink together: the variance
-    becomes 1, or a power of 4 if the scale requires it.
-
-    Args:
-        graph: graph of a float32 model.
-        keep: selects nodes that stay float32.
-
-    Returns:
-        First outputs of batch norms that cannot be rewritten and must compute in float32.
+    becomes 1, or a power of 4 if the scale requires it. ``keep`` selects nodes that stay float32.
     """
     constants = constant_tensors(graph)
     left: set[str] = set()

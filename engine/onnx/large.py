@@ -113,9 +113,6 @@ def _parts(sparse: SparseTensorProto) -> tuple[TensorProto, TensorProto]:
     return sparse.values, sparse.indices
 
 
-# ------------------------------------------------------------------------------------------------------------ in parts
-
-
 def copy_but(source: Message, target: Message, but: Iterable[str]) -> None:
     """Copy the fields of a message into an empty one, except some."""
     left_out = frozenset(but)
@@ -193,10 +190,8 @@ def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
         replace_items(model.graph.node, left)
     rest = message_bytes(model) - sum(tensor_bytes(tensor) for tensor in model.graph.initializer)
     if rest > MOST_MESSAGE:
-        raise ModelError(
-            f"{where}: its nodes contain {rest / 2**20:.0f} MB of weights, the limit is {MOST_MESSAGE / 2**20:.0f} MB; "
-            "export them as initializers of the main graph"
-        )
+        found = f"{rest / 2**20:.0f} MB of weights, the limit is {MOST_MESSAGE / 2**20:.0f} MB"
+        raise ModelError(f"{where}: its nodes contain {found}; export them as initializers of the main graph")
     return model
 
 
@@ -206,7 +201,11 @@ def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
     apart: dict[str, TensorProto] = {}
     for tensor in model.graph.initializer:
         kept = light.graph.initializer.add()
-        if tensor_bytes(tensor) < APART or tensor.data_type not in _NUMBERS or _is_external(tensor):
+        if (
+            tensor_bytes(tensor) < APART
+            or tensor.data_type not in _NUMBERS
+            or tensor.data_location == TensorProto.EXTERNAL
+        ):
             copy_tensor(tensor, kept)
             continue
         copy_without_values(tensor, kept)
@@ -216,7 +215,7 @@ def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
     return light, apart
 
 
-def given_back(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
+def join_large_weights(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
     """Undo :func:`taken_apart`, in place, and return the model."""
     for tensor in light.graph.initializer:
         source = apart.get(tensor.name)
@@ -224,10 +223,6 @@ def given_back(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
             tensor.Clear()
             copy_tensor(source, tensor)
     return light
-
-
-def _is_external(tensor: TensorProto) -> bool:
-    return bool(tensor.data_location == TensorProto.EXTERNAL)
 
 
 def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
@@ -238,18 +233,11 @@ def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
         raise ModelError(f"a weight does not match its shape: {error}; export the model again") from error
 
 
-def write_apart(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
-    """Write a model into a file and its large weights into another one, as a sparse file where they are zero.
-
-    Args:
-        model: the model, not changed.
-        path: file of the model.
-        data: empty file for the weights.
-        location: name of the weight file in the model.
+def write_with_external_weights(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
+    """Write a model, and its large weights to the empty file ``data`` named ``location``, sparse if they are zero.
 
     Raises:
-        ModelError: the rest of the model exceeds one message.
-        OSError: a file cannot be written.
+        ModelError: the rest of the model exceeds one message. OSError: a file cannot be written.
     """
     light, apart = taken_apart(model)
     external = {tensor.name: tensor for tensor in light.graph.initializer if tensor.name in apart}

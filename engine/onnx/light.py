@@ -43,14 +43,7 @@ def _numbers(source: Source, field: Field) -> list[int]:
 
 
 class Node:
-    """Operator of a graph.
-
-    Attributes:
-        op: operator type; with the prefix ``domain::`` for other domains than ONNX's.
-        domain: operator domain; empty for ONNX's.
-        name: operator type without domain.
-        inputs, outputs: tensor names; empty for omitted optional ones.
-    """
+    """Operator of a graph; ``op``: its name, with a prefix ``domain::`` for other domains; omitted inputs are empty."""
 
     def __init__(self, source: Source, start: int, end: int) -> None:
         self._source = source
@@ -131,8 +124,6 @@ class Graph:
 
     Attributes:
         outputs: names of the outputs and their declared ranks (``None`` if undeclared).
-        inputs: parameter names of a function.
-        outer: enclosing graph of a branch.
         bound: parameter of a function -> graph and tensor name of the argument.
     """
 

@@ -17,10 +17,10 @@ from onnx import ModelProto, TensorProto, helper
 
 from engine.onnx.bounds import check_bounds
 from engine.onnx.external import external_tensors, place_of, read_external
-from engine.onnx.large import fits_message, lift_constants, write_apart
+from engine.onnx.large import fits_message, lift_constants, write_with_external_weights
 from engine.onnx.view import sort_nodes, tensors
 from tecoinfer_modelzoo.errors import ModelError
-from tecoinfer_modelzoo.files import hash_files, in_place_of
+from tecoinfer_modelzoo.files import atomic_replacement, hash_files
 
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
@@ -44,10 +44,7 @@ _PACKED = tuple(
 
 
 def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda model: None) -> ModelProto:
-    """Load and check an ONNX file with external data, and sort its nodes topologically.
-
-    Args:
-        before_data: called with the model before external data is read; may raise an error.
+    """Load and check an ONNX file with external data, sorted topologically; ``before_data`` may reject it before that.
 
     Raises:
         ModelError: the file is missing, empty, truncated or not ONNX; weight data is missing, truncated or exceeds the
@@ -96,10 +93,9 @@ def _check_versions(model: ModelProto, path: Path) -> None:
     if not model.HasField("ir_version"):
         raise ModelError(f"{path}: has no IR version, so ONNX Runtime rejects it; export it again")
     if model.ir_version > onnx.IR_VERSION:
-        raise ModelError(
-            f"{path}: IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that onnx "
-            f"{onnx.__version__} reads; upgrade onnx and onnxruntime, or export with an older exporter"
-        )
+        limit = f"is newer than {onnx.IR_VERSION}, the newest of onnx {onnx.__version__}"
+        fix = "upgrade onnx and onnxruntime, or export with an older exporter"
+        raise ModelError(f"{path}: IR version {model.ir_version} {limit}; {fix}")
     newest = onnx.defs.onnx_opset_version()
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and not MIN_OPSET <= opset.version <= newest:
@@ -113,10 +109,9 @@ def _check_sizes(model: ModelProto, path: Path) -> None:
     for tensor in tensors(model.graph):
         wanted, held = prod(tensor.dims), _held(tensor)
         if held is not None and held != wanted:
-            raise ModelError(
-                f"{path}: weight {tensor.name!r} holds {held} of the {wanted} numbers of shape {list(tensor.dims)}: "
-                "its data is missing or cut short; export the model again, or copy all of it"
-            )
+            count = f"{held} of the {wanted} numbers of shape {list(tensor.dims)}"
+            fix = "its data is missing or cut short; export the model again, or copy all of it"
+            raise ModelError(f"{path}: weight {tensor.name!r} holds {count}: {fix}")
 
 
 def _held(tensor: TensorProto) -> int | None:
@@ -136,13 +131,13 @@ def _held(tensor: TensorProto) -> int | None:
 
 def save_model(model: ModelProto, path: Path) -> None:
     """Write a model atomically; on failure an existing file is unchanged. Beyond 2 GiB, weights go to ``.data``."""
-    with in_place_of(path, ".onnx") as temporary:
+    with atomic_replacement(path, ".onnx") as temporary:
         if fits_message(model):
             onnx.save(model, str(temporary))
             return
         external = path.with_name(f"{path.name}.data")
-        with in_place_of(external) as held, held.open("wb") as data:
-            write_apart(model, temporary, data, external.name)
+        with atomic_replacement(external) as held, held.open("wb") as data:
+            write_with_external_weights(model, temporary, data, external.name)
 
 
 def external_files(path: Path) -> list[str]:

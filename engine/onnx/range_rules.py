@@ -127,6 +127,9 @@ class Inputs:
         return math.prod(self.sizes(place))
 
 
+Rule = Callable[[Inputs], Range]
+
+
 def _times(x: float, y: float) -> float:
     if x == 0 or y == 0:
         return 0  # also for an infinity, which means an unknown finite number
@@ -139,21 +142,9 @@ def _product(a: Range, b: Range) -> Range:
     return Range(min(every), max(every))
 
 
-def _add(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(a.low + b.low, a.high + b.high, a.infinite or b.infinite)
-
-
-def _sub(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(a.low - b.high, a.high - b.low, a.infinite or b.infinite)
-
-
 def _mul(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    if len(i.node.input) == 2 and i.node.input[0] == i.node.input[1]:
-        return _square(a)
-    return _product(a, b)
+    is_square = len(i.node.input) == 2 and i.node.input[0] == i.node.input[1]
+    return _square(i.range(0)) if is_square else _product(i.range(0), i.range(1))
 
 
 def _square(a: Range) -> Range:
@@ -197,13 +188,7 @@ def _mod(i: Inputs) -> Range:
     return Range(-most, most)
 
 
-def _neg(i: Inputs) -> Range:
-    a = i.range(0)
-    return Range(-a.high, -a.low, a.infinite)
-
-
-def _abs(i: Inputs) -> Range:
-    a = i.range(0)
+def _abs(a: Range) -> Range:
     low, high = sorted((abs(a.low), abs(a.high)))
     return Range(0 if _has_zero(a) else low, high, a.infinite)
 
@@ -230,27 +215,15 @@ def _pow(i: Inputs) -> Range:
     return Range(0, INF) if a.low >= 0 or power % 2 == 0 else ANY
 
 
-def _sqrt(i: Inputs) -> Range:
-    a = i.range(0)
-    return Range(math.sqrt(max(a.low, 0.0)), math.sqrt(max(a.high, 0.0)))
-
-
-def _exp(i: Inputs) -> Range:
-    a = i.range(0)
-    return Range(_e(a.low), _e(a.high))
-
-
 def _e(x: float) -> float:
     return INF if x > EXP_HIGHEST else math.exp(x)
 
 
-def _reciprocal(i: Inputs) -> Range:
-    a = i.range(0)
+def _reciprocal(a: Range) -> Range:
     return ANY if _has_zero(a) else Range(1 / a.high if a.high else 0.0, 1 / a.low if a.low else 0.0)
 
 
-def _rounded(i: Inputs) -> Range:
-    a = i.range(0)
+def _rounded(a: Range) -> Range:
     return Range(a.low if math.isinf(a.low) else math.floor(a.low), a.high if math.isinf(a.high) else math.ceil(a.high))
 
 
@@ -262,7 +235,15 @@ def _limited(i: Inputs) -> Range:
     return Range(min(max(a.low, lowest), highest), max(min(a.high, highest), lowest))
 
 
-def _combined(of: Callable[[Iterable[float]], float]) -> Callable[[Inputs], Range]:
+def _unary(rule: Callable[[Range], Range]) -> Rule:
+    return lambda i: rule(i.range(0))
+
+
+def _binary(rule: Callable[[Range, Range], Range]) -> Rule:
+    return lambda i: rule(i.range(0), i.range(1))
+
+
+def _combined(of: Callable[[Iterable[float]], float]) -> Rule:
     def rule(i: Inputs) -> Range:
         every = i.ranges()
         return Range(of(r.low for r in every), of(r.high for r in every), any(r.infinite for r in every))
@@ -270,7 +251,7 @@ def _combined(of: Callable[[Iterable[float]], float]) -> Callable[[Inputs], Rang
     return rule
 
 
-def _joined(start: int = 0, stop: int | None = None, *others: Range) -> Callable[[Inputs], Range]:
+def _joined(start: int = 0, stop: int | None = None, *others: Range) -> Rule:
     def rule(i: Inputs) -> Range:
         every = [one.range for one in i.operands[start:stop] if one is not None]
         return every[0].joined(*every[1:], *others) if every else ANY
@@ -278,13 +259,8 @@ def _joined(start: int = 0, stop: int | None = None, *others: Range) -> Callable
     return rule
 
 
-def _scatter(i: Inputs) -> Range:
+def _scattered(i: Inputs) -> Range:
     return i.range(0).joined(i.range(2)) if i.attribute("reduction", b"none") == b"none" else ANY
-
-
-def _padded(i: Inputs) -> Range:
-    value = i.range(2) if i.operand(2) is not None else Range(0, 0)
-    return i.range(0).joined(value)
 
 
 def _constant_of_shape(i: Inputs) -> Range:
@@ -314,18 +290,13 @@ def _all_multiplied(i: Inputs) -> Range:
     return Range(0 if a.low >= 0 else -largest, largest)
 
 
-def _and(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(0, min(a.high, b.high)) if a.low >= 0 and b.low >= 0 else ANY
+def _or(a: Range, b: Range) -> Range:
+    high = max(a.high, b.high)
+    return Range(0, high if math.isinf(high) else (1 << int(high).bit_length()) - 1) if _are_natural(a, b) else ANY
 
 
-def _or(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(0, _power_over(max(a.high, b.high))) if a.low >= 0 and b.low >= 0 else ANY
-
-
-def _power_over(x: float) -> float:
-    return x if math.isinf(x) else (1 << int(x).bit_length()) - 1
+def _are_natural(a: Range, b: Range) -> bool:
+    return a.low >= 0 and b.low >= 0
 
 
 def _shifted(i: Inputs) -> Range:
@@ -334,15 +305,9 @@ def _shifted(i: Inputs) -> Range:
     return Range(0, _times(a.high, 2 ** min(int(b.high), 64))) if left else Range(0, a.high)
 
 
-def _fixed(low: float, high: float) -> Callable[[Inputs], Range]:
+def _fixed(low: float, high: float) -> Rule:
     return lambda i: Range(low, high)
 
-
-def _index(i: Inputs) -> Range:
-    return Range(0, i.longest_size(0))
-
-
-Rule = Callable[[Inputs], Range]
 
 KEEPING = (
     *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "GatherND", "Split"),
@@ -356,39 +321,39 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(TRUTHS, _fixed(0, 1)),
     **dict.fromkeys(("Sigmoid", "Softmax", "HardSigmoid", "Hardmax"), _fixed(0, 1)),
     **dict.fromkeys(("Tanh", "Sin", "Cos", "Erf", "Sign", "Softsign"), _fixed(-1, 1)),
-    **dict.fromkeys(("Floor", "Ceil", "Round"), _rounded),
+    **dict.fromkeys(("Floor", "Ceil", "Round"), _unary(_rounded)),
     **dict.fromkeys(("ReduceSumSquare", "ReduceL2", "ReduceL1", "Softplus"), _fixed(0, INF)),
     **dict.fromkeys(("ReduceSum", "CumSum"), _accumulated),
     **dict.fromkeys(("Concat", "Mean"), _joined()),
-    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), _scatter),
-    **dict.fromkeys(("ArgMax", "ArgMin", "NonZero", "Shape"), _index),
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), _scattered),
+    **dict.fromkeys(("ArgMax", "ArgMin", "NonZero", "Shape"), lambda i: Range(0, i.longest_size(0))),
     "Where": _joined(1),
-    "Pad": _padded,
-    "Relu": lambda i: Range(max(i.range(0).low, 0), max(i.range(0).high, 0)),
-    "Add": _add,
-    "Sub": _sub,
+    "Pad": lambda i: i.range(0).joined(i.range(2) if i.operand(2) is not None else Range(0, 0)),
+    "Relu": _unary(lambda a: Range(max(a.low, 0), max(a.high, 0))),
+    "Add": _binary(lambda a, b: Range(a.low + b.low, a.high + b.high, a.infinite or b.infinite)),
+    "Sub": _binary(lambda a, b: Range(a.low - b.high, a.high - b.low, a.infinite or b.infinite)),
     "Mul": _mul,
     "Div": _div,
     "Mod": _mod,
-    "Neg": _neg,
-    "Abs": _abs,
+    "Neg": _unary(lambda a: Range(-a.high, -a.low, a.infinite)),
+    "Abs": _unary(_abs),
     "Pow": _pow,
-    "Sqrt": _sqrt,
-    "Exp": _exp,
-    "Reciprocal": _reciprocal,
+    "Sqrt": _unary(lambda a: Range(math.sqrt(max(a.low, 0.0)), math.sqrt(max(a.high, 0.0)))),
+    "Exp": _unary(lambda a: Range(_e(a.low), _e(a.high))),
+    "Reciprocal": _unary(_reciprocal),
     "Clip": _limited,
     "Max": _combined(max),
     "Min": _combined(min),
     "Sum": _combined(sum),
     "ReduceProd": _all_multiplied,
-    "Range": lambda i: i.range(0).joined(i.range(1)),
+    "Range": _binary(lambda a, b: a.joined(b)),
     "Size": lambda i: Range(0, i.count(0)),
     "ConstantOfShape": _constant_of_shape,
     "OneHot": _joined(2),
     "BitShift": _shifted,
     "Cosh": _fixed(1, INF),
-    "BitwiseAnd": _and,
-    "BitwiseOr": _or,
-    "BitwiseXor": _or,
+    "BitwiseAnd": _binary(lambda a, b: Range(0, min(a.high, b.high)) if _are_natural(a, b) else ANY),
+    "BitwiseOr": _binary(_or),
+    "BitwiseXor": _binary(_or),
 }
 """Operators with a known range of the first output (for TopK: of the values)."""

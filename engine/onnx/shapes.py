@@ -126,9 +126,7 @@ def _check_declared(model: ModelProto) -> None:
         found, kind = info.type.tensor_type.elem_type, declared.get(info.name)
         if found and kind and found != kind:
             names = (TensorProto.DataType.Name(one) for one in (kind, found))
-            raise ModelError(
-                f"the tensor {info.name!r} is declared as {' and is '.join(names)}; export the model again"
-            )
+            raise ModelError(f"tensor {info.name!r} is declared as {' and is '.join(names)}; export the model again")
 
 
 def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelProto:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
 from engine.onnx.half_range import constant_tensors
-from engine.onnx.number_constants import are_halves, holds_numbers, largest, smallest
 from engine.onnx.view import dims, subgraphs
+from engine.signature import Array
 
 _FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 _NARROW = frozenset(
@@ -108,13 +109,10 @@ class Exact:
 
 
 def exact_parts(graph: GraphProto) -> Exact:
-    """Return the tensors of a graph that must be float32.
+    """Return the tensors of a sorted graph with inferred types that must be float32, outside of bodies.
 
     These are tensors between integers, or an input with one number per sample, and a sensitive operator; and counts,
     indices and coordinates computed by the model.
-
-    Args:
-        graph: graph with inferred types and topologically sorted nodes. Bodies of If, Loop and Scan are ignored.
     """
     walk = _Walk(graph)
     kept = walk.kept()
@@ -166,7 +164,8 @@ class _Walk:
     def _kind_of(self, name: str) -> Kind | None:
         """Return the kind of a float tensor; ``None`` for real quantities. Constants are examined on first use."""
         if name not in self.kinds and name in self.constants:
-            self.kinds[name] = _constant_kind(self.constants[name])
+            inexact = _largest(self.constants[name]) > _EXACT and _holds_numbers(self.constants[name])
+            self.kinds[name] = Kind.COUNT if inexact else Kind.FIXED
         return self.kinds.get(name)
 
     def _kinds_of(self, names: Sequence[str]) -> list[Kind | None]:
@@ -180,13 +179,11 @@ class _Walk:
         """Return whether a node selects rows of an integer table, or moves such rows."""
         if node.op_type in _MOVING and floats and self.steps.issuperset(floats):
             return True
-        return self._is_lookup(node) and are_halves(self.constants[node.input[0]])
+        return self._is_lookup(node) and _are_halves(self.constants[node.input[0]])
 
     def is_returned(self, name: str) -> bool:
         """Return whether a float output of the graph holds integers or coordinates."""
         return self.kinds.get(name, Kind.FIXED) >= Kind.NUMBER and name not in self.spent
-
-    # ------------------------------------------------------------------------------------------------------ the walk
 
     def _add(self, node: NodeProto) -> None:
         """Classify a node's outputs."""
@@ -239,7 +236,7 @@ class _Walk:
         kinds = self._kinds_of(floats)
         known = [kind for kind in kinds if kind is not None]
         most = max(known, default=Kind.FIXED)
-        if op in _SUMMING or (op in _ADDING and _is_sum(node)):
+        if op in _SUMMING or (op in _ADDING and any(a.name == "reduction" and a.s == b"add" for a in node.attribute)):
             chosen = most is Kind.FIXED and not self.moving.isdisjoint(floats)
             return self._sum_kind(node, Kind.FLAG if chosen else most) if len(known) == len(kinds) else None
         if self._is_step(node, floats):
@@ -304,13 +301,13 @@ class _Walk:
         """Return whether integer inputs become fractions in this node."""
         if kind > Kind.NUMBER or node.op_type not in ("Mul", "Div"):
             return False
-        return node.op_type == "Div" or not all(are_halves(self.constants[n]) for n in floats if n in self.constants)
+        return node.op_type == "Div" or not all(_are_halves(self.constants[n]) for n in floats if n in self.constants)
 
     def _is_filled(self, node: NodeProto, floats: Sequence[str]) -> bool:
         if node.op_type == "Mul":
-            return any(largest(self.constants[name]) >= _FILL for name in floats if name in self.constants)
+            return any(_largest(self.constants[name]) >= _FILL for name in floats if name in self.constants)
         divisor = self.constants.get(node.input[1]) if node.op_type == "Div" and node.input[1] in floats else None
-        return divisor is not None and smallest(divisor) <= 1 / _FILL
+        return divisor is not None and _smallest(divisor) <= 1 / _FILL
 
     def _is_outer(self, node: NodeProto) -> bool:
         """Return whether a node is an outer product without a sum: positions times frequencies."""
@@ -324,8 +321,6 @@ class _Walk:
     def _is_lookup(self, node: NodeProto) -> bool:
         """Return whether a node selects rows of a weight table, whose values are weights and may be rounded."""
         return node.op_type in _PICKING and node.input[0] in self.constants and self.is_float(node.input[0])
-
-    # ------------------------------------------------------------------------------------------------ what stays exact
 
     def kept(self) -> set[str]:
         """Return the outputs of the nodes that must compute in float32."""
@@ -356,18 +351,9 @@ class _Walk:
             return not self.is_float(node.output[0]) and self.types[node.output[0]] != TensorProto.BOOL
         if node.op_type in _OFFSET:
             return len(floats) > 1 or any(
-                name in self.constants and largest(self.constants[name]) > _FEW for name in node.input
+                name in self.constants and _largest(self.constants[name]) > _FEW for name in node.input
             )
         return node.op_type in _SENSITIVE
-
-
-def _constant_kind(tensor: TensorProto) -> Kind:
-    """Return the kind of a float constant: positions if float16 cannot represent its integers."""
-    return Kind.COUNT if largest(tensor) > _EXACT and holds_numbers(tensor) else Kind.FIXED
-
-
-def _is_sum(node: NodeProto) -> bool:
-    return any(a.name == "reduction" and a.s == b"add" for a in node.attribute)
 
 
 def _single_numbers(graph: GraphProto) -> Iterator[str]:
@@ -411,5 +397,51 @@ def _takes_whole(node: NodeProto, walk: _Walk) -> bool:
         made = next((a.i for a in node.attribute if a.name == "to" and a.type == AttributeProto.INT), 0)
         return walk.is_float(node.input[0]) and made not in _FLOATS | {TensorProto.BOOL, TensorProto.STRING}
     if node.op_type in _COMPARING:
-        return any(name in walk.constants and largest(walk.constants[name]) > _EXACT for name in node.input)
+        return any(name in walk.constants and _largest(walk.constants[name]) > _EXACT for name in node.input)
     return node.op_type in _ROUNDING or node.op_type == "OneHot"
+
+
+_DISTINCT = 8  # minimum number of distinct values of a list of positions; a mean of colours has 3
+_MOST = 2**20  # maximum number of elements of a constant that is examined
+_FIRST = 64  # number of elements that are examined first
+
+
+def _holds_numbers(tensor: TensorProto) -> bool:
+    """Return whether a float constant contains positions: multiples of 1/2, with more distinct values than a mask."""
+    values = _values(tensor)
+    return values is not None and _all_halves(values) and len(np.unique(values)) >= _DISTINCT
+
+
+def _are_halves(tensor: TensorProto) -> bool:
+    """Return whether all numbers of a constant are multiples of 1/2; ``False`` for external data."""
+    values = _values(tensor)
+    return values is not None and _all_halves(values)
+
+
+def _all_halves(values: Array) -> bool:
+    for part in (values[:_FIRST], values):  # the first elements suffice to recognize weights
+        doubled = part * 2
+        if not np.isfinite(part).all() or not (doubled == np.rint(doubled)).all():
+            return False
+    return True
+
+
+def _largest(tensor: TensorProto) -> float:
+    """Return the largest magnitude of a constant; 0 for external data."""
+    values = _values(tensor)
+    return 0.0 if values is None else float(np.abs(values).max(initial=0.0))
+
+
+def _smallest(tensor: TensorProto) -> float:
+    """Return the smallest magnitude of a constant; infinity for external data."""
+    values = _values(tensor)
+    return np.inf if values is None else float(np.abs(values).min(initial=np.inf))
+
+
+def _values(tensor: TensorProto) -> Array | None:
+    """Return the values in float64; ``None`` if they are not numeric, too many, or external."""
+    if tensor.data_location == TensorProto.EXTERNAL or prod(tensor.dims) > _MOST:
+        return None
+    if tensor.data_type == TensorProto.STRING:
+        return None
+    return numpy_helper.to_array(tensor).astype(np.float64).reshape(-1)

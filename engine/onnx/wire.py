@@ -44,7 +44,7 @@ class BytesSource(Source):
 
 
 class Field(NamedTuple):
-    """Field of a message: its number, its value if it is an integer, else start and end of its content."""
+    """Field of a message: number, value if it is an integer, else start and end of its content."""
 
     number: int
     value: int

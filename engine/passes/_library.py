@@ -28,15 +28,9 @@ _NODE_ELEMENTS = 32  # size of a node in a file in float32 elements; a fold may 
 
 
 def edit(model: onnx.ModelProto, change: Callable[[ir.Model], None], name: str) -> onnx.ModelProto:
-    """Return a new model after applying ``change`` to its onnx-ir form; graph names, opsets and metadata are kept.
+    """Return a new model after ``change`` modified its onnx-ir form; graph names, opsets and metadata are kept.
 
-    Args:
-        model: the model, not changed.
-        change: modifies the onnx-ir model in place.
-        name: name of the pass for error messages.
-
-    Raises:
-        PassError: the library does not support this model.
+    Raises PassError with the ``name`` of the pass if the library does not support the model.
     """
     import onnx_ir as ir
 
@@ -47,9 +41,8 @@ def edit(model: onnx.ModelProto, change: Callable[[ir.Model], None], name: str) 
     except PassError:
         raise
     except Exception as error:
-        raise PassError(
-            f"{name} does not support this model ({short_reason(error)}); run it without pass_path, or report the model"
-        ) from error
+        reason = f"{short_reason(error)}); run it without pass_path, or report the model"
+        raise PassError(f"{name} does not support this model ({reason}") from error
 
 
 def tidy(model: ir.Model) -> None:
@@ -97,9 +90,7 @@ def raise_opset(model: ir.Model, opset: int) -> None:
     with _quiet(version_converter.__name__):  # warns about the choice of converter; checked below
         version_converter.ConvertVersionPass(opset, fallback=True)(model)
     if model.opset_imports.get("", 0) != opset:
-        raise PassError(
-            f"the model cannot be converted from opset {now} to {opset}; export it with opset_version={opset}"
-        )
+        raise PassError(f"the opset {now} of the model cannot be raised; export it with opset_version={opset}")
     model.ir_version = max(model.ir_version, find_min_ir_version_for([make_opsetid("", opset)]))
 
 

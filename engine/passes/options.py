@@ -123,39 +123,33 @@ def _import(path: Path) -> Any:
         return import_file(path, f"_tecoinfer_pass_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
     except (Exception, SystemExit) as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise PassError(
-            f"pass file {path}{line} cannot be imported: {short_reason(error)}; correct the file"
-        ) from error
+        reason = f"cannot be imported: {short_reason(error)}; correct the file"
+        raise PassError(f"pass file {path}{line} {reason}") from error
 
 
 def _checked(path: Path, name: str, value: Any) -> Any:
     """Return a validated value of a pass file."""
+    given = f"pass file {path}: {name} = {shown_value(value)}"
     if name in {"skip_ops", "skip_input_name"}:
-        return _names(path, name, value)
+        return _names(given, value)
     if name in {"use_passes", "convert_judge"}:
         if value is None or callable(value):
             return value
-        raise PassError(
-            f"pass file {path}: {name} = {shown_value(value)} is not a function; write `def {name}(...)` or remove it"
-        )
+        raise PassError(f"{given} is not a function; write `def {name}(...)` or remove it")
     if name == "layout":
         if isinstance(value, str):
             return value
-        raise PassError(
-            f"pass file {path}: layout = {shown_value(value)} must be the name of a layout, such as 'plain'"
-        )
+        raise PassError(f"{given} must be the name of a layout, such as 'plain'")
     if not isinstance(value, bool):
-        raise PassError(f"pass file {path}: {name} = {shown_value(value)} must be True or False")
+        raise PassError(f"{given} must be True or False")
     return value
 
 
-def _names(path: Path, name: str, value: Any) -> frozenset[str]:
+def _names(given: str, value: Any) -> frozenset[str]:
     if value is None:
         return frozenset()
     if isinstance(value, str):
         return frozenset({value})
     if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(item, str) for item in value):
         return frozenset(value)
-    raise PassError(
-        f'pass file {path}: {name} = {shown_value(value)} must be a list of names, such as ["Softmax"], or None'
-    )
+    raise PassError(f'{given} must be a list of names, such as ["Softmax"], or None')

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, PassError, TecoInferError
-from engine.batching.independence import RANDOM, difference
+from engine.batching.independence import difference
+from engine.batching.random_operators import RANDOM
 from engine.passes.options import PassOptions, short_reason
 from engine.random_arrays import random_array
 from tecoinfer_modelzoo.text import level_of_user
@@ -77,9 +78,8 @@ def _run_pass(model: onnx.ModelProto, options: PassOptions, where: str) -> onnx.
     except PassError:
         raise
     except Exception as error:
-        raise PassError(
-            f"{where}: use_passes failed: {short_reason(error)}; correct it, or run without pass_path"
-        ) from error
+        fix = "correct it, or run without pass_path"
+        raise PassError(f"{where}: use_passes failed: {short_reason(error)}; {fix}") from error
     if not isinstance(result, onnx.ModelProto):
         raise PassError(f"{where}: use_passes returned {type(result).__name__}; return an onnx.ModelProto")
     return result
@@ -100,9 +100,8 @@ def _check_interface(before: onnx.ModelProto, after: onnx.ModelProto, where: str
     for kind in ("input", "output"):
         have, want = _interface(after, kind), _interface(before, kind)
         if have != want:
-            raise PassError(
-                f"{where}: use_passes changed the model's {kind}s from {want} to {have}; keep names, order, types"
-            )
+            change = f"the model's {kind}s from {want} to {have}; keep names, order, types"
+            raise PassError(f"{where}: use_passes changed {change}")
     for what, old, new in (
         ("IR version", before.ir_version, after.ir_version),
         ("opset", _opset(before), _opset(after)),
@@ -148,16 +147,13 @@ def _check_outputs(
     try:
         results = HostSession(after).run(feed)
     except TecoInferError as error:
-        raise PassError(
-            f"{where}: the model no longer runs after use_passes: {short_reason(error)}; correct it"
-        ) from error
+        raise PassError(f"{where}: the model fails after use_passes: {short_reason(error)}; correct it") from error
     tolerance = TOLERANCE_FLOAT16 if _half(before) else TOLERANCE
     for spec, want, got in zip(session.outputs, expected, results, strict=True):
         problem = difference(want, got, tolerance)
         if problem:
-            raise PassError(
-                f"{where}: use_passes changed output {spec.name!r}: {problem}; correct it, or run without pass_path"
-            )
+            change = f"output {spec.name!r}: {problem}; correct it, or run without pass_path"
+            raise PassError(f"{where}: use_passes changed {change}")
 
 
 def _first_run(session: HostSession, feed: list[Array]) -> tuple[list[Array], list[Array]]:

@@ -206,7 +206,6 @@ def _load(path: Path) -> CardDescription:
 
 
 def _marks(data: Mapping[str, Any], layouts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the mark of every figure that was read."""
     marks = {key: str(data[key]["mark"]) for key in _FIGURES}
     for name, figures in layouts.items():
         marks |= {f"layouts.{name}.{key}": str(figures[key]["mark"]) for key in _LAYOUT_FIGURES}
@@ -227,7 +226,6 @@ def _refuse_keys(data: Mapping[str, Any], known: set[str], path: Path, where: st
 
 
 def _name(given: object, path: Path) -> str:
-    """Return the card's name in one line."""
     name = str(given) if isinstance(given, (str, int, float)) else ""
     if not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
         raise ConfigError(f"{path}: name {shown_value(given)} must be a text of 1 to {_LONGEST_NAME} characters")

@@ -149,7 +149,6 @@ def _walk(
 
 
 def _floats(graph: GraphProto) -> set[str]:
-    """Return the names of a graph's float32 tensors."""
     values = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
     values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {name for name, kind in values.items() if kind == FLOAT}
@@ -175,7 +174,6 @@ def _copied(info: ValueInfoProto, float16: bool) -> int:
 
 
 def _stored(node: NodeView, halved: set[str]) -> NodeView:
-    """Return a node with the bytes of its tensors as the card stores them."""
     return replace(node, bytes={k: size // 2 if size and k in halved else size for k, size in node.bytes.items()})
 
 

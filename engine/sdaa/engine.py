@@ -119,7 +119,6 @@ class SdaaEngine(Engine):
     # ------------------------------------------------------------------------------------------------------ building
 
     def _build(self) -> Plan:
-        """Read the model and lower the plan of its largest sizes."""
         from engine.batching.independence import batching_of
         from engine.onnx.load import load_model
         from engine.onnx.shapes import check_types
@@ -140,14 +139,12 @@ class SdaaEngine(Engine):
         return self._lowering.plan(key, self._threads())
 
     def _prepare(self, options: PassOptions) -> None:
-        """Set attributes that follow from the model's signature."""
         self._options = options
         known, how = self.batching, (self.spec, options, self.dtype, self.description)
         self._lowering = Lowering(*how, known.inputs, known.outputs, known.places, known.static_batch)
         self.shard_size = self._rows()
 
     def _rows(self) -> int:
-        """Return the number of samples of a SPA."""
         if not any(tensor.batched for tensor in self.inputs):
             return 1
         if self.static_batch is not None:
@@ -328,7 +325,6 @@ class SdaaEngine(Engine):
         return results
 
     def _sizes(self, inputs: Sequence[Array]) -> tuple[int, ...]:
-        """Return the sizes of a call's symbolic dimensions."""
         if not self.batching.places:
             return ()
         return tuple(inputs[spots[0][0]].shape[spots[0][1]] for spots in self.batching.places.values())
@@ -351,7 +347,6 @@ class SdaaEngine(Engine):
         self._forget()
 
     def _whole(self, inputs: list[Array], ordered: list[Array]) -> list[Array]:
-        """Run a call on one SPA, in one piece."""
         total = batch_of(inputs, self.inputs)
         if self.static_batch is not None and total != self.static_batch:
             self.batching.refuse_pieces(total, self.static_batch)
@@ -380,7 +375,6 @@ class SdaaEngine(Engine):
         return results
 
     def _on_card(self, shards: list[list[Array]], plan: Plan, *others: Plan) -> list[list[Array]]:
-        """Run shards with one plan, or each with its own."""
         events = len(self.card.events)
         before = self.card.elapsed
         plans = (plan, *others) if others else (plan,) * len(shards)

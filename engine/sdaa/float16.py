@@ -103,7 +103,6 @@ def scalar_constants(graph: GraphProto) -> set[str]:
 
 
 def _scalar_constants(graph: GraphProto) -> set[str]:
-    """Return the names of a graph's one-element constants."""
     found = {tensor.name for tensor in graph.initializer if prod(tensor.dims) == 1}
     for node in graph.node:
         value = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
@@ -358,7 +357,6 @@ class _Rounder:
 
 
 def _is_exact(node: NodeProto) -> bool:
-    """Return whether rounded inputs give rounded outputs."""
     sums = any(a.name == "reduction" and a.s not in (b"none", b"max", b"min") for a in node.attribute)
     return node.op_type in EXACT_OPS and not sums
 

@@ -73,7 +73,6 @@ class Plan:
 
 
 def _zeros(outputs: Sequence[TensorSpec], _: Sequence[Array]) -> list[Array]:
-    """Return zeros instead of a shard's values."""
     return [np.zeros([d or 0 for d in output.shape], output.dtype) for output in outputs]
 
 

@@ -161,11 +161,7 @@ class Saved:
         """The inputs as stored, with the declared shapes of the ONNX file."""
         return [
             TensorSpec(
-                name,
-                np.dtype(kind),
-                sizes_of(self.dims[name]),
-                self.batch_axes[name],
-                symbols_of(self.dims[name]),
+                name, np.dtype(kind), sizes_of(self.dims[name]), self.batch_axes[name], symbols_of(self.dims[name])
             )
             for name, kind in self.dtypes.items()
         ]
@@ -308,7 +304,6 @@ def read_model(path: Path, saved: Saved) -> bytes:
 
 
 def _header(path: Path, start: bytes) -> tuple[int, int, str]:
-    """Return the offset, the size and the hash of the manifest."""
     if path.suffix != SUFFIX and not start.startswith(MAGIC):
         raise ModelError(
             f"{path} is not an engine of target sdaa (a plan of TensorRT is for target cuda); save one with "
@@ -392,7 +387,6 @@ def _check_tensors(saved: Saved) -> None:
 
 
 def _parse(kind: type[T], entry: Any) -> T:
-    """Read a dataclass whose fields are of the types in :data:`_READERS`."""
     found = _fields(kind, entry)
     return kind(**{field.name: _READERS[str(field.type)](found[field.name]) for field in fields(kind)})  # type: ignore[arg-type]
 

@@ -66,7 +66,6 @@ def _light(model: ModelProto) -> ModelProto:
 
 
 def _constants(graph: GraphProto) -> dict[str, Array]:
-    """Return the contents of small constants by name."""
     from engine.batching.value import objects, read
 
     found = ((tensor.name, read(tensor, _MOST)) for tensor in graph.initializer if prod(tensor.dims) <= _MOST)
@@ -125,7 +124,6 @@ def _content(node: NodeProto, shapes: dict[str, tuple[int, ...]], contents: dict
 
 
 def _shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    """Return the completely known shapes, by name."""
     from engine.onnx.view import dims
 
     infos = (*graph.input, *graph.value_info, *graph.output)

@@ -77,10 +77,7 @@ class ShardedTables(Engine):
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self.bind(inputs, outputs, dims, partial(batching_of, model))
-        self._refuse(
-            self.static_batch is not None,
-            "its batch is fixed; export it with a dynamic batch",
-        )
+        self._refuse(self.static_batch is not None, "its batch is fixed; export it with a dynamic batch")
         self._refuse(self.independent is not True, f"its samples depend on one another ({self.batching.why_dependent})")
         self._refuse(
             any(None in _but_batch(one) for one in self.inputs),
@@ -111,7 +108,6 @@ class ShardedTables(Engine):
             raise ConfigError(f"{self.spec.ckpt}: its tables cannot be split over SPA: {why}")
 
     def _opened(self, model: ModelProto) -> _Lookup:
-        """Lower the first round of one SPA for a whole call."""
         shapes = {
             one.name: with_batch(one.shape, one.batch_axis, self._size)
             for one in self.inputs
@@ -183,5 +179,4 @@ class ShardedTables(Engine):
 
 
 def _but_batch(spec: TensorSpec) -> list[int | None]:
-    """Return an input's sizes without that of the batch."""
     return [size for axis, size in enumerate(spec.shape) if axis != spec.batch_axis]

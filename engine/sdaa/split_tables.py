@@ -128,7 +128,6 @@ def _constants(graph: GraphProto, names: set[str]) -> Iterator[TensorProto]:
 
 
 def _rest(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto]) -> ModelProto:
-    """Return the model without the lookups, with the rows as inputs."""
     gone = {node.output[0] for node in lookups}
     left = [node for node in graph.node if not gone.intersection(node.output)]
     renamed = [
@@ -143,7 +142,6 @@ def _rest(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto]) ->
 
 
 def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], spa: int, count: int) -> ModelProto:
-    """Return the model of one SPA: from the indices to its rows."""
     wanted = {node.input[1] for node in lookups}
     before = _needed(graph.node, wanted)
     tables = {tensor.name: tensor for tensor in _constants(graph, {node.input[0] for node in lookups})}

@@ -180,7 +180,6 @@ class TrainingDump:
                 yield self._read_call(f"{op}/{number}", group)
 
     def _read_call(self, where: str, group: Any) -> OpCall:
-        """Return a call after checking that all its arrays are there."""
         try:
             call = OpCall.read(json.loads(bytes(group["call"][()])))
             if call.where != where:
@@ -210,7 +209,6 @@ class TrainingDump:
         raise DataError(f"{self.path} has no call {where!r}{self._like(name)}")
 
     def _like(self, name: str) -> str:
-        """Return a hint at calls with a name similar to an unknown one."""
         wanted = name.partition("/")[0].removesuffix(".default").removeprefix("aten.")
         counts = Counter(call.op for call in self.calls)
         short = {op.removesuffix(".default").removeprefix("aten."): op for op in counts}

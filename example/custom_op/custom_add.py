@@ -2,10 +2,10 @@
 
 ``custom::add`` takes a tensor and a whole number y and has two outputs, x + y and x + 2 * y. Two files are written:
 
-- ``custom_add.onnx`` holds a bare node ``custom::Add``: what a runtime with a kernel of that name takes. ONNX Runtime
+- ``custom_add.onnx`` holds a bare node ``custom::Add``: for a runtime with a kernel of that name. ONNX Runtime
   has none, so the file is checked and not run.
-- ``custom_add_standard.onnx`` spells the operator out in standard operators, which is what to do wherever it can be
-  done: it runs everywhere.
+- ``custom_add_standard.onnx`` expresses the operator in standard operators. Prefer this form where it is possible: it
+  runs on every runtime.
 
 Each comes as a static file and as a ``_dyn`` one, whose batch is dynamic.
 """
@@ -48,7 +48,7 @@ def _(x: torch.Tensor, y: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def schema() -> onnx.defs.OpSchema:
-    """Return what ``custom::Add`` takes and gives, in ONNX's terms."""
+    """Return the ONNX schema of ``custom::Add``: its inputs, outputs and attributes."""
     parameter, kinds = onnx.defs.OpSchema.FormalParameter, ["tensor(float)", "tensor(float16)", "tensor(int64)"]
     return onnx.defs.OpSchema(
         "Add",
@@ -62,7 +62,7 @@ def schema() -> onnx.defs.OpSchema:
 
 
 def bare_node(x: Any, y: int) -> Any:
-    """Write the node ``custom::Add`` with attribute y and nothing else."""
+    """Write a graph of one node, ``custom::Add`` with the attribute y."""
     return onnxscript.values.Op(custom, "Add", schema())(x, y=y)
 
 

@@ -16,13 +16,7 @@ CALL = 3600.0
 
 
 class Limits:
-    """Limits of a command.
-
-    Attributes:
-        seconds: wall time; ``None`` for no limit.
-        memory: bytes of private memory of its processes; ``None`` for no limit.
-        call: seconds of a call of native code, if ``seconds`` is ``None``.
-    """
+    """Limits: seconds of wall time, bytes of private memory, and (without ``seconds``) seconds of a native call."""
 
     __slots__ = ("call", "memory", "seconds")
 
@@ -31,14 +25,7 @@ class Limits:
 
 
 def limits_of(words: Sequence[str] = ()) -> Limits:
-    """Return the limits from options or the environment.
-
-    Args:
-        words: command line arguments; those after ``--`` are ignored.
-
-    Raises:
-        ValueError: a limit is not a positive number.
-    """
+    """Return the limits from options before ``--``, or the environment; raise ValueError for invalid numbers."""
     found = {}
     for flag, variable in FLAGS.items():
         where, text = _given(flag, words) or (variable, os.environ.get(variable, ""))

@@ -58,25 +58,19 @@ _CAUSES = {
 }
 _CRASH = "a crash in native code (a runtime, an engine or a plug-in); update that package, or use another target"
 
-_HEARD_IT, _SAID_IT, _COMMIT = b"i", b"s", b"c"
+_HANDLER_RAN, _LINE_WRITTEN, _COMMIT = b"i", b"s", b"c"
 """Messages of the child: its Ctrl-C handler ran; its line is written; the exit code follows."""
 
-_news: list[tuple[int, int]] = []  # in a supervised child: its process id, and the descriptor of the pipe to the parent
+_channel: list[tuple[int, int]] = []  # in a supervised child: its process id, and the pipe to the parent
 
 
 def is_supervised() -> bool:
     """Return whether this process is a supervised child."""
-    return bool(_news) and _news[0][0] == os.getpid()
+    return bool(_channel) and _channel[0][0] == os.getpid()
 
 
 def commit(code: int) -> None:
-    """Report that the work is complete and its results are written; exit codes 0 and 1 without it are errors.
-
-    Has no effect in an unsupervised process.
-
-    Args:
-        code: the exit code, 0 to 255.
-    """
+    """Report that the work is complete and its results are written; exit codes 0 and 1 without it are errors."""
     _report(_COMMIT + bytes([code & 255]))
 
 
@@ -116,21 +110,21 @@ def supervised(
     if child:
         os.close(writing)
         parent = _Parent(child, reading, name, limits)
-        parent.clean, (parent.unheard, parent.heard_in, parent.time_flag, parent.memory_flag) = clean, kind
+        parent.clean, (parent.kill_after, parent.kill_after_handler, parent.time_flag, parent.memory_flag) = clean, kind
         parent.wait()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != above:  # the parent died before the prctl call
         os._exit(FAILED)
     os.close(reading)
-    _news[:] = [(os.getpid(), writing)]
-    interrupts.report_to(lambda: _report(_HEARD_IT), lambda: _report(_SAID_IT))
+    _channel[:] = [(os.getpid(), writing)]
+    interrupts.set_report_callbacks(lambda: _report(_HANDLER_RAN), lambda: _report(_LINE_WRITTEN))
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _report(message: bytes) -> None:
     if is_supervised():
         try:
-            os.write(_news[0][1], message)
+            os.write(_channel[0][1], message)
         except OSError:  # the parent has ended
             return
 
@@ -154,16 +148,16 @@ def _prctl(option: int, value: int) -> None:
 class _Parent:
     """The waiting parent process."""
 
-    def __init__(self, child: int, news: int, name: str, limits: Limits) -> None:
-        self.child, self.news, self.name, self.limits = child, news, name, limits
+    def __init__(self, child: int, channel: int, name: str, limits: Limits) -> None:
+        self.child, self.channel, self.name, self.limits = child, channel, name, limits
         self.clean: Callable[[str], str] = str
-        self.unheard, self.heard_in, self.time_flag, self.memory_flag = TOOLS
+        self.kill_after, self.kill_after_handler, self.time_flag, self.memory_flag = TOOLS
         self.status: int | None = None
         self.committed: int | None = None
-        self.heard = self.said = False
+        self.handler_ran = self.line_written = False
         self.interrupts = 0
         self.ending = 0
-        self.why = ""
+        self.reason = ""
         now = time.monotonic()
         self.forward_at = self.kill_at = self.end_at = float("inf")
         self.out_of_time = now + (limits.seconds or float("inf"))
@@ -188,11 +182,11 @@ class _Parent:
         """Wait for the child and end this process with its status."""
         while True:
             pause = min(0.5, max(0.0, min(self.forward_at, self.kill_at, self.end_at) - time.monotonic()))
-            ready = select.select([fd for fd in (self.woken, self.news) if fd >= 0], [], [], pause)[0]
+            ready = select.select([fd for fd in (self.woken, self.channel) if fd >= 0], [], [], pause)[0]
             if self.woken in ready:
                 for number in os.read(self.woken, 4096):
                     self._on(number)
-            self._read_news(ready)
+            self._read_channel(ready)
             self._reap()
             if self.status is None:
                 self._look()
@@ -203,45 +197,48 @@ class _Parent:
         now = time.monotonic()
         if number == signal.SIGINT:
             self.interrupts += 1
-            if self.interrupts == 1 and self.heard:  # reported by the child first
-                self.kill_at = now + self.heard_in
+            if self.interrupts == 1 and self.handler_ran:  # reported by the child first
+                self.kill_at = now + self.kill_after_handler
             elif self.interrupts == 1:
-                self.forward_at, self.kill_at = now + _FORWARDED, now + self.unheard
+                self.forward_at, self.kill_at = now + _FORWARDED, now + self.kill_after
             else:
                 self.kill_at = min(self.kill_at, now + _AT_ONCE)
         elif number in _ENDS_BY and not self.ending:
             self.ending = number
-            self.forward_at, self.kill_at = now + _FORWARDED, min(self.kill_at, now + self.unheard)
+            self.forward_at, self.kill_at = now + _FORWARDED, min(self.kill_at, now + self.kill_after)
         elif number == signal.SIGTSTP:
             self._stop()
 
-    def _read_news(self, ready: list[int]) -> None:
-        if self.news not in ready:
+    def _read_channel(self, ready: list[int]) -> None:
+        if self.channel not in ready:
             return
-        message = os.read(self.news, 4096)
+        message = os.read(self.channel, 4096)
         if not message:  # closed by the child: it ends, or failed to commit
-            os.close(self.news)
-            self.news = -1
+            os.close(self.channel)
+            self.channel = -1
         at = 0
         while at < len(message):
             kind = message[at : at + 1]
-            self.said |= kind == _SAID_IT
-            if kind == _HEARD_IT:
-                if self.interrupts == 1 and not self.heard:
-                    self.forward_at, self.kill_at = float("inf"), self.kill_at - self.unheard + self.heard_in
-                self.heard = True
+            self.line_written |= kind == _LINE_WRITTEN
+            if kind == _HANDLER_RAN:
+                if self.interrupts == 1 and not self.handler_ran:
+                    self.forward_at, self.kill_at = (
+                        float("inf"),
+                        self.kill_at - self.kill_after + self.kill_after_handler,
+                    )
+                self.handler_ran = True
             if kind == _COMMIT and at + 1 < len(message):
                 self.committed = message[at + 1]
                 self.end_at = time.monotonic() + _ENDING
             at += 2 if kind == _COMMIT else 1
 
-    def _reap(self) -> None:
+    def _reap(self, flags: int = os.WNOHANG | os.WUNTRACED) -> None:
         """Collect ended processes, including adopted orphans; stop together with the child."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status = os.waitpid(-1, flags)
             except ChildProcessError:
-                if self.status is None:  # the child was collected elsewhere
+                if self.status is None and flags & os.WUNTRACED:  # the child was collected elsewhere
                     self.status = 0
                 return
             if pid == 0:
@@ -277,11 +274,11 @@ class _Parent:
         if now >= self.kill_at:
             self._kill()
         elif now >= self.end_at:
-            self.why = "ended"
+            self.reason = "ended"
             self._kill()
         elif self.committed is None:
-            self.why = self._exceeded(now)
-            if self.why:
+            self.reason = self._exceeded(now)
+            if self.reason:
                 self._kill()
 
     def _exceeded(self, now: float) -> str:
@@ -313,43 +310,32 @@ class _Parent:
                     os.kill(pid, signal.SIGKILL)
                 except OSError:  # already ended
                     continue
-            self._reap_all()
+            self._reap(os.WNOHANG)
             if not alive:
                 break
             time.sleep(0.002)
         if self.status is None:
             self.status = signal.SIGKILL
 
-    def _reap_all(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.child:
-                self.status = status
-
     def _leave(self, status: int) -> NoReturn:
         """End this process with the child's status."""
-        while self.news >= 0 and select.select([self.news], [], [], 0)[0]:
-            self._read_news([self.news])
+        while self.channel >= 0 and select.select([self.channel], [], [], 0)[0]:
+            self._read_channel([self.channel])
         code = os.waitstatus_to_exitcode(status)
         if self.ending:
             self._kill()
             if code < 0:
                 self._die(self.ending)
             os._exit(code)
-        if self.why != "ended" and self._was_interrupted(code):
-            if not self.said:
+        if self.reason != "ended" and self._was_interrupted(code):
+            if not self.line_written:
                 self._say("interrupted")
             os._exit(interrupts.INTERRUPTED)
-        if self.why == "ended":
+        if self.reason == "ended":
             self._say(f"warning: {self.name}: killed because it did not end within {_ENDING:g} s after its last line")
             os._exit(self.committed or 0)
-        if self.why:
-            self._fail(self.why)
+        if self.reason:
+            self._fail(self.reason)
         if code < 0:
             self._died(-code)
         if self.committed is None and code in (0, 1):
@@ -358,7 +344,7 @@ class _Parent:
 
     def _was_interrupted(self, code: int) -> bool:
         by_itself = code in (-signal.SIGINT, interrupts.INTERRUPTED)
-        return by_itself or (self.interrupts > 0 and not self.why and (code < 0 or self.committed is None))
+        return by_itself or (self.interrupts > 0 and not self.reason and (code < 0 or self.committed is None))
 
     def _died(self, number: int) -> NoReturn:
         if number in (*_ENDS_BY, signal.SIGPIPE):

@@ -9,7 +9,7 @@ import pytest
 from support import RunPython
 
 from engine import available_targets, registry
-from engine.host import components
+from engine.host import installed
 
 VENDORS = ("onnxruntime", "onnx", "openvino", "tensorrt", "polygraphy", "torch", "paddle")
 
@@ -42,7 +42,7 @@ def test_the_banner(run_python: RunPython) -> None:
     assert shown["SDAA_VISIBLE_DEVICES"] == "0, 2"
     assert int(shown["usable cores"]) >= 1
     for name in ("zoo", "openvino", "paddle"):
-        found = components.components()[name]
+        found = installed.components()[name]
         assert shown[name] == (found or "not installed")
     if "cuda" not in available_targets():
         assert shown["cuda"].startswith('not available, run pip install -c constraints.txt -e ".[tensorrt]": ')
@@ -75,7 +75,7 @@ def test_json(run_python: RunPython) -> None:
 def test_a_setting_that_cannot_be_used_does_not_hide_the_rest(run_python: RunPython) -> None:
     done = run_python("-m", "engine", MAX_ENGINE_NUMS="many")
     assert done.returncode == 0
-    assert rows(done.stdout)["MAX_ENGINE_NUMS"] == "many (not usable: it must be a whole number from 1 to 8)"
+    assert rows(done.stdout)["MAX_ENGINE_NUMS"] == "many (invalid: must be a whole number from 1 to 8)"
 
 
 def test_a_third_partys_target_is_named(tmp_path: Path, run_python: RunPython, root: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_third_partys_target_is_named(tmp_path: Path, run_python: RunPython, r
 def test_every_target_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(registry.computes(name) for name in registry._BUILTIN)
     monkeypatch.setattr(registry, "_installed", lambda builtin: not builtin.needs)
-    assert components.targets()["cuda"] == {
+    assert installed.targets()["cuda"] == {
         "available": False,
         "computes": registry.computes("cuda"),
         "install": 'pip install -c constraints.txt -e ".[tensorrt]"',

@@ -129,12 +129,12 @@ def test_values_beyond_the_narrower_range_become_infinite_without_a_numpy_warnin
     np.testing.assert_array_equal(b, np.array([np.inf, -np.inf, 1, 0], np.float32))
 
 
-def test_what_fits_is_passed_on_untouched() -> None:
+def test_arrays_that_fit_are_passed_unchanged() -> None:
     x = ones(4, 3)
     assert Echo(X)(x) is x
     assert Echo(X)([x]) is x
     assert Echo(X)((x,)) is x
-    assert Echo(X)(x.astype(np.float16)).dtype == np.float32  # widening is no loss and no warning
+    assert Echo(X)(x.astype(np.float16)).dtype == np.float32  # widening loses nothing and does not warn
     assert Echo(X)(x.astype(">f4")).dtype == np.float32
 
 
@@ -164,7 +164,7 @@ def test_unbatched_input_keeps_its_own_length() -> None:
 
 
 def test_wrong_number_of_shapes() -> None:
-    with pytest.raises(ConfigError, match=r"m\.onnx: input_size has 2 shapes, the model takes 1 inputs"):
+    with pytest.raises(ConfigError, match=r"m\.onnx: input_size has 2 shapes,.*1 inputs"):
         Echo(X, input_size=((1, 3), (1, 3)))
 
 
@@ -174,7 +174,7 @@ def test_inputs_behind_the_last_shape_take_what_their_symbols_are_bound_to() -> 
     assert [spec.shape for spec in engine.inputs] == [(None, 3, 8, 9), (None, 8, 9), (None,)]
     swapped = Echo(mask, picture, input_size=((None, 3, 8, 9),), input_name=("x", "mask"))
     assert [(spec.name, spec.shape) for spec in swapped.inputs] == [("x", (None, 3, 8, 9)), ("mask", (None, 8, 9))]
-    with pytest.raises(ConfigError, match=r"m\.onnx: input_size has 0 shapes, the model takes 1 inputs"):
+    with pytest.raises(ConfigError, match=r"m\.onnx: input_size has 0 shapes,.*1 inputs"):
         Echo(X, input_size=())
 
 
@@ -197,7 +197,7 @@ def test_release_is_idempotent_and_final() -> None:
     engine.release()
     engine.release()
     assert engine.closed == 1
-    with pytest.raises(EngineError, match=r"Echo was used after release\(\); open a new engine"):
+    with pytest.raises(EngineError, match=r"Echo was used after release\(\)"):
         engine(ones(1, 3))
 
 

@@ -1,4 +1,4 @@
-"""Engines released while threads call them: every call ends as it should, or with one clear error."""
+"""Engines released while threads call them: every call returns its result or raises one EngineError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 class Gate(Engine):
-    """Begins calls, and ends them when it is told to."""
+    """Calls block until the test sets ``go``."""
 
     concurrent_calls = True
 
@@ -60,7 +60,7 @@ def in_thread(call: Callable[[], object]) -> Future[object]:
 
 
 def until_released(engine: Engine) -> None:
-    """Wait until a release in another thread has begun, which every later call tells."""
+    """Wait until a release in another thread has started, after which calls are refused."""
     while not engine.released:
         threading.Event().wait(0.001)
 
@@ -75,7 +75,7 @@ def test_release_waits_for_calls_and_refuses_later_ones(threads: int) -> None:
     until_released(engine)
     assert (engine.closed, released.done()) == (0, False)
     for late in (lambda: engine(X), lambda: engine.call_shards([[X]]), lambda: engine.run_async(X)):
-        with pytest.raises(EngineError, match=r"Gate was used after release\(\); open a new engine"):
+        with pytest.raises(EngineError, match=r"Gate was used after release\(\)"):
             late()
     engine.release()  # the second one does nothing
     engine.go.set()
@@ -97,7 +97,7 @@ def test_queued_calls_end_or_are_cancelled() -> None:
     assert engine.closed == 1
 
 
-def test_a_queue_at_hand_says_the_same_after_release() -> None:
+def test_submitting_after_release_is_the_same_error() -> None:
     engine = Gate()
     queue = engine.queue
     engine.release()
@@ -118,7 +118,7 @@ def test_a_call_that_releases_its_own_engine_ends(queued: bool) -> None:
 @pytest.mark.parametrize("target", ["onnx", "cpu", "sdaa"])
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_threads_that_call_while_it_is_released(target: str, cancelled: bool) -> None:
-    """Each of four threads calls until it is refused; what came back before is right."""
+    """Four threads call until they are refused; earlier results are correct."""
     size = ((4, 3, 32, 32),)
     engine = open_engine(target, EngineSpec(DIGITS / "digits_dyn.onnx", input_size=size, batch_size=16))
     x = np.ones((8, 3, 32, 32), engine.input_dtype)

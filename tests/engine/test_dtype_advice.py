@@ -1,4 +1,4 @@
-"""What an error advises on dtypes is Python that runs."""
+"""The code in error messages about dtypes runs."""
 
 from __future__ import annotations
 

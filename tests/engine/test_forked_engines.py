@@ -1,4 +1,4 @@
-"""Engines in a forked child: they compute there, with a queue of their own, or say at once that they cannot."""
+"""Engines in a forked child compute with their own queue, or raise an error at once."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_child_computes(target: str, streams: int, way: str) -> None:
     assert forked(target, streams, way, DIGITS / "digits_dyn.onnx") == ["computed", "parent computed"]
 
 
-def test_a_child_of_a_process_that_was_computing_says_so() -> None:
+def test_a_fork_during_a_call_is_an_error_in_the_child() -> None:
     child, parent = forked("slow", 1, "queued", DIGITS / "digits_dyn.onnx")
     assert "forked" in child
     assert parent == "parent computed"

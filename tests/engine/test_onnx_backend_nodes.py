@@ -36,7 +36,7 @@ NEWEST_IR = 11
 NEWEST_OPSET = 27
 """The newest opset that ONNX Runtime has operators of, as far as it has any of it."""
 ENOUGH = 1500
-"""Cases that at least must pass everywhere: no list may swallow the test."""
+"""Minimum number of cases that must pass everywhere."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def versions() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("target", [RUNTIME, BASELINE, CARD])
-def test_what_fails_is_listed_with_its_reason(target: str, outcomes: Outcomes) -> None:
+def test_failing_models_are_listed_with_their_reason(target: str, outcomes: Outcomes) -> None:
     """The list of ONNX Runtime's own failures holds for the versions it names; the engines' for all."""
     if target == RUNTIME and yaml.safe_load(KNOWN.read_text(encoding="utf-8"))["versions"] != versions():
         pytest.skip("the list was made with other versions")

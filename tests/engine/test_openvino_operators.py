@@ -1,4 +1,4 @@
-"""What OpenVINO does to ONNX's node tests: the table is up to date, and target cpu gives what target onnx gives."""
+"""OpenVINO on ONNX's node tests: the table is up to date, and target cpu agrees with target onnx."""
 
 from __future__ import annotations
 

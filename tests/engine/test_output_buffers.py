@@ -1,4 +1,4 @@
-"""Results outlast the calls after them, whatever memory an engine returns them in."""
+"""Results are not overwritten by later calls, even if an engine reuses its buffers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class SameShards(OneBuffer):
 
 
 class Owned(OneBuffer):
-    """Promises that its outputs are its caller's, so that they are handed over as they are."""
+    """Promises that its outputs are owned by the caller, so they are not copied."""
 
     outputs_owned = inputs_untouched = True
 
@@ -83,7 +83,7 @@ class Owned(OneBuffer):
 
 
 class Later(Owned):
-    """Does not say again what the class above it promised of another method."""
+    """Overrides ``infer`` without repeating the promises of its base class."""
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         return self.compute(inputs)
@@ -153,7 +153,7 @@ def test_results_outlast_later_calls(kind: type[OneBuffer]) -> None:
 
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("kind", [MixedWithOurs, SetOnOurs])
-def test_what_is_made_of_the_zoos_engines_inherits_no_promise(
+def test_third_party_subclasses_inherit_no_promise(
     kind: type[OnnxRuntimeEngine], streams: int, save_onnx: SaveOnnx
 ) -> None:
     model = save_onnx(
@@ -225,7 +225,7 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
     np.testing.assert_array_equal(given, rows(3))
 
 
-def test_what_is_promised_is_not_copied() -> None:
+def test_promised_arrays_are_not_copied() -> None:
     class Hands(Owned):
         outputs_owned = inputs_untouched = True
 

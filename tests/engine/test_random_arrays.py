@@ -15,7 +15,7 @@ def test_numbers_are_seeded_and_of_their_dtype() -> None:
 
 
 @pytest.mark.parametrize("lean", [False, True])
-def test_nobody_waits_for_billions_of_numbers(lean: bool) -> None:
+def test_too_many_elements_are_refused_at_once(lean: bool) -> None:
     shape = (1, 4 * MOST + 1)
-    with pytest.raises(InputError, match=r"an input of shape 1x2147483649 has 2147483649 numbers.*; choose a smaller"):
+    with pytest.raises(InputError, match=r"shape 1x2147483649 has 2147483649 elements"):
         random_array(np.random.default_rng(0), shape, np.dtype("float32"), lean=lean)

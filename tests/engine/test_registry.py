@@ -90,7 +90,7 @@ def test_default_precisions() -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "cuda", "null", "onnx", "sdaa"])
 def test_the_table_leads_to_engines(name: str) -> None:
-    """Also for a target whose packages are missing: its module must say so itself, when it is opened."""
+    """Also for a target whose packages are missing: opening it raises the error."""
     builtin = registry._BUILTIN[name]
     module, _, attribute = builtin.where.partition(":")
     found = getattr(importlib.import_module(module), attribute)
@@ -148,7 +148,7 @@ def test_third_party_engines(run_python: RunPython, vendor: Path, save_onnx: Sav
     assert "did you mean 'card9'?" in answer["card8"]
 
 
-def test_the_command_line_says_who_serves(run_python: RunPython, vendor: Path, root: Path, digits: Path) -> None:
+def test_the_command_line_shows_the_provider(run_python: RunPython, vendor: Path, root: Path, digits: Path) -> None:
     done = run_python(
         digits / "example_single_batch.py", "--target", "sdaa", "--json", vendor / "r.json", path=[root, vendor]
     )
@@ -201,7 +201,7 @@ def test_every_target_answers_alike(save_onnx: SaveOnnx) -> None:
         assert (type(y), y.shape, y.dtype) == (np.ndarray, (3, 4), np.float32)
 
 
-def test_what_nobody_foresaw_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+def test_an_unexpected_error_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
     def fails(*_: object) -> None:
         raise KeyError("wires")
 
@@ -209,15 +209,13 @@ def test_what_nobody_foresaw_names_the_model(monkeypatch: pytest.MonkeyPatch, sa
     path = save_onnx(RELU)
     with pytest.raises(ModelError) as error:
         open_engine("null", EngineSpec(ckpt=path))
-    assert str(error.value).startswith(
-        f"{path}: target null cannot open it, for a reason that nobody foresaw (KeyError:"
-    )
+    assert str(error.value).startswith(f"{path}: target null cannot open it because of an unexpected error (KeyError:")
     path.write_bytes(path.read_bytes().replace(b"Relu", b"Relo"))
-    with pytest.raises(ModelError, match=r"ONNX Runtime .* cannot load the model: .*Relo"):
+    with pytest.raises(ModelError, match=r"ONNX Runtime .*cannot load .*Relo"):
         open_engine("null", EngineSpec(ckpt=path))
 
 
-def test_a_model_that_memory_does_not_hold_is_named(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+def test_out_of_memory_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
     def fails(*_: object) -> None:
         raise MemoryError("Unable to allocate 4.00 EiB")
 
@@ -226,8 +224,8 @@ def test_a_model_that_memory_does_not_hold_is_named(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ModelError) as error:
         open_engine("null", EngineSpec(ckpt=path))
     assert str(error.value) == (
-        f"{path}: target null has no memory to open it (MemoryError: Unable to allocate 4.00 EiB); free some, or "
-        "export the model for smaller inputs"
+        f"{path}: target null has not enough memory to open it (MemoryError: Unable to allocate 4.00 EiB); "
+        "free memory, or export the model for smaller inputs"
     )
 
 

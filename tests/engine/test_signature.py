@@ -26,7 +26,7 @@ CKPT = Path("m.onnx")
         ([["batch", "seq"], ["seq", 5]], [0, None]),
         ([["N", 4], []], [0, None]),
         ([[], ["N", 4]], [None, 0]),
-        ([[7, 4], ["N", 4]], [None, 0]),  # a fixed input beside a dynamic one is no batch
+        ([[7, 4], ["N", 4]], [None, 0]),  # a fixed input next to a dynamic one is not the batch
         ([[16, 4], [16, 9], [4]], [0, 0, None]),
         ([[16, 4], [8, 4]], [0, None]),
         # names that exporters make up: two different ones may still be the same batch
@@ -67,14 +67,14 @@ def test_input_size_of_too_low_rank_is_not_an_index_error() -> None:
 def test_input_order() -> None:
     assert input_order(["a", "b", "c"], [], CKPT) == [0, 1, 2]
     assert input_order(["a", "b", "c"], ["c", "a", "b"], CKPT) == [2, 0, 1]
-    with pytest.raises(ConfigError, match=r"m\.onnx: input_name x, a does not match the model's inputs: a, b"):
+    with pytest.raises(ConfigError, match=r"m\.onnx: input_name x, a.*inputs: a, b"):
         input_order(["a", "b"], ["x", "a"], CKPT)
     with pytest.raises(ConfigError, match="does not match"):
         input_order(["a", "b"], ["a", "a"], CKPT)
 
 
 def test_a_wrong_name_for_the_only_input_warns() -> None:
-    with pytest.warns(UserWarning, match="input_name vgg16 is not the model's; its only input 'input' is used"):
+    with pytest.warns(UserWarning, match=r"input_name vgg16 .*'input' is used"):
         assert input_order(["input"], ["vgg16"], CKPT) == [0]
 
 
@@ -115,5 +115,5 @@ def test_a_model_with_an_empty_input_and_a_dynamic_one_can_be_opened(target: str
 
 
 def test_unbatched_leading_dimension_is_checked() -> None:
-    with pytest.raises(ConfigError, match=r"\[5, 2\] does not fit input 'x' of shape \[7, 2\]"):
+    with pytest.raises(ConfigError, match=r"\[5, 2\] .*'x' of shape \[7, 2\]"):
         bind_sizes([spec(7, 2, batched=False)], [(5, 2)], CKPT)

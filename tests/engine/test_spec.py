@@ -44,7 +44,7 @@ def test_a_path_of_any_kind_opens(given: Any, model: Path) -> None:
 
 @pytest.mark.parametrize("face", [TecoInferEngine, PaddleFace])
 @pytest.mark.parametrize("given", [str, Path, OwnPath], ids=["text", "Path", "PathLike"])
-def test_so_it_does_by_the_historical_faces(face: Any, given: Any, model: Path) -> None:
+def test_the_historical_classes_give_the_same(face: Any, given: Any, model: Path) -> None:
     with face(ckpt=given(model), target="onnx", input_size=[[2, 3]]).engine as engine:
         assert engine.spec.ckpt == model
 
@@ -57,7 +57,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_path_is_refused(given: Any, said: str) -> None:
+def test_values_that_are_not_paths_are_refused(given: Any, said: str) -> None:
     for make in (EngineSpec, lambda ckpt: TecoInferEngine(ckpt=ckpt), lambda ckpt: PaddleFace(ckpt=ckpt)):
         with pytest.raises(ConfigError) as caught:
             make(given)
@@ -67,11 +67,11 @@ def test_what_is_no_path_is_refused(given: Any, said: str) -> None:
 
 def test_no_path_at_all_is_refused() -> None:
     none: Any = None
-    with pytest.raises(ConfigError, match=r"^ckpt None is of type NoneType; pass the path of the ONNX file$"):
+    with pytest.raises(ConfigError, match=r"^ckpt None .*NoneType; .*ONNX file$"):
         EngineSpec(none)
-    with pytest.raises(ConfigError, match=r"^ckpt is empty; pass the path of the ONNX file$"):
+    with pytest.raises(ConfigError, match=r"^ckpt is empty; .*ONNX file$"):
         EngineSpec("")
-    with pytest.raises(ConfigError, match=r"^TecoInferEngine needs ckpt, the path of an ONNX file$"):
+    with pytest.raises(ConfigError, match=r"^TecoInferEngine needs ckpt"):
         TecoInferEngine(ckpt=none)
     in_bytes: Any = os.fsencode(PASS_PATH)
     with pytest.raises(ConfigError, match=r"^pass_path b'.*' is of type bytes; pass the path of a Python file with"):
@@ -79,7 +79,7 @@ def test_no_path_at_all_is_refused() -> None:
 
 
 def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
-    """One size of a place binds, several and those of a symbol become the symbol's; what is settled stays."""
+    """One size of a position binds it; several, and sizes by symbol, go to dims; fixed dimensions stay."""
     path = save_onnx("one (float[n,3,h,w] x) => (float[n,3,h,w] y) { y = Relu(x) }")
     sizes = {(0, 1): (4,), (0, 2): (16,), (0, 3): (8, 32)}
     for target in ("onnx", "sdaa"):
@@ -95,7 +95,7 @@ def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
     with open_engine("onnx", EngineSpec(path, open_sizes={"h": (16,), "w": (8, 32), "none": (7,)})) as engine:
         assert engine.inputs[0].shape == (None, 3, None, None)  # by symbol, which a model may lack
         assert engine.spec.dims == {"h": (16,), "w": (8, 32)}
-    with pytest.raises(ConfigError, match=r"dimension 4 of input 0, and its inputs have 4 dimensions"):
+    with pytest.raises(ConfigError, match=r"dimension 4 of input 0.*4 dimensions"):
         open_engine("onnx", EngineSpec(path, open_sizes={(0, 4): (1,)}))
 
 

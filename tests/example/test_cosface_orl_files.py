@@ -29,7 +29,7 @@ def test_neither_faces_nor_weights_are_in_the_repository() -> None:
         assert ignored.returncode == 0, name
 
 
-def test_without_the_model_a_script_says_how_to_make_it(tmp_path: Path) -> None:
+def test_script_without_model_names_the_export_command(tmp_path: Path) -> None:
     folder = _copied(tmp_path)
     done = _run(folder, "example_valid.py")
     assert done.returncode == 2
@@ -42,7 +42,7 @@ def test_without_the_model_a_script_says_how_to_make_it(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_short_training_tells_unseen_people_apart(tmp_path: Path) -> None:
+def test_short_training_separates_unseen_people(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     for name in ("centerface", "orl_faces"):
         try:

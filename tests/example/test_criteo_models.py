@@ -43,7 +43,7 @@ def drawn(count: int, rows: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("own", ["dlrm"], indirect=True)
-def test_dlrm_is_its_definition(own: dict[str, ModuleType]) -> None:
+def test_dlrm_equals_its_definition(own: dict[str, ModuleType]) -> None:
     """Products of each pair, in the order of the authors' program, computed here one by one."""
     import torch
 
@@ -72,7 +72,7 @@ def test_dlrm_is_its_definition(own: dict[str, ModuleType]) -> None:
 
 
 @pytest.mark.parametrize("own", ["wide_deep"], indirect=True)
-def test_wide_deep_is_its_definition(own: dict[str, ModuleType]) -> None:
+def test_wide_deep_equals_its_definition(own: dict[str, ModuleType]) -> None:
     import torch
 
     torch.manual_seed(0)
@@ -98,7 +98,7 @@ def test_wide_deep_is_its_definition(own: dict[str, ModuleType]) -> None:
 
 
 @pytest.mark.parametrize("own", ["dlrm", "wide_deep"], indirect=True)
-def test_weights_of_ones_own_go_in_and_answers_are_those_of_torch(
+def test_user_weights_load_and_outputs_equal_torch(
     own: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
@@ -130,6 +130,6 @@ def test_weights_of_ones_own_go_in_and_answers_are_those_of_torch(
 
 
 @pytest.mark.parametrize("own", ["dlrm", "wide_deep"], indirect=True)
-def test_weights_of_something_else_are_refused(own: dict[str, ModuleType]) -> None:
+def test_weights_of_other_models_are_rejected(own: dict[str, ModuleType]) -> None:
     with pytest.raises(ModelError, match=r"w\.pt: no (DLRM|Wide & Deep): .*missing"):
         own["export_onnx"].size_of({"fc.weight": np.zeros((3, 3))}, Path("w.pt"))

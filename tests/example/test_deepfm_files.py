@@ -47,14 +47,14 @@ def test_nothing_of_movielens_is_committed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_rows_are_those_make_data_writes(tmp_path: Path) -> None:
+def test_rows_equal_make_data(tmp_path: Path) -> None:
     subprocess.run([sys.executable, FOLDER / "make_data.py", "--out", tmp_path], check=True, capture_output=True)
     for file in (FOLDER / "data").iterdir():
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
 
 
 @pytest.mark.torch
-def test_the_onnx_files_answer_as_the_weights_do() -> None:
+def test_onnx_outputs_equal_the_weights() -> None:
     torch = pytest.importorskip("torch")
     from utils.export.networks.click_models import network_of, predictor
 

@@ -46,7 +46,7 @@ def form() -> LineForm:
     return LineForm(*sizes, kept["channel_order"], kept["pixel_values"], kept["interpolation"])
 
 
-def test_the_lines_are_those_make_data_writes(load: Loader) -> None:
+def test_lines_equal_make_data(load: Loader) -> None:
     """Any fiftieth one; pictures only nearly, for another Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
@@ -70,7 +70,7 @@ def test_every_digit_is_in_the_texts_and_a_line_has_three_to_seven() -> None:
     assert {len(text) for text in texts} == {3, 4, 5, 6, 7}
 
 
-def test_what_is_committed_keeps_its_limits() -> None:
+def test_committed_files_are_within_size_limits() -> None:
     assert all((FOLDER / name).stat().st_size < 1_500_000 for name in (*FILES, "digit_crnn.pth"))
     assert sum(path.stat().st_size for path in (FOLDER / "data").rglob("*") if path.is_file()) < 2_000_000
 
@@ -83,7 +83,7 @@ def test_the_photographs_licences_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
+def test_metadata_of_the_onnx_files(name: str) -> None:
     model = onnx.load(FOLDER / name)
     onnx.checker.check_model(model, full_check=True)
     (taken,) = model.graph.input
@@ -94,7 +94,7 @@ def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
     assert json.loads(notes["provenance"])["source"] == "example/ocr/digit_crnn/model.py"
 
 
-def test_lines_go_in_as_in_training(load: Loader) -> None:
+def test_preprocessing_equals_training(load: Loader) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     train = load("train")
@@ -106,7 +106,7 @@ def test_lines_go_in_as_in_training(load: Loader) -> None:
 
 
 @pytest.mark.torch
-def test_the_onnx_files_answer_as_the_weights_do(load: Loader) -> None:
+def test_onnx_outputs_equal_the_weights(load: Loader) -> None:
     torch = pytest.importorskip("torch")
     network = load("model").DigitCRNN().eval()
     network.load_state_dict(torch.load(FOLDER / "digit_crnn.pth", weights_only=True))

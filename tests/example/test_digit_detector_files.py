@@ -51,7 +51,7 @@ def scenes(count: int) -> np.ndarray:
     return ((np.stack(pictures).transpose(0, 3, 1, 2) / np.float32(255)) - np.float32(0.5)) / np.float32(0.25)
 
 
-def test_the_scenes_are_those_make_data_writes(load: Loader) -> None:
+def test_scenes_equal_make_data(load: Loader) -> None:
     """Any thirtieth one; pictures only nearly, for another release of Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
@@ -75,7 +75,7 @@ def test_the_scenes_are_those_make_data_writes(load: Loader) -> None:
         assert np.abs(np.asarray(picture, np.int64) - made.picture).mean() < 5
 
 
-def test_the_data_are_read_whole_and_every_digit_is_among_them() -> None:
+def test_all_data_are_read_with_all_digits() -> None:
     data = load_boxes(FOLDER / "data")
     assert (len(data.samples), data.rejected) == (300, [])
     assert all(len(target.boxes) for target in data.targets)
@@ -84,7 +84,7 @@ def test_the_data_are_read_whole_and_every_digit_is_among_them() -> None:
     assert counts.min() > 100
 
 
-def test_what_is_committed_keeps_its_limits() -> None:
+def test_committed_files_are_within_size_limits() -> None:
     assert all((FOLDER / name).stat().st_size < 1_500_000 for name in (*FILES, "digit_detector.pth"))
     assert sum(path.stat().st_size for path in (FOLDER / "data").rglob("*") if path.is_file()) < 5_000_000
 
@@ -97,7 +97,7 @@ def test_the_held_out_photographs_licences_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
+def test_metadata_of_the_onnx_files(name: str) -> None:
     model = onnx.load(FOLDER / name)
     onnx.checker.check_model(model, full_check=True)
     shapes = {
@@ -113,7 +113,7 @@ def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
 
 
 @pytest.mark.torch
-def test_the_onnx_files_answer_as_the_weights_do(load: Loader) -> None:
+def test_onnx_outputs_equal_the_weights(load: Loader) -> None:
     torch = pytest.importorskip("torch")
     network = load("model").DigitDetector().eval()
     network.load_state_dict(torch.load(FOLDER / "digit_detector.pth", weights_only=True))
@@ -129,7 +129,7 @@ def test_the_onnx_files_answer_as_the_weights_do(load: Loader) -> None:
 
 
 @pytest.mark.torch
-def test_every_digit_has_cells_that_learn_it(load: Loader) -> None:
+def test_every_digit_is_assigned_to_cells(load: Loader) -> None:
     torch = pytest.importorskip("torch")
     train = load("train")
     points = train.centres(torch.zeros(1, 3, 160, 160))[0].flatten(1).T
@@ -202,7 +202,7 @@ def test_training_finds_one_scene(load: Loader) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("flags", [("--target", "onnx"), ("--target", "sdaa"), ("--target", "cpu")], ids="-".join)
-def test_the_metric_is_what_the_readme_says(flags: tuple[str, ...], run_python: RunPython, tmp_path: Path) -> None:
+def test_metric_equals_the_readme(flags: tuple[str, ...], run_python: RunPython, tmp_path: Path) -> None:
     done = run_python(FOLDER / "example_valid.py", *flags, "--json", tmp_path / "r.json")
     assert done.returncode == 0, done.stderr
     told = re.findall(r"^eval_metric (0\.[0-9]+)$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -56,7 +56,7 @@ def masks(count: int | None) -> np.ndarray:
     return np.stack([np.array(Image.open(path)) for path in sorted((FOLDER / "data/val/masks").glob("*.png"))[:count]])
 
 
-def test_the_scenes_are_those_make_data_writes(load: Loader) -> None:
+def test_scenes_equal_make_data(load: Loader) -> None:
     """Any twenty-fifth one; pictures only nearly, for another Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
@@ -81,7 +81,7 @@ def test_every_class_is_in_the_masks_and_no_other() -> None:
         assert len(set(mask.convert("RGB").get_flattened_data())) == len(np.unique(np.array(mask)))
 
 
-def test_what_is_committed_keeps_its_limits() -> None:
+def test_committed_files_are_within_size_limits() -> None:
     assert all((FOLDER / name).stat().st_size < 1_500_000 for name in (*FILES, "digit_unet.pth"))
     assert sum(path.stat().st_size for path in (FOLDER / "data").rglob("*") if path.is_file()) < 5_000_000
 
@@ -94,7 +94,7 @@ def test_the_photographs_licences_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
+def test_metadata_of_the_onnx_files(name: str) -> None:
     model = onnx.load(FOLDER / name)
     onnx.checker.check_model(model, full_check=True)
     shapes = {
@@ -110,7 +110,7 @@ def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
 
 
 @pytest.mark.torch
-def test_the_onnx_files_answer_as_the_weights_do(load: Loader) -> None:
+def test_onnx_outputs_equal_the_weights(load: Loader) -> None:
     torch = pytest.importorskip("torch")
     network = load("model").DigitUNet().eval()
     network.load_state_dict(torch.load(FOLDER / "digit_unet.pth", weights_only=True))
@@ -123,7 +123,7 @@ def test_the_onnx_files_answer_as_the_weights_do(load: Loader) -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_the_logits_are_those_of_ink_and_of_which_digit(load: Loader) -> None:
+def test_logits_combine_ink_and_digit(load: Loader) -> None:
     """P(background) is 1 - P(ink), and the digits share P(ink) as the second head says."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)

@@ -59,7 +59,7 @@ def test_top_1_on_the_held_out_pictures(name: str, held_out: tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_files_say_about_themselves(name: str) -> None:
+def test_metadata_of_the_files(name: str) -> None:
     model = onnx.load(DIGITS / name)
     onnx.checker.check_model(model, full_check=True)
     [value], [answer] = model.graph.input, model.graph.output
@@ -74,7 +74,7 @@ def test_what_the_files_say_about_themselves(name: str) -> None:
     assert json.loads(notes["provenance"])["source"] == "example/classification/digits/model.py"
 
 
-def test_what_is_committed_is_well_under_a_megabyte() -> None:
+def test_committed_files_are_below_one_megabyte() -> None:
     files = [DIGITS / name for name in (*FILES, "digits.pth")] + list(DIGITS.glob("data/val/*/*.png"))
     assert sum(path.stat().st_size for path in files) < 700_000
 
@@ -85,7 +85,7 @@ def test_the_pictures_are_those_make_data_writes(
     pytest.importorskip("sklearn")
     monkeypatch.setattr(sys, "argv", ["make_data.py", "--out", str(tmp_path)])
     load("make_data").main()
-    assert capsys.readouterr().out.endswith("360 pictures\n")
+    assert capsys.readouterr().out.endswith("360 images\n")
     committed, written = DIGITS / "data" / "val", tmp_path
     names = sorted(path.relative_to(committed) for path in committed.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(written) for path in written.glob("*/*.png"))
@@ -109,7 +109,7 @@ def test_no_picture_is_trained_on_and_held_out(load: Loader) -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "atol"), [*zip(FILES, (1e-4, 1e-4, 2e-2), strict=True)])
-def test_the_files_answer_as_the_weights_do(
+def test_file_outputs_equal_the_weights(
     name: str, atol: float, load: Loader, held_out: tuple[np.ndarray, np.ndarray]
 ) -> None:
     torch = pytest.importorskip("torch")

@@ -37,7 +37,7 @@ def manifest(folder: Path, entries: Any, content: bytes) -> Path:
     return path
 
 
-def test_weights_of_eight_bits_are_scaled(network: ModuleType, tmp_path: Path) -> None:
+def test_uint8_weights_are_scaled(network: ModuleType, tmp_path: Path) -> None:
     coded = {"name": "a", "shape": [2, 1], "quantization": {"dtype": "uint8", "scale": 0.5, "min": -1.0}}
     path = manifest(
         tmp_path, [{"weights": [coded, {"name": "b", "shape": [1]}]}], b"\x00\x04" + np.float32(7).tobytes()

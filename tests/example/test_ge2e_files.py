@@ -37,7 +37,7 @@ pytestmark = pytest.mark.torch
 TORCH_FILE, MODEL = loaded("torch_file"), loaded("model")
 
 
-def test_files_of_the_old_kind_are_read_as_pytorch_reads_them(tmp_path: Path) -> None:
+def test_legacy_files_load_as_in_pytorch(tmp_path: Path) -> None:
     kept = {
         "a": torch.arange(24, dtype=torch.float32).reshape(2, 3, 4),
         "turned": torch.arange(6, dtype=torch.float64).reshape(2, 3).T,
@@ -58,7 +58,7 @@ class _Runs:
         return print, ("this must not run",)
 
 
-def test_nothing_in_a_file_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_code_in_a_file_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bad.pt"
     parts = (0x1950A86A20F9469CFC6C, 1001, {}, {"a": _Runs()}, [])
     file.write_bytes(b"".join(pickle.dumps(part, 2) for part in parts))
@@ -88,7 +88,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         MODEL.checked({}, "x.pt")
 
 
-def test_the_graph_computes_what_pytorchs_layers_do(tmp_path: Path) -> None:
+def test_graph_equals_pytorch_layers(tmp_path: Path) -> None:
     torch.manual_seed(0)
     layers, linear = torch.nn.LSTM(40, 256, 3, batch_first=True), torch.nn.Linear(256, 256)
     state = {f"lstm.{name}": value.detach().numpy() for name, value in layers.state_dict().items()}
@@ -103,7 +103,7 @@ def test_the_graph_computes_what_pytorchs_layers_do(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_real_voices_are_told_apart(tmp_path: Path, run_python: RunPython) -> None:
+def test_real_voices_are_separated(tmp_path: Path, run_python: RunPython) -> None:
     """Three folders of two speakers; Allison's English and Spanish are one."""
     try:
         for package in ("voice_encoder", "voices_en", "voices_es", "voices_it"):

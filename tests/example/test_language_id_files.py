@@ -17,7 +17,7 @@ FOLDER = ROOT / "example" / "nlp" / "language_id"
 FILES = ("language_id_dyn.onnx", "language_id_float16_dyn.onnx")
 
 
-def test_the_files_are_small_and_say_what_they_are() -> None:
+def test_files_are_small_and_have_metadata() -> None:
     assert all((FOLDER / name).stat().st_size < 1_500_000 for name in (*FILES, "language_id.pth"))
     assert sum(path.stat().st_size for path in (FOLDER / "data").iterdir()) < 1_000_000
     for name in FILES:
@@ -40,7 +40,7 @@ def test_no_held_out_text_is_a_training_text() -> None:
     assert set(train.targets or ()) == set(held_out.targets or ())
 
 
-def test_texts_that_look_alike_are_in_one_part_and_one_language(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_similar_texts_are_in_one_part_and_one_language(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(FOLDER)
     alike = importlib.import_module("make_data").alike
     sys.modules.pop("make_data")
@@ -62,7 +62,7 @@ def test_a_sentence_on_the_command_line(run_python: RunPython) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("words", [("onnx",), ("sdaa", "--dtype", "float16"), ("cpu", "--dtype", "int8")])
-def test_the_metric_is_that_of_the_readme(words: tuple[str, ...], run_python: RunPython) -> None:
+def test_metric_equals_the_readme(words: tuple[str, ...], run_python: RunPython) -> None:
     pytest.importorskip("tokenizers")
     done = run_python(FOLDER / "example_valid.py", "--target", *words)
     assert done.returncode == 0, done.stderr

@@ -33,9 +33,7 @@ def ended() -> dict[str, tuple[int, str]]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_without_its_packages_says_in_one_line_what_to_install(
-    script: str, ended: dict[str, tuple[int, str]]
-) -> None:
+def test_script_without_packages_names_the_install_command(script: str, ended: dict[str, tuple[int, str]]) -> None:
     code, said = ended[script]
     assert "Traceback" not in said
     if code == 0:

@@ -20,7 +20,7 @@ ENVIRONMENTS = {"ppo_cartpole": ("CartPole-v1", 4, 2), "ppo_acrobot": ("Acrobot-
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-def test_the_files_say_what_they_are(name: str) -> None:
+def test_files_have_metadata(name: str) -> None:
     env, inputs, actions = ENVIRONMENTS[name]
     for form in ("dyn", "float16_dyn"):
         model = onnx.load(HOME / name / f"{name}_{form}.onnx")
@@ -48,7 +48,7 @@ def test_the_recording_is_of_this_policy(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.torch
-def test_an_episode_is_that_of_pytorch(tmp_path: Path) -> None:
+def test_episode_equals_pytorch(tmp_path: Path) -> None:
     """The task's lanes and a plain loop over the PyTorch network are written apart and agree in every step."""
     pytest.importorskip("torch")
     from utils.export.networks.policies import Perceptron

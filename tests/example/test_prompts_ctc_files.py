@@ -40,7 +40,7 @@ def network() -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
-def test_what_is_committed_keeps_its_limits() -> None:
+def test_committed_files_are_within_size_limits() -> None:
     assert all((FOLDER / name).stat().st_size < 2_000_000 for name in (*FILES, "prompts_ctc.pth"))
     assert (FOLDER / FILES[1]).stat().st_size < 1_050_000
     assert sum((FOLDER / name).stat().st_size for name in ("words.txt", "prompts.arpa")) < 200_000
@@ -48,7 +48,7 @@ def test_what_is_committed_keeps_its_limits() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
+def test_metadata_of_the_onnx_files(name: str) -> None:
     model = onnx.load(FOLDER / name)
     onnx.checker.check_model(model, full_check=True)
     (taken,), (given,) = model.graph.input, model.graph.output
@@ -61,7 +61,7 @@ def test_what_the_onnx_files_say_about_themselves(name: str) -> None:
     assert {key: notes["speech_recognition"][key] for key in ("stride", "reach")} == {"stride": 3, "reach": 63}
 
 
-def test_lists_words_and_samples_belong_together() -> None:
+def test_lists_words_and_samples_are_consistent() -> None:
     held_out, samples = rows("held_out.jsonl"), rows("samples.jsonl")
     assert (len(held_out), len(samples)) == (38, 8)
     texts = {row["audio_filepath"].rpartition("/")[2]: row["text"] for row in held_out}
@@ -73,7 +73,7 @@ def test_lists_words_and_samples_belong_together() -> None:
 
 
 @pytest.mark.torch
-def test_the_onnx_files_answer_as_the_weights_do(network: ModuleType) -> None:
+def test_onnx_outputs_equal_the_weights(network: ModuleType) -> None:
     torch = pytest.importorskip("torch")
     trained = network.PromptsCTC(29).eval()
     trained.load_state_dict(torch.load(FOLDER / "prompts_ctc.pth", weights_only=True))
@@ -99,7 +99,7 @@ def test_the_onnx_files_answer_as_the_weights_do(network: ModuleType) -> None:
         (("onnx", "--decoder", "beam", "--lexicon", "words.txt", "--language_model", "prompts.arpa"), 0.395408),
     ],
 )
-def test_the_metric_is_that_of_the_readme(words: tuple[str, ...], wanted: float, run_python: RunPython) -> None:
+def test_metric_equals_the_readme(words: tuple[str, ...], wanted: float, run_python: RunPython) -> None:
     """WER on the held-out prompts; a word or two may turn where another machine computes otherwise."""
     try:
         fetched("voices_en")

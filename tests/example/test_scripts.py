@@ -86,9 +86,7 @@ def test_help_names_every_flag(path: Path, shown: dict[str, tuple[int, str]]) ->
 
 
 @pytest.mark.parametrize("stem", ["valid", "single_batch", "multi_batch"])
-def test_without_its_model_a_script_names_the_command_that_makes_it(
-    stem: str, run_python: RunPython, tmp_path: Path
-) -> None:
+def test_script_without_model_names_the_export_command(stem: str, run_python: RunPython, tmp_path: Path) -> None:
     folder = tmp_path / "example" / "classification" / "resnet"
     ignored = shutil.ignore_patterns("*.onnx", "__pycache__")
     shutil.copytree(ROOT / "example" / "classification" / "resnet", folder, ignore=ignored)

@@ -39,7 +39,7 @@ def test_the_files_are_small_and_have_their_licence() -> None:
     assert "PYTHON SOFTWARE FOUNDATION LICENSE VERSION 2" in (FOLDER / "LICENSE.python").read_text(encoding="utf-8")
 
 
-def test_what_is_prose(corpus: ModuleType) -> None:
+def test_prose_extraction(corpus: ModuleType) -> None:
     text = """The "x" statement
 *******************
 
@@ -63,7 +63,7 @@ See :func:`it` for what is described here in more words, and in another place as
     ]
 
 
-def test_nothing_of_the_modules_is_run(corpus: ModuleType, tmp_path: Path) -> None:
+def test_modules_are_not_run(corpus: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         '"""One."""\nraise SystemExit\nclass A:\n    "Two."\n    async def f(): "Three."\n', encoding="utf-8"
@@ -105,7 +105,7 @@ def test_a_prompt_on_the_command_line(run_python: RunPython) -> None:
     "words",
     [("onnx",), ("sdaa", "--dtype", "float16"), pytest.param(("cpu", "--dtype", "int8"), marks=pytest.mark.long)],
 )
-def test_the_perplexity_is_that_of_the_readme(words: tuple[str, ...], run_python: RunPython) -> None:
+def test_perplexity_equals_the_readme(words: tuple[str, ...], run_python: RunPython) -> None:
     pytest.importorskip("tokenizers")
     done = run_python(FOLDER / "example_valid.py", "--target", *words)
     assert done.returncode == 0, done.stderr

@@ -40,7 +40,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out, printed
 
 
-def test_the_readme_shows_what_its_commands_print(ran: tuple[Path, str]) -> None:
+def test_readme_output_equals_the_commands(ran: tuple[Path, str]) -> None:
     out, printed = ran
     lines = [_rough(line) for line in printed.replace(f"{out}{os.sep}", "").splitlines()]
     expected = [_rough(line) for line in shown(README)]
@@ -55,7 +55,7 @@ def _rough(line: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["gate_python", "gate_cpp"])
-def test_the_exported_model_says_the_same_on_both_targets(name: str, ran: tuple[Path, str]) -> None:
+def test_exported_model_agrees_on_both_targets(name: str, ran: tuple[Path, str]) -> None:
     points = np.array([[0.5, 0.5], [-0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]], np.float32)
     found = {}
     for target in ("onnx", "sdaa"):
@@ -110,10 +110,10 @@ def test_values_and_gradients_are_those_of_the_cpu_on_every_device(
     assert launches == "3"  # of the Python kernel, one a line
 
 
-def test_without_a_compiler_one_line_says_what_to_do(tmp_path: Path, run_python: RunPython) -> None:
+def test_missing_compiler_is_one_line(tmp_path: Path, run_python: RunPython) -> None:
     code = "from utils.pipeline import cli; cli.run(lambda: __import__('gate_cpp'))"
     done = run_python("-c", code, path=(ROOT, FOLDER), TECO_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
-    said = "error: there is no compiler no-such-compiler; install g++, or name another with CXX\n"
+    said = "error: compiler no-such-compiler not found; install g++, or set CXX\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
@@ -134,7 +134,7 @@ def test_bad_flags_are_one_line(words: list[str], said: str, run_python: RunPyth
     assert done.stderr.count("\n") == 1
 
 
-def test_where_the_device_does_not_compile_one_line_says_so(tmp_path: Path, run_python: RunPython) -> None:
+def test_compile_failure_is_one_line(tmp_path: Path, run_python: RunPython) -> None:
     done = run_python(str(FOLDER / "train.py"), TECO_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
-    said = "error: CXX='no-such-compiler' is no program; name a C++ compiler, or unset CXX\n"
+    said = "error: CXX='no-such-compiler' is not a program; set it to a C++ compiler, or unset it\n"
     assert (done.returncode, done.stderr) == (2, said)

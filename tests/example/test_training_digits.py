@@ -99,7 +99,7 @@ def test_another_seed_is_another_training(
 
 
 @pytest.mark.parametrize(("first", "second"), [("sdaa", "cpu"), ("cpu", "sdaa:1")])
-def test_a_checkpoint_goes_on_on_any_device_as_if_nothing_had_happened(
+def test_resumed_training_is_identical_on_any_device(
     first: str, second: str, script: ModuleType, on_cpu: tuple[list[float], dict[str, Any], float], tmp_path: Path
 ) -> None:
     losses, weights, _ = on_cpu
@@ -114,37 +114,36 @@ def test_a_checkpoint_goes_on_on_any_device_as_if_nothing_had_happened(
     assert same(weights_of(goes_on), weights)
 
 
-def test_what_is_no_checkpoint_of_this_training_is_one_line(script: ModuleType, tmp_path: Path) -> None:
+def test_foreign_checkpoints_are_rejected_in_one_line(script: ModuleType, tmp_path: Path) -> None:
     begun(script, "cpu").save(tmp_path / "other.pth")
     (tmp_path / "text.pth").write_text("hello", encoding="utf-8")
     (tmp_path / "lines.pth").write_text("root:x:0:0:root:/root:/bin/bash\n", encoding="utf-8")
     torch.save({"weight": torch.ones(1)}, tmp_path / "weights.pth")
     half = torch.load(tmp_path / "other.pth", weights_only=True)
     torch.save({name: half[name] for name in half if name not in ("order", "epoch")}, tmp_path / "half.pth")
-    written = "name a checkpoint.pth that this script wrote"
     for name, epochs, said in [
-        ("none.pth", 2, f"No such file or directory; {written}"),
-        ("text.pth", 2, f"is no checkpoint; {written}"),
-        ("lines.pth", 2, f"is no checkpoint; {written}"),
-        ("half.pth", 2, "has no epoch, order; name a whole checkpoint.pth"),
-        ("weights.pth", 2, f"is no checkpoint; {written}"),
-        ("other.pth", 3, "this training has 9 steps, the checkpoint's 6; give the same --epochs and --batch_size"),
+        ("none.pth", 2, "No such file or directory"),
+        ("text.pth", 2, "is not a checkpoint"),
+        ("lines.pth", 2, "is not a checkpoint"),
+        ("half.pth", 2, "has no epoch, order"),
+        ("weights.pth", 2, "is not a checkpoint"),
+        ("other.pth", 3, "this training has 9 steps, the checkpoint's 6"),
     ]:
         with pytest.raises(script.ConfigError) as caught:
             begun(script, "cpu", epochs).resume(tmp_path / name)
-        assert str(caught.value).endswith(said)
+        assert said in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("device", ["sdaa:9", "cuda", "sdda"])
-def test_a_device_that_is_not_there_is_one_line(device: str, script: ModuleType) -> None:
+def test_missing_device_is_one_line(device: str, script: ModuleType) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(script.ConfigError, match=rf"^--device {device}: .*; use cpu, sdaa or sdaa:1$"):
         script.device_of(device)
 
 
-def test_what_is_printed_and_written_down(
+def test_printed_and_written_results(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     losses = tmp_path / "losses.jsonl"
@@ -189,7 +188,7 @@ runpy.run_path({script!r}, run_name="__main__")
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("to", ["half()", "to(torch.float8_e4m3fn)"])
-def test_the_gate_sees_weights_that_a_device_rounds(
+def test_gate_detects_rounded_weights(
     to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TECO_CACHE_DIR")

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.mark.parametrize("name", list(MADE))
-def test_what_the_tool_makes_is_what_is_here(name: str, tmp_path: Path) -> None:
+def test_committed_files_equal_the_tool_output(name: str, tmp_path: Path) -> None:
     folder = moved(name, tmp_path)
     for file in MADE[name][1]:
         same = (folder / file).read_bytes() == (FOLDER / name / file).read_bytes()
@@ -126,7 +126,7 @@ SMALL = [*f"--arch {ARCH} --image-size 32 --no-augment -b 32 -j 0 --epochs 1 --s
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a few pictures, one training's checkpoint, and a copy of the moved script."""
+    """Return a folder with a few images, one training's checkpoint, and a copy of the moved script."""
     folder = tmp_path_factory.mktemp("pictures")
     (folder / "main.py").write_bytes((FOLDER / "imagenet" / "main.py").read_bytes())
     command = [sys.executable, str(FOLDER / "imagenet" / "make_data.py"), "--train", "64", "--val", "32"]
@@ -146,15 +146,15 @@ def test_one_card_has_the_losses_of_the_cpu(pictures: Path, run_python: RunPytho
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ("--device-list 0,x", "--device-list '0,x' must be different numbers of cards"),
-        ("--device-list 1,1", "--device-list '1,1' must be different numbers of cards"),
+        ("--device-list 0,x", "--device-list '0,x' must be distinct card numbers"),
+        ("--device-list 1,1", "--device-list '1,1' must be distinct card numbers"),
         ("--loss-scale 0", "--loss-scale 0.0 must be above 0, or -1"),
         ("--loss-scale nan", "--loss-scale nan must be above 0, or -1"),
         ("--opt-level O5", "argument --opt-level: invalid choice: 'O5'"),
         ("--amp --native-amp", "--amp and --native-amp exclude one another"),
         ("--amp --device cpu", "need a card, and --device is cpu"),
         ("--port x", "--port 'x' must be a number from 1 to 65535"),
-        ("--arch resnet19", "--arch resnet19 is no classifier of torchvision.models"),
+        ("--arch resnet19", "--arch resnet19 is not a classifier of torchvision.models"),
         ("--resume gone.tar", "--resume: no checkpoint found at 'gone.tar'"),
         ("-b 0", "--batch-size 0 must be 1 or more"),
         ("-j -1", "--workers -1 must be 0 or more"),
@@ -162,7 +162,7 @@ def test_one_card_has_the_losses_of_the_cpu(pictures: Path, run_python: RunPytho
         ("--epochs 0", "--epochs 0 must be 1 or more"),
     ],
 )
-def test_a_flag_that_cannot_be_is_one_line(
+def test_invalid_flag_is_one_line(
     flags: str, said: str, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["main.py", str(pictures / "data"), *flags.split()])
@@ -180,17 +180,17 @@ def test_a_flag_that_cannot_be_is_one_line(
         ("--device sdaa:9", "Invalid SDAA device index 9: this process sees 4 devices"),
         ("--device cuda", "expected a device of type sdaa"),
         ("SPAWN --device-list 0,9", "Invalid SDAA device index 9: this process sees 4 devices"),
-        ("SPAWN --device-list 0 --addr no-such-host.invalid", "MASTER_ADDR 'no-such-host.invalid' is no host"),
+        ("SPAWN --device-list 0 --addr no-such-host.invalid", "MASTER_ADDR 'no-such-host.invalid' cannot be resolved"),
         ("SPAWN --device-list 0 --port PORT", "is in use on this host"),
-        ("SPAWN --device-list 0 --dist-backend nccl", "backend 'nccl' is of another maker's devices"),
-        ("--resume damaged.tar", "'damaged.tar' is no checkpoint that can be read"),
+        ("SPAWN --device-list 0 --dist-backend nccl", "backend 'nccl' is for other vendors' devices"),
+        ("--resume damaged.tar", "'damaged.tar' is not a readable checkpoint"),
         ("--resume other.tar", "'other.tar' holds resnet18, and --arch is shufflenet_v2_x0_5"),
         ("--resume wide.tar", "'wide.tar' does not fit"),
         ("--out main.py", "--out: [Errno 17] File exists"),
-        ("-b 128", "64 pictures in data/train are less than one batch"),
+        ("-b 128", "64 images in data/train are less than one batch"),
     ],
 )
-def test_what_cannot_be_is_one_line(flags: str, said: str, pictures: Path, run_python: RunPython) -> None:
+def test_errors_are_one_line(flags: str, said: str, pictures: Path, run_python: RunPython) -> None:
     torch = pytest.importorskip("torch")
     (pictures / "damaged.tar").write_bytes(b"PK\3\4 and no more")
     torch.save({"arch": "resnet18"}, pictures / "other.tar")

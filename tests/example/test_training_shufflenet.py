@@ -1,4 +1,4 @@
-"""example/training/shufflenet: the same values in every step of the case, and gains that are told within 10 %."""
+"""example/training/shufflenet: the same values in every step of the case, and predicted gains within 10 %."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ def test_every_way_has_the_same_values_and_names(scripts: tuple[Any, Any]) -> No
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_gains_are_told_within_ten_percent(scripts: tuple[Any, Any]) -> None:
+def test_gains_are_predicted_within_ten_percent(scripts: tuple[Any, Any]) -> None:
     _, steps = scripts
     rows = [steps.row(change, 2, 32, True) for change in steps.CHANGES]
     for before, after in itertools.pairwise(rows):
-        told, seen = before.told - after.told, before.observed - after.observed
-        assert told == pytest.approx(seen, rel=0.1, abs=1e-6), after.change
-        assert after.told == pytest.approx(after.observed, rel=0.1)
+        predicted, seen = before.predicted - after.predicted, before.observed - after.observed
+        assert predicted == pytest.approx(seen, rel=0.1, abs=1e-6), after.change
+        assert after.predicted == pytest.approx(after.observed, rel=0.1)
         assert after.launches == pytest.approx(after.observed_launches, rel=0.02)
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_page_shows_what_is_printed(run_python: RunPython) -> None:
+def test_page_equals_the_output(run_python: RunPython) -> None:
     page = PAGE.read_text(encoding="utf-8")
     commands = re.findall(r"^python (?:example/training/shufflenet/)?(\S+\.py)(.*)$", page, re.MULTILINE)
     shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
@@ -91,7 +91,7 @@ def test_the_page_shows_the_librarys_table(run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
-def test_flags_that_cannot_be(run_python: RunPython) -> None:
+def test_invalid_flags(run_python: RunPython) -> None:
     done = run_python(str(FOLDER / "steps.py"), "--size", "16")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,

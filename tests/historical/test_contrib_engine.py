@@ -26,7 +26,7 @@ def test_contrib_alone_says_what_is_missing(run_python: RunPython, tmp_path: Pat
         shutil.copytree(ROOT / "contrib" / name, tmp_path / "contrib" / name)
     done = run_python("-S", "-c", "import engine", cwd=tmp_path, path=[tmp_path / "contrib", *PACKAGES])
     assert done.stderr.splitlines()[-1] == (
-        f"ImportError: {tmp_path / 'contrib'} is no part of a clone: {tmp_path} has no engine; install the core, or "
+        f"ImportError: {tmp_path / 'contrib'} is not part of a clone: {tmp_path} has no engine; install the core, or "
         "use the clone"
     )
     done = run_python("-S", "-c", "import utils; print(*utils.__path__)", cwd=tmp_path, path=[tmp_path / "contrib"])

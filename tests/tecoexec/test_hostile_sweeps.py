@@ -67,7 +67,7 @@ def test_pass_files_must_be_in_the_repository_or_next_to_the_configuration(
         assert load_cases(path)[0].pass_path is not None
     for name in (str(outside), f"../../{outside.name}", "link.py"):
         path.write_text(yaml.safe_dump([{**CASE, "pass_path": name}]))
-        with pytest.raises(ConfigError, match=r"case digits: pass_path .* leaves the repository"):
+        with pytest.raises(ConfigError, match=r"case digits: pass_path .*repository"):
             load_cases(path)
     outside.unlink()
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tecoexec.config import Published
 from tecoexec.measure import CallRecord, Measurement
 from tecoexec.plot import log_ticks, run_figure, sweep_figure
-from tecoexec.point import Point
+from tecoexec.point import Point, Published
 
 pytest.importorskip("matplotlib")
 

@@ -30,10 +30,10 @@ def test_parsing_inverts_formatting(shapes: list[tuple[str, tuple[int, ...]]], s
 @given(st.text(max_size=30))
 def test_arbitrary_texts_parse_or_raise_one_line(text: str) -> None:
     try:
-        found, told = parse_shapes(text), ""
+        found, text_or_error = parse_shapes(text), ""
     except ConfigError as error:
-        found, told = [], str(error)
-    assert len(told.splitlines()) == (0 if found else 1)
+        found, text_or_error = [], str(error)
+    assert len(text_or_error.splitlines()) == (0 if found else 1)
     assert all(d > 0 for _, shape in found for d in shape)
 
 

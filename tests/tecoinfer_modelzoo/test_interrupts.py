@@ -26,9 +26,9 @@ def forked(run: Callable[[], None]) -> tuple[int, str]:
         try:
             os.dup2(writing, 2)
             sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - of this fork alone
-            interrupts._say.clear()
-            interrupts._times.clear()
-            interrupt._told.clear()
+            interrupts._message_of.clear()
+            interrupts._received.clear()
+            interrupt._printed.clear()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             run()
         except SystemExit as end:
@@ -69,7 +69,7 @@ def test_two_simultaneous_interrupts_print_one_line() -> None:
 
     def run() -> None:
         interrupts.guard()
-        interrupts._say[:] = [say]
+        interrupts._message_of[:] = [say]
         press()
 
     assert forked(run) == (130, "interrupted\n")
@@ -167,18 +167,18 @@ def test_other_programs_keep_their_handler() -> None:
 def test_which_programs_are_ours(path: Path | None, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     main = SimpleNamespace(**({} if path is None else {"__file__": str(path)}))
     monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
-    assert interrupts._is_ours() is own
+    assert interrupts.is_command() is own
 
 
 @pytest.mark.parametrize(("module", "own"), [("toolkit.cli", True), ("engine.sdaa.smi", True), ("mine", False)])
 def test_modules_being_imported(module: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "x"])
     monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", module, "x"])
-    assert interrupts._is_ours() is own
+    assert interrupts.is_command() is own
 
 
 def test_the_line_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "_told", type(interrupt._told)())
+    monkeypatch.setattr(interrupt, "_printed", type(interrupt._printed)())
     assert interrupt.untold() == "interrupted\n"
     assert interrupt.untold() == ""
 

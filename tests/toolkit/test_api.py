@@ -18,7 +18,7 @@ from utils.tasks.classification.task import CLASSIFICATION
 CKPT, VAL = DIGITS / "digits_dyn.onnx", DIGITS / "data" / "val"
 
 
-def test_a_model_of_the_zoo_by_name_twice(capfd: pytest.CaptureFixture[str]) -> None:
+def test_evaluating_a_model_of_the_zoo_twice(capfd: pytest.CaptureFixture[str]) -> None:
     first, second = (evaluate("digits", target=target, limit=80) for target in ("onnx", "sdaa"))
     assert (first.metric_name, first.samples, first.finished) == ("top1", 80, True)
     assert first.metric == second.metric == 1.0
@@ -31,12 +31,12 @@ def test_the_whole_data_set_has_the_scripts_metric() -> None:
     assert evaluate("digits").metric == pytest.approx(358 / 360)
 
 
-def test_a_task_with_a_model_of_ones_own() -> None:
+def test_a_task_with_another_model() -> None:
     report = evaluate(CLASSIFICATION, ckpt=CKPT, data=VAL, input_size=32, batch_size=64, limit=40, topk=3)
     assert (report.metric_name, report.samples) == ("top3", 40)
 
 
-def test_the_json_says_what_ran() -> None:
+def test_the_json_has_model_and_target() -> None:
     data = json.loads(evaluate("digits", target="null", limit=8).to_json())
     assert data["schema_version"] == 1
     assert (data["target"], data["task"], data["samples"]) == ("null", "classification", 8)
@@ -54,7 +54,7 @@ def test_answers_of_files_and_their_rendering(tmp_path: Path) -> None:
     assert [one.answer[0]["label"] for one in predict("digits", files[0])] == ["7"]
 
 
-def test_samples_that_flags_give() -> None:
+def test_samples_of_flags() -> None:
     (found,) = predict("language_id", text=["the weather was very nice and the children played outside"])
     assert found.answer[0]["label"] == "English"
     with pytest.raises(ConfigError):
@@ -88,7 +88,7 @@ def test_an_engine() -> None:
         ("digits", {"ckpt": "nowhere.onnx"}),
     ],
 )
-def test_what_cannot_be_used_is_one_error(model: Any, flags: dict[str, Any]) -> None:
+def test_invalid_values_give_one_error(model: Any, flags: dict[str, Any]) -> None:
     from engine import TecoInferError
 
     with pytest.raises(TecoInferError) as caught:
@@ -96,7 +96,7 @@ def test_what_cannot_be_used_is_one_error(model: Any, flags: dict[str, Any]) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_the_face_is_imported_when_it_is_asked_for(run_python: RunPython) -> None:
+def test_the_module_is_imported_on_first_use(run_python: RunPython) -> None:
     code = (
         "import sys, tecoinfer_modelzoo\n"
         "assert not {'engine', 'utils', 'toolkit', 'numpy'} & set(sys.modules)\n"
@@ -110,7 +110,7 @@ def test_the_face_is_imported_when_it_is_asked_for(run_python: RunPython) -> Non
         tecoinfer_modelzoo.nothing_like_it  # noqa: B018
 
 
-def test_a_metric_of_a_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metric_of_a_part_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_INFER_PIPELINES_MAX_STEPS", "1")
     report = evaluate("digits", batch_size=8)
     assert (report.samples, report.finished) == (8, False)

@@ -19,7 +19,7 @@ def ink(image: Image.Image) -> int:
 
 
 @pytest.mark.parametrize("size", [(8, 8), (1, 1), (640, 480), (200, 300), (3, 400), (400, 3), (2000, 100)])
-def test_the_picture_stays_whole_above_the_band(size: tuple[int, int]) -> None:
+def test_the_image_is_unchanged_above_the_band(size: tuple[int, int]) -> None:
     image = Image.new("RGB", size, (200, 30, 40))
     drawn = draw_answer(image, ["tench, Tinca tinca", "0.9731"])
     assert drawn.mode == "RGB"
@@ -46,7 +46,7 @@ def test_more_lines_need_more_band() -> None:
 
 
 @pytest.mark.parametrize("text", ["鲤鱼 0.98", "Ünïcödé", "карп", "\u202eabc", "a\0b", "🐟", ""])
-def test_any_text_is_taken(text: str) -> None:
+def test_any_text_can_be_drawn(text: str) -> None:
     draw_answer(Image.new("RGB", (64, 64)), [text])
 
 
@@ -76,7 +76,7 @@ def test_same_stem_does_not_overwrite_and_same_input_does(tmp_path: Path) -> Non
             assert image.getpixel((5, 5)) == (shade * 50,) * 3
 
 
-def test_the_readers_own_file_is_not_overwritten(tmp_path: Path) -> None:
+def test_files_that_were_not_drawn_are_not_overwritten(tmp_path: Path) -> None:
     source = tmp_path / "cat.png"
     Image.new("RGB", (30, 30)).save(source)
     before = source.read_bytes()
@@ -99,7 +99,7 @@ def test_same_stem_from_several_threads(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in written)
 
 
-def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_unreadable_images_and_unwritable_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such image"):
         save_drawn(tmp_path / "no.png", ["x"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
         save_drawn(tmp_path / "a.png", ["x"], tmp_path / "a.png")
 
 
-def test_a_picture_that_is_drawn_on_already(tmp_path: Path) -> None:
+def test_drawing_on_a_drawn_image(tmp_path: Path) -> None:
     Image.new("RGB", (300, 300)).save(tmp_path / "a.png")
     saved = save_drawn(tmp_path / "a.png", ["x"], tmp_path / "out", Image.new("RGB", (300, 300), (255, 0, 0)))
     assert saved == tmp_path / "out" / "a.png"
@@ -119,7 +119,7 @@ def test_a_picture_that_is_drawn_on_already(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stem", ["a" * 251, "\u65e5" * 83, "a\nb", "\udcff", "..a", "x\u202ey"])
-def test_names_that_leave_no_room(tmp_path: Path, stem: str) -> None:
+def test_long_names_are_truncated(tmp_path: Path, stem: str) -> None:
     ending = ".pgm"
     pictures = [tmp_path / below / f"{stem}{ending}" for below in ("one", "two")]
     for picture in pictures:
@@ -130,6 +130,6 @@ def test_names_that_leave_no_room(tmp_path: Path, stem: str) -> None:
     assert save_drawn(pictures[1], ["x"], tmp_path / "out") == written[1]
 
 
-def test_the_band_of_a_wide_picture() -> None:
+def test_the_band_of_a_wide_image() -> None:
     drawn = draw_answer(Image.new("L", (65_535, 1)), ["digit 7, 0.9731"])
     assert drawn.height < 1000

@@ -34,7 +34,7 @@ def test_plain_text_needs_no_font_of_the_machine(bare: None) -> None:
     assert chosen.missing == ""
 
 
-def test_what_no_font_has_is_said_once(bare: None) -> None:
+def test_missing_characters_are_reported_once(bare: None) -> None:
     with pytest.warns(UserWarning, match=r"fonts-wqy-microhei.*--font or TECO_FONT"):
         chosen = font_for("a 太初 太", 20)
     assert chosen.missing == "太初"
@@ -55,7 +55,7 @@ def test_the_package_has_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     assert canvas.getbbox() is not None
 
 
-def test_a_font_that_is_asked_for_is_taken_whatever_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_font_is_always_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     path = Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf")
     chosen = font_for("Ω太", 20, path)
@@ -66,7 +66,9 @@ def test_a_font_that_is_asked_for_is_taken_whatever_it_lacks(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no font"])
-def test_no_font_file_is_one_line(tmp_path: Path, content: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_font_files_give_one_line(
+    tmp_path: Path, content: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.ttf"
     if content is not None:
         path.write_bytes(content)

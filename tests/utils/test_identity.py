@@ -19,7 +19,7 @@ def contents(**flags: object) -> dict[str, str]:
     return {name: content for name, content in found.items() if name.startswith("--")}
 
 
-def test_files_count_by_their_content_and_texts_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_compared_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.txt").write_text("a")
     (tmp_path / "other.txt").write_text("a")
@@ -32,7 +32,7 @@ def test_files_count_by_their_content_and_texts_do_not(tmp_path: Path, monkeypat
     assert not any(map(names_files, (3, "", "no.txt", "\0", "a=\0", "=", ["x"], (), "x" * 5000)))
 
 
-def test_a_folder_of_many_files_counts_by_sizes_and_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_folders_are_compared_by_sizes_and_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, value in (("MOST_FILES", 2), ("MOST_BYTES", 5)):
         folder = tmp_path / limit
         folder.mkdir()
@@ -51,7 +51,7 @@ def test_a_folder_of_many_files_counts_by_sizes_and_times(tmp_path: Path, monkey
         assert set(contents(a=folder)) == {"--a/a", "--a/b", "--a/c"}
 
 
-def test_functions_are_found_behind_what_wraps_them() -> None:
+def test_files_of_wrapped_functions() -> None:
     class Called:
         def __call__(self) -> None: ...
 
@@ -64,9 +64,7 @@ def test_functions_are_found_behind_what_wraps_them() -> None:
     assert file_of(len) is None
 
 
-def test_code_is_followed_as_far_as_it_is_neither_the_zoos_nor_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_imports_are_followed_outside_the_zoo_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {
         "own_task.py": "from own_parts import deep\nimport numpy, tecoinfer_modelzoo.formatting\nNAMES = 'names.txt'\n",
         "own_parts/__init__.py": "",

@@ -68,7 +68,7 @@ def _imported(name: str) -> object:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_has_the_names_of_the_module_that_it_was(package: str) -> None:
+def test_a_package_has_the_names_of_its_former_module(package: str) -> None:
     module, name = PACKAGES[package]
     assert getattr(import_module(package), name) is getattr(import_module(f"{package}.{module}"), name)
     with pytest.raises(AttributeError):
@@ -83,7 +83,7 @@ def _packages() -> list[Path]:
 
 
 @pytest.mark.parametrize("before", METRICS)
-def test_a_definition_with_a_path_of_before_is_read(before: str) -> None:
+def test_definitions_with_old_paths_are_read(before: str) -> None:
     module, name = METRICS[before], before.rpartition(":")[2]
     cls: type[Metric] = getattr(import_module(module), name)
     written = metric_to_json(cls())

@@ -42,7 +42,7 @@ def form(model: Model, place: int = 0, **flags: Any) -> OutputForm:
 SOFTMAX = "h = MatMul(x, w) y = Softmax<axis = -1>(h)"
 
 
-def test_what_decides(tmp_path: Path) -> None:
+def test_the_source_of_a_form(tmp_path: Path) -> None:
     plain = made(tmp_path, SOFTMAX)
     found = form(plain)
     assert (found.kind, found.source, found.operator, found.classes) == (PROBABILITIES, "graph", "Softmax", 5)
@@ -57,7 +57,7 @@ def test_what_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["logits", "labels"])
-def test_metadata_that_contradict_the_graph(kind: str, tmp_path: Path) -> None:
+def test_metadata_that_contradicts_the_graph(kind: str, tmp_path: Path) -> None:
     model = made(tmp_path, SOFTMAX, outputs={"y": {"kind": kind}})
     with pytest.raises(ModelError, match="Softmax"):
         form(model)
@@ -69,7 +69,7 @@ def test_metadata_that_contradict_the_graph(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "outputs", [["logits"], {"y": "logits"}, {"y": {"kind": "scores"}}, {"y": {"layout": "NHWC"}}, {"y": {"other": 1}}]
 )
-def test_metadata_that_cannot_be(outputs: Any) -> None:
+def test_invalid_metadata(outputs: Any) -> None:
     with pytest.raises(ModelError, match="outputs"):
         Stored({"outputs": json.dumps(outputs)}).check()
 
@@ -110,7 +110,7 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path: Path) -> None:
     assert form(model).kind == LOGITS
 
 
-def test_info_shows_what_outputs_are() -> None:
+def test_info_lists_the_forms_of_outputs() -> None:
     model, _ = find_model("digit_crnn", load_zoo(ROOT).models)
     found = info.gather(model)
     (one,) = json.loads(json.dumps(found))["outputs"]["digit_crnn_dyn.onnx"]

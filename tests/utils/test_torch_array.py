@@ -15,7 +15,7 @@ def made() -> TorchArray:
     return np.arange(12, dtype=np.float32).reshape(3, 4).view(TorchArray)
 
 
-def test_to_numpy_it_is_an_array() -> None:
+def test_it_is_a_numpy_array() -> None:
     array = made()
     assert isinstance(array, np.ndarray)
     assert type(array.numpy()) is np.ndarray
@@ -29,7 +29,7 @@ def test_to_numpy_it_is_an_array() -> None:
     assert float(array.sum()) == 66
 
 
-def test_without_torch_it_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(AttributeError, match="'TorchArray' object has no attribute 'numel'"):
         made().numel()
@@ -38,7 +38,7 @@ def test_without_torch_it_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.torch
-def test_torch_takes_it_for_a_tensor() -> None:
+def test_torch_accepts_it_as_a_tensor() -> None:
     torch = pytest.importorskip("torch")
     array, tensor = made(), torch.ones(3, 4)
     for result in (
@@ -69,7 +69,7 @@ def test_torch_takes_it_for_a_tensor() -> None:
 
 
 @pytest.mark.torch
-def test_what_comes_as_a_tensor_goes_back_as_one() -> None:
+def test_tensors_are_returned_for_tensors() -> None:
     torch = pytest.importorskip("torch")
     result = np.ones((2, 2), np.float32)
     assert isinstance(like(result, np.ones(2), torch.ones(2)), torch.Tensor)
@@ -81,6 +81,6 @@ def test_what_comes_as_a_tensor_goes_back_as_one() -> None:
 
 
 @pytest.mark.parametrize("value", [[[1, 2], [3]], "text", None, [object()]])
-def test_what_is_no_array_is_refused(value: object) -> None:
-    with pytest.raises(InputError, match=r"it.*pass an array or a tensor of numbers"):
+def test_invalid_arrays_are_an_error(value: object) -> None:
+    with pytest.raises(InputError, match=r"^it.*numbers"):
         as_array(value, "it")

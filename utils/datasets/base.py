@@ -82,8 +82,7 @@ class Dataset(ABC):
     def batches(self, batch_size: int) -> Batches:
         """Return the data set as batches; no sample is read yet.
 
-        Raises:
-            ConfigError: ``batch_size`` is not an integer of at least 1.
+        Raises ConfigError if ``batch_size`` is not an integer of at least 1.
         """
         return Batches(self, batch_size)
 
@@ -227,7 +226,7 @@ class Batches:
 
 
 @runtime_checkable
-class OfDataset(Protocol):
+class HasDataset(Protocol):
     """Batches with a ``dataset`` attribute, as :class:`Batches` have."""
 
     @property
@@ -237,4 +236,4 @@ class OfDataset(Protocol):
 
 def dataset_of(batches: Iterable[Batch]) -> Dataset | None:
     """Return the data set of batches; ``None`` if they have none."""
-    return batches.dataset if isinstance(batches, OfDataset) else None
+    return batches.dataset if isinstance(batches, HasDataset) else None

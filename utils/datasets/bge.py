@@ -13,7 +13,7 @@ from typing import Any
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo import expanded
 from tecoinfer_modelzoo.files import no_file, utf8_text
-from utils.datasets.text.pair_rows import SENTENCES, Left, Pair, literal, read_pairs, read_rows, wrong_text
+from utils.datasets.text.pair_rows import SENTENCES, Pair, Skipped, literal, read_pairs, read_rows, wrong_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.preprocess.text.tokenizer_folder import FolderTokens
 from utils.torch_array import like
@@ -101,7 +101,7 @@ def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, 
     """Return the inputs of each line; lines that cannot be used are skipped with a warning."""
     if not path.is_file():
         raise DataError(f"data path {path} {no_file(path)}; pass a file with a list of two sentences per line")
-    left, found = Left(path, "lines are"), dict[str, dict[str, Any]]()
+    skipped, found = Skipped(path, "lines are"), dict[str, dict[str, Any]]()
     for number, line in enumerate(utf8_text(path).splitlines(), start=1):
         if not line.strip():
             continue
@@ -109,15 +109,15 @@ def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, 
         for pair in pairs:
             why = wrong_text(pair)
             if why:
-                left.out(where, why)
+                skipped.add(where, why)
                 continue
             key = line.strip() if len(pairs) == 1 else str([list(pair)])
             found[key] = _arrays(tokens([pair]), 2) if joined else _arrays(tokens(list(pair)), 3)
         if not pairs:
-            left.out(where, 'not a list of two sentences; write one as in ["A cat sits.", "A dog runs."]')
+            skipped.add(where, 'not a list of two sentences; write one as in ["A cat sits.", "A dog runs."]')
     if not found:
-        raise DataError(f"{path}: no line can be used ({left.first or 'it is empty'}); correct the file")
-    left.said()
+        raise DataError(f"{path}: no line can be used ({skipped.first or 'it is empty'}); correct the file")
+    skipped.warn()
     return found
 
 

@@ -44,11 +44,7 @@ class Start(NamedTuple):
 
 
 def read_recording(path: Path) -> Recording:
-    """Read a recording.
-
-    Raises:
-        DataError: the file is not a recording, or its arrays do not match.
-    """
+    """Read a recording. Raises DataError if the file is not a recording, or its arrays do not match."""
     again = "write one with example_valid.py --save_predictions FILE.npz"
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DataError(f"{path}: not a recording (not an .npz file); {again}")
@@ -76,8 +72,7 @@ def read_recording(path: Path) -> Recording:
 def write_recording(path: Path, found: Recording) -> None:
     """Write a recording; the same content always gives the same bytes.
 
-    Raises:
-        ConfigError: the file cannot be written.
+    Raises ConfigError if the file cannot be written.
     """
     columns: Any = dict(zip(KEYS, (np.array(found.environment), *found[1:]), strict=True))
     try:

@@ -27,10 +27,8 @@ def class_folders(root: Path) -> TableDataset:
 
     Class indices follow the sorted names of *all* subfolders, including hidden ones; images are found at any depth,
     through links, including hidden ones. Files that ``ImageFolder`` skips silently (other types, or outside a class
-    folder) are in ``rejected``, except hidden files such as ``.gitkeep``.
-
-    Raises:
-        DataError: there is no subfolder, a class has no images, a folder cannot be read, or links form a loop.
+    folder) are in ``rejected``, except hidden files such as ``.gitkeep``. Raises DataError if the folder has no
+    subfolder, a class has no images, a folder cannot be read, or links form a loop.
     """
     entries = sorted((entry.name, _is_folder(entry)) for entry in _entries(root))
     classes = [name for name, is_folder in entries if is_folder]
@@ -81,9 +79,7 @@ def flat_folder(root: Path) -> TableDataset:
     """Load the images that lie directly in a folder, sorted by name, without labels.
 
     Hidden entries (leading dot) are skipped. Other entries that are not images, also subfolders, are in ``rejected``.
-
-    Raises:
-        DataError: the folder is empty, has no image, or cannot be read.
+    Raises DataError if the folder is empty, has no image, or cannot be read.
     """
     names: list[str] = []
     others: list[tuple[str, str]] = []
@@ -135,8 +131,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def walk(top: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield every folder from ``top`` down with the names of its files, following links.
 
-    Raises:
-        DataError: a folder cannot be read, or links form a loop.
+    Raises DataError if a folder cannot be read, or links form a loop.
     """
 
     def refuse(error: OSError) -> None:

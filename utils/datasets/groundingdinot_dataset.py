@@ -105,8 +105,7 @@ class Pictures(NamedTuple):
 def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Pictures, list[dict[str, Any]]]:
     """Return samples as one batch: images padded with zeros at the right and the bottom, and a list of targets.
 
-    Raises:
-        InputError: the list is empty.
+    Raises InputError if the list is empty.
     """
     if not batch:
         raise InputError("an empty batch cannot be collated; pass at least one sample")

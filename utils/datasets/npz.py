@@ -18,10 +18,8 @@ _FIX = "save with np.savez(file, images=..., labels=...)"
 def load_npz(file: Path) -> TableDataset:
     """Load the arrays ``images`` (or ``x``), shape N x ..., and optionally ``labels`` (or ``y``), N integers.
 
-    The samples are the rows of the first array, in its dtype. Pickled content is never loaded.
-
-    Raises:
-        DataError: the file is not a readable ``.npz``, has no samples, or its labels do not match the samples.
+    The samples are the rows of the first array, in its dtype. Pickled content is never loaded. Raises DataError if the
+    file is not a readable ``.npz``, has no samples, or its labels do not match the samples.
     """
     from utils.arrays import read_npz  # imported here because most runs do not need it
 

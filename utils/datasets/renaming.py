@@ -18,10 +18,8 @@ from utils.datasets.image.objects import CATEGORIES, CATEGORY_IDS, COUNTS, Boxed
 def read_renames(file: Path) -> dict[str, str]:
     """Read the model's name of each class: lines ``aeroplane = airplane``, or a JSON object of such names.
 
-    Empty lines, and lines that start with ``#``, are skipped.
-
-    Raises:
-        DataError: the file cannot be read or has another format; the message names the line.
+    Empty lines, and lines that start with ``#``, are skipped. Raises DataError if the file cannot be read or has
+    another format; the message names the line.
     """
     try:
         text = text_of(file)
@@ -71,9 +69,7 @@ def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> Box
     strange = next((name for name in names if name not in old), None)
     if strange is not None:
         hint = did_you_mean(strange, old)
-        raise DataError(
-            f"labels file {file}: {strange!r} is not a class of {dataset.files[0]};{hint or ' remove the line'}"
-        )
+        raise DataError(f"labels file {file}: {strange!r} is not a class of {dataset.files[0]};{hint or ' remove it'}")
     new = tuple(dict.fromkeys(names.get(name, name) for name in old))
     places = np.array([new.index(names.get(name, name)) for name in old], np.int64)
     targets = [real._replace(classes=places[real.classes], categories=new) for real in dataset.targets]

@@ -38,11 +38,9 @@ def rank_and_size(rank: int = -1) -> tuple[int, int]:
 def shard(dataset: Dataset, rank: int, size: int) -> Dataset:
     """Return every ``size``-th sample from sample ``rank`` on, and the same share of the rejected files.
 
-    No sample is repeated or dropped, so parts may differ by one sample and, with more processes than samples, be
-    empty. (torch's ``DistributedSampler`` repeats samples to make the parts equal.)
-
-    Raises:
-        ConfigError: ``rank`` is not in [0, size).
+    No sample is repeated or dropped, so parts may differ by one sample and, with more processes than samples, be empty.
+    (torch's ``DistributedSampler`` repeats samples to make the parts equal.) Raises ConfigError if ``rank`` is not in
+    [0, size).
     """
     if not 0 <= rank < size:
         raise ConfigError(f"rank {rank} of {size} processes does not exist; ranks go from 0 to size - 1")

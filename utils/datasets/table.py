@@ -153,8 +153,7 @@ class Listing:
     def table(self) -> SampleTable:
         """Return the table; no sample can be added afterwards.
 
-        Raises:
-            ConfigError: only some of the samples have a label.
+        Raises ConfigError if only some of the samples have a label.
         """
         if len(self._labels) not in (0, len(self)):
             raise ConfigError(f"{len(self._labels)} of {len(self)} samples have a label; label all of them, or none")

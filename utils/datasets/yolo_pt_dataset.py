@@ -327,7 +327,7 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
             gathered.add(picture, objects, sides, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
-        gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
+        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
     whole = gathered.dataset()
     own = shard(whole, *rank_and_size(rank))
     batch = own.batch(range(len(own)))

@@ -87,27 +87,20 @@ class Metric(ABC):
     def replay(self, record: Any) -> None:
         """Add the records that :meth:`update` returned for a batch.
 
-        A metric that replays the records of another one, in the same order, computes the same value bit for bit.
-
-        Raises:
-            InputError: ``record`` is not a record of this metric.
+        A metric that replays the records of another one, in the same order, computes the same value bit for bit. Raises
+        InputError if ``record`` is not a record of this metric.
         """
 
     @abstractmethod
     def merge(self, other: Self) -> None:
         """Add all records of another metric of the same kind.
 
-        Raises:
-            ConfigError: ``other`` has another class, name or options.
+        Raises ConfigError if ``other`` has another class, name or options.
         """
 
     @abstractmethod
     def compute(self) -> float:
-        """Return the metric over all batches so far.
-
-        Raises:
-            DataError: there are no samples.
-        """
+        """Return the metric over all batches so far. Raises DataError without samples."""
 
     @abstractmethod
     def value(self, records: Array, weights: Array) -> float:
@@ -260,6 +253,18 @@ class RecordMetric(Metric):
         from numpy.lib.recfunctions import repack_fields  # takes 8 ms, so it is not imported at the start
 
         return repack_fields(packed, recurse=True)
+
+
+class WeighingMetric(RecordMetric):
+    """A metric whose :meth:`value` is computed by :meth:`weighing`, which subclasses define."""
+
+    @abstractmethod
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        """Return the function from weights to :meth:`value`; work that depends only on the records is done once."""
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the primary metric; NaN if it is undefined."""
+        return self.weighing(records)(weights)
 
 
 class MeanMetric(RecordMetric):

@@ -39,7 +39,7 @@ class Change:
     def drop(self) -> float:
         """Relative loss compared with the reference; negative if the value is better.
 
-        Infinite if the value is worse and there is no relative difference, or if either is NaN, so that
+        Infinite if the value is worse without a relative difference, or if either is NaN, so that
         ``drop <= limit`` is never true for values that cannot be compared.
         """
         if self.value == self.reference:

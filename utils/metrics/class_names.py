@@ -28,8 +28,7 @@ VOC_TO_COCO = {
 def places(names: Sequence[str], labels: Sequence[str] | None) -> Array:
     """Return the model's class of each name, int64; without labels, the names' own order.
 
-    Raises:
-        DataError: a name is not among the model's labels.
+    Raises DataError if a name is not among the model's labels.
     """
     found = found_places(names, labels)
     if (found < 0).any():
@@ -138,8 +137,7 @@ def spelling(name: str) -> str:
 def _by_number(folders: Sequence[str], count: int) -> tuple[Array, str]:
     """Return the classes given by the names, and a warning if another mapping is as likely.
 
-    Raises:
-        DataError: a number is not a class of the model, or two names are the same number.
+    Raises DataError if a number is not a class of the model, or two names are the same number.
     """
     numbers = [int(name) for name in folders]
     for i, (name, number) in enumerate(zip(folders, numbers, strict=True)):

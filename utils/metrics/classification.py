@@ -36,8 +36,7 @@ class ClassFolders:
     def outputs(self, count: int) -> Counts:
         """Return the output of each folder, for a model with ``count`` outputs.
 
-        Raises:
-            DataError: the mapping is unknown.
+        Raises DataError if the mapping is unknown.
         """
         if count not in self._outputs:
             from utils.datasets.sharding import rank_and_size
@@ -85,7 +84,6 @@ class TopK(Metric):
         Args:
             predictions: scores of shape N x C, any real dtype; N may be 0.
             targets: N class indices, an array of an integer dtype or a list.
-            contexts: unused.
 
         Returns:
             N booleans, true for right samples, and their margins (:func:`margins`).
@@ -125,7 +123,7 @@ class TopK(Metric):
     def compute(self) -> float:
         """Return right samples over samples."""
         if not self.total:
-            raise DataError(f"{self.name}: no samples were evaluated, so there is no accuracy; check the data set")
+            raise DataError(f"{self.name}: no samples were evaluated, so the accuracy is undefined; check the data set")
         return self.correct / self.total
 
     def value(self, records: Array, weights: Array) -> float:

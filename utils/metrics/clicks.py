@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import WeighingMetric
 from utils.metrics.roc import area, in_order, roc_curve
 
 METRICS = ("auc", "log_loss", "gauc")
@@ -25,7 +25,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 """Distance of probabilities from 0 and 1 in the log loss, as in scikit-learn for float32."""
 
 
-class Clicks(RecordMetric):
+class Clicks(WeighingMetric):
     """Whether clicked rows have higher probabilities than others.
 
     - ``auc``: the share of pairs of a clicked and another row in which the clicked one scores higher, ties count half.
@@ -38,10 +38,7 @@ class Clicks(RecordMetric):
     without users; and the number of users in GAUC. A weight repeats a row.
 
     Args:
-        primary: one of :data:`METRICS`.
-
-    Raises:
-        ConfigError: unknown metric.
+        primary: one of :data:`METRICS` (else ConfigError).
     """
 
     def __init__(self, primary: str = "auc") -> None:
@@ -56,7 +53,6 @@ class Clicks(RecordMetric):
         Args:
             predictions: per row a probability, or an object with a ``score``.
             targets: per row a :class:`~utils.datasets.tabular.clicks.Click`.
-            contexts: unused.
 
         Raises:
             InputError: a prediction is not a number, or a target not a click.
@@ -70,10 +66,6 @@ class Clicks(RecordMetric):
                 raise InputError(f"{self.name}: a {type(target).__name__} is not a Click; pass one per row")
             found[place] = (float(score), bool(target.clicked), _number(target.user), float(target.baseline))
         return found
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the primary metric; NaN if it is undefined."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import WeighingMetric
 
 RECORD = np.dtype([("score", np.float64), ("rating", np.float64)])
 """Score of the model and rating by people."""
@@ -18,7 +18,7 @@ KINDS = ("spearman", "pearson")
 """Allowed primary metrics."""
 
 
-class Correlation(RecordMetric):
+class Correlation(WeighingMetric):
     """The correlation of scores with ratings, from -1 to 1.
 
     - ``pearson``: of the numbers, 1 if one is a linear function of the other.
@@ -27,10 +27,7 @@ class Correlation(RecordMetric):
     A weight repeats a sample. NaN if a score is NaN, all scores or all ratings are equal, or there is one sample.
 
     Args:
-        primary: one of :data:`KINDS`; the other one is a secondary figure.
-
-    Raises:
-        ConfigError: unknown metric.
+        primary: one of :data:`KINDS` (else ConfigError); the other one is a secondary figure.
     """
 
     def __init__(self, primary: str = "spearman") -> None:
@@ -44,7 +41,6 @@ class Correlation(RecordMetric):
         Args:
             predictions: per sample a number, or an object with a ``score``.
             targets: per sample its rating, a number.
-            contexts: unused.
 
         Raises:
             InputError: a prediction or a rating is not a number.
@@ -57,10 +53,6 @@ class Correlation(RecordMetric):
                     raise InputError(f"{self.name}: a {type(value).__name__} is not a {what}; pass a number for each")
             row["score"], row["rating"] = float(score), float(rating)
         return found
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the primary metric."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""
@@ -78,7 +70,7 @@ class Correlation(RecordMetric):
             return "one sample has no correlation; add more"
         for what, fix in (("rating", "add samples with others"), ("score", "check the outputs of the model")):
             if len(np.unique(kept[what])) == 1:
-                return f"all {len(kept)} {what}s are {kept[what][0]:g}, so there is no correlation; {fix}"
+                return f"all {len(kept)} {what}s are {kept[what][0]:g}, so the correlation is undefined; {fix}"
         return ""
 
     def secondary(self) -> Mapping[str, float]:

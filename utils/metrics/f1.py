@@ -48,7 +48,6 @@ class Labelled(RecordMetric):
         Args:
             predictions: scores, N x C real numbers.
             targets: N classes: a name among the labels, or a number from 0 to C - 1, also as text.
-            contexts: unused.
 
         Raises:
             InputError: scores that are not N x C real numbers, or not as many as targets.
@@ -91,7 +90,7 @@ class Labelled(RecordMetric):
         return found
 
     def secondary(self) -> Mapping[str, float]:
-        """Return ``top1`` (or another ``k``), ``macro_f1`` and ``matthews``, except the primary, and rating ones."""
+        """Return ``top1`` (or another ``k``), ``macro_f1``, ``matthews`` and rating figures, except the primary."""
         kept = self._all()
         ones = np.ones(len(kept))
         figures = {f"top{self.k}": _accuracy, "macro_f1": _macro_f1, "matthews": _matthews}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric, Records
+from utils.metrics.base import Records, WeighingMetric
 
 RECORD = np.dtype([("score", np.float32), ("true", np.bool_), ("said", np.bool_)])
 """A frame: its score (higher is more), its label, and its label in the final answer."""
@@ -18,7 +18,7 @@ METRICS = ("auc", "f1")
 """Allowed primary metrics."""
 
 
-class FrameScores(RecordMetric):
+class FrameScores(WeighingMetric):
     """How well the scores of frames separate positive from negative frames.
 
     - ``auc``: area under the ROC curve of all frames, ties counted half (scikit-learn's ``roc_auc_score``).
@@ -30,11 +30,8 @@ class FrameScores(RecordMetric):
     frames of a recording together.
 
     Args:
-        primary: one of :data:`METRICS`.
+        primary: one of :data:`METRICS` (else ConfigError).
         threshold: minimum score of a positive frame.
-
-    Raises:
-        ConfigError: unknown metric.
     """
 
     def __init__(self, primary: str = "auc", threshold: float = 0.5) -> None:
@@ -50,7 +47,6 @@ class FrameScores(RecordMetric):
 
         Args:
             predictions: per recording an object with ``scores`` (float [T]) and ``said`` (bool [T]).
-            targets: unused.
             contexts: per recording an object with ``truth``, bool [T].
 
         Raises:
@@ -66,10 +62,6 @@ class FrameScores(RecordMetric):
             columns.append(column)
         samples = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
         return Records(np.concatenate(columns) if columns else np.empty(0, RECORD), samples)
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the AUC or F1; NaN if it is undefined."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the scores are sorted once."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, WeighingMetric
 from utils.metrics.roc import Ordered, area, in_order, roc_curve
 
 KINDS = ("roc_auc", "accuracy")
@@ -19,7 +19,7 @@ RECORD = np.dtype([("score", np.float64), ("same", np.bool_), ("known", np.bool_
 """A probability, the property's value (named as in :mod:`utils.metrics.roc`), and whether it is known."""
 
 
-class GraphLabels(RecordMetric):
+class GraphLabels(WeighingMetric):
     """Binary properties, one or several, some of which may be unknown.
 
     - ``roc_auc``: the area under the ROC curve of each property over the samples with a known value; the mean over the
@@ -27,12 +27,9 @@ class GraphLabels(RecordMetric):
     - ``accuracy``: the share of all known properties whose probability is on the right side of one half.
 
     Args:
-        primary: one of :data:`KINDS`; the other is a secondary figure.
+        primary: one of :data:`KINDS` (else ConfigError); the other is a secondary figure.
         names: of the properties.
         scored: ``False``: predictions are labels, without a ROC curve.
-
-    Raises:
-        ConfigError: unknown metric.
     """
 
     bounds = None
@@ -49,7 +46,6 @@ class GraphLabels(RecordMetric):
         Args:
             predictions: per sample T probabilities.
             targets: per sample T of 0 or 1, NaN if unknown.
-            contexts: unused.
 
         Raises:
             InputError: the numbers of values differ.
@@ -67,10 +63,6 @@ class GraphLabels(RecordMetric):
             row["score"], row["same"], row["known"] = scores, known == 1, ~np.isnan(known)
             found.append(row)
         return np.stack(found) if found else np.zeros((0, 1), RECORD)
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the primary metric."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""
@@ -116,11 +108,8 @@ class GraphClasses(RecordMetric):
     - ``roc_auc``: for two classes, the area under the ROC curve of the second one's probability.
 
     Args:
-        primary: one of :data:`KINDS`; the other is a secondary figure for two classes.
+        primary: one of :data:`KINDS` (else ConfigError); the other is a secondary figure for two classes.
         scored: ``False``: predictions are labels, without a ROC curve.
-
-    Raises:
-        ConfigError: unknown metric.
     """
 
     def __init__(self, primary: str = "accuracy", scored: bool = True) -> None:
@@ -135,7 +124,6 @@ class GraphClasses(RecordMetric):
         Args:
             predictions: per sample C probabilities.
             targets: per sample the number of its class.
-            contexts: unused.
 
         Raises:
             DataError: a target is not a class of the model.

@@ -62,7 +62,6 @@ class Ranking(RecordMetric):
         Args:
             predictions: per query an object with ``ids`` (names of documents) and ``scores`` (as many numbers).
             targets: per query a mapping from its judged documents to integer grades.
-            contexts: unused.
 
         Raises:
             InputError: a prediction has different numbers of scores and names, or a duplicate document.

@@ -34,7 +34,6 @@ class Recommendations(Ranking):
         Args:
             predictions: per user an object with ``ids`` and ``scores``, and another such object as ``popular``.
             targets: per user a mapping from the names of the relevant items to 1.
-            contexts: unused.
 
         Raises:
             InputError: as :meth:`Ranking.records`.

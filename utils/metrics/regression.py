@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric, mean_or_nan
+from utils.metrics.base import WeighingMetric, mean_or_nan
 
 KINDS = ("rmse", "mae", "r2")
 """Allowed primary metrics."""
 
 
-class RegressionErrors(RecordMetric):
+class RegressionErrors(WeighingMetric):
     """Errors of predicted numbers.
 
     - ``rmse``: the root of the mean squared error. ``mae``: the mean absolute error. Both in the target's unit.
@@ -26,11 +26,8 @@ class RegressionErrors(RecordMetric):
     evaluators), without targets that are unknown for all samples.
 
     Args:
-        primary: one of :data:`KINDS`; the others are secondary figures.
+        primary: one of :data:`KINDS` (else ConfigError); the others are secondary figures.
         names: of the targets.
-
-    Raises:
-        ConfigError: unknown metric.
     """
 
     def __init__(self, primary: str = "rmse", names: Sequence[str] = ()) -> None:
@@ -46,17 +43,12 @@ class RegressionErrors(RecordMetric):
         Args:
             predictions: per sample a number or T of them.
             targets: the same, NaN if unknown.
-            contexts: unused.
 
         Raises:
             InputError: the numbers of values differ.
         """
         rows = [np.array([_numbers(one), _numbers(right)]) for one, right in _pairs(predictions, targets, self.name)]
         return np.stack(rows) if rows else np.zeros((0, 2, 1))
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the primary metric."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; errors are computed once."""

@@ -71,5 +71,5 @@ class SpeakerVerification(Verification):
         return figures | {"speakers": float(len(np.unique(np.stack([kept["first"], kept["second"]]))))}
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return nothing, because there are no folds."""
+        """Return nothing, because folds are not used."""
         return {}

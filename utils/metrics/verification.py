@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric, mean_or_nan
+from utils.metrics.base import WeighingMetric, mean_or_nan
 from utils.metrics.roc import accepted_at, accepted_intervals, area, equal_error, in_order, roc_curve
 
 RECORD = np.dtype(
@@ -27,7 +27,7 @@ METRICS = ("accuracy", "auc")
 """Allowed primary metrics."""
 
 
-class Verification(RecordMetric):
+class Verification(WeighingMetric):
     """How well the scores of pairs separate one person from two.
 
     - ``accuracy``: the mean over the folds of the share of pairs on the right side of a threshold, which is the best
@@ -68,7 +68,6 @@ class Verification(RecordMetric):
             predictions: per pair its score, or an object with a ``score``; higher is more similar.
             targets: per pair an object with ``same``, ``people`` (two names) and ``fold``, such as
                 :class:`utils.datasets.image.face_pairs.Truth`.
-            contexts: unused.
 
         Raises:
             InputError: a prediction is not a number.
@@ -81,10 +80,6 @@ class Verification(RecordMetric):
             row["score"], row["same"], row["fold"] = float(score), target.same, target.fold
             row["first"], row["second"] = map(_number, target.people)
         return found
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return accuracy or AUC, whichever is primary; NaN if it is undefined."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""

@@ -199,7 +199,7 @@ def _compare(task: type[Task], opt: Options, report: Report) -> int:
 def _speed(ratio: float | None, slower: bool | None) -> str:
     if ratio is None:
         return "speeds not comparable"
-    short = f" (runs under {SHORT:g} s which say little of speed)" if slower is None else ""
+    short = f" (runs under {SHORT:g} s, which say little of speed)" if slower is None else ""
     return f"{ratio:.2f} times the samples/s{short}"
 
 

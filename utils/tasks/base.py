@@ -1,8 +1,8 @@
-"""The contract of a task: a domain's way from a data set to an answer and a metric.
+"""The contract of a task: from a data set to answers and a metric.
 
-A task is a class, and each run makes one object of it, bound to the run's options and, once the engines are open, to
-the model. A model that differs subclasses its task and overrides methods. Tasks are sent to other processes as class,
-options and model, so a class stands at the top level of a module or script.
+A task is a class. Each run creates one object, bound to the run's options and, when the engines are open, to the model.
+A model that differs from its task subclasses it and overrides methods. Tasks are pickled to other processes as class,
+options and model, so the class must be defined at the top level of a module or script.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from utils.tasks.options import Options as Options
 from utils.tasks.prepared import Prepared, Shards
 
 SCRIPTS = ("valid", "single", "multi")
-"""The scripts every model has: a data set, one sample, a folder."""
+"""The scripts of every model: for a data set, one sample, a folder."""
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
-"""One shape per input of a model; ``None`` in it for what the model or the batch says."""
+"""One shape per input of a model; ``None`` for a size given by the model or the batch."""
 
 
 OpenSizes: TypeAlias = "Mapping[Any, tuple[int, ...]]"
-"""Sizes of open dimensions, by place (input, dimension) or by symbol."""
+"""Sizes of dynamic dimensions, by indices (input, dimension) or by symbol."""
 
 
 def str2bool(text: str) -> bool:
-    """Read a truth value as the historical scripts spell it."""
+    """Parse a truth value in the spellings of the historical scripts."""
     values = {"yes": True, "true": True, "t": True, "y": True, "1": True}
     values |= {"no": False, "false": False, "f": False, "n": False, "0": False}
     if text.lower() not in values:
@@ -43,18 +43,19 @@ def str2bool(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of a task's own.
+    """A flag of a script.
 
     Attributes:
-        name: with its dashes: ``--topk``.
+        name: with dashes: ``--topk``.
         help: one line.
-        default, type, choices, nargs, metavar: as argparse has them; a flag of type :func:`str2bool` may be given
-            without a value. A script may give another default.
-        scripts: which scripts have it.
-        exact: the value at which it trades no exactness for speed; ``valid`` compares a run at any other with one at
-            this. ``None``: it is no such flag.
-        writes: its value names a file or a folder that a run writes; any other file that a flag names is one that the
-            run reads, and its content is part of what ``--resume`` goes by.
+        default, type, choices, nargs, metavar: as in argparse; a flag of type :func:`str2bool` needs no value. A script
+            may set another default.
+        scripts: that have the flag.
+        exact: the exact value of a flag that trades exactness for speed; ``valid`` compares a run with another value
+            with an exact run. ``None``: not such a flag.
+        writes: its value names an output file or folder; other files that flags name are inputs, whose contents are
+            part of the identity of a run for ``--resume``.
+        group: heading in ``--help``; empty: that of the task.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Flag:
     scripts: tuple[str, ...] = SCRIPTS
     exact: Any = None
     writes: bool = False
+    group: str = ""
 
     @property
     def key(self) -> str:
@@ -74,18 +76,18 @@ class Flag:
         return self.name.lstrip("-").replace("-", "_")
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
+@dataclass(frozen=True, eq=False, repr=False)  # generated methods cost start-up time
 class ExportSetting:
-    """A flag whose right value the model's training decided, so that a wrong one goes unnoticed after an export.
+    """A flag whose correct value depends on the model's training; a wrong one gives wrong answers without an error.
 
-    ``teco fix --golden`` tries the values, alone and together.
+    ``teco fix --golden`` tries the values, separately and combined.
 
     Attributes:
         flag: name of one of the task's flags.
-        values: what to try, the likeliest first; the one in use is left out.
-        stage: ``prepare`` where another value needs the model to compute again, ``decode`` where its outputs stand.
-        now: ``(model, options) -> value``: what is in use.
-        fine: a wrong value costs a little, never all (a filter, a threshold): tried where the rest is right.
+        values: to try, most likely first; the current value is skipped.
+        stage: ``prepare`` if another value needs a new inference, ``decode`` if not.
+        now: ``(model, options) -> value``: the current value.
+        fine: a wrong value has a small effect (a filter, a threshold); tried after the other settings.
     """
 
     flag: str
@@ -101,42 +103,42 @@ class ExportSetting:
 
 
 class Diagnostics(Protocol):
-    """Looks at what a run makes of samples whose answers are known, for what cannot be right in itself."""
+    """Looks for wrong settings while a data set with targets is evaluated."""
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
-        """Take in a batch: raw outputs, what ``prepare`` kept of each sample, and what is right."""
+        """Take in a batch: raw outputs, contexts of ``prepare``, and targets."""
         ...
 
     def hints(self) -> Sequence[str]:
-        """Return what looks wrong, one line each with the flag to try; nothing where nothing does."""
+        """Return one line per suspected wrong setting, with the flag to try."""
         ...
 
 
 class PredictionWriter(Protocol):
-    """Writes the answers of an evaluation in a format that other programs read."""
+    """Writes the answers of an evaluation in the format of another program."""
 
     def see(self, batch: Batch, predictions: Any) -> None:
         """Take in a batch: samples, names and targets, and one prediction per sample."""
         ...
 
     def close(self) -> None:
-        """Write what is not written yet.
+        """Write the rest.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: a file cannot be written.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """What a person looks at.
+    """An answer for people.
 
     Attributes:
-        text: the answer in a few words, behind the sample's name: ``7  0.898``.
-        answer: the answer as plain data, for JSON.
-        save: writes the sample with its answer (drawn, printed, played) into a folder and returns the file; ``None``
-            where there is nothing to look at.
+        text: short text, printed after the sample's name: ``7  0.898``.
+        answer: plain data for JSON.
+        save: writes the sample with its answer (an image, text, sound) into a folder and returns the file; ``None``:
+            not possible.
     """
 
     text: str
@@ -146,11 +148,11 @@ class Rendering:
 
 @dataclass(frozen=True)
 class Template:
-    """What ``teco new`` makes a model of.
+    """Template of ``teco new``.
 
     Attributes:
         folder: holds ``*.tmpl`` files (``string.Template``), ``case.yaml.tmpl`` among them.
-        fill: writes sample data into the new model's folder and returns further words for the templates.
+        fill: writes sample data into the new model's folder and returns further values for the templates.
     """
 
     folder: Path
@@ -161,7 +163,7 @@ Choice: TypeAlias = ExportSetting
 Hinter: TypeAlias = Diagnostics
 Saver: TypeAlias = PredictionWriter
 Artifact: TypeAlias = Rendering
-"""Their names in tasks of the form before."""
+"""Their names in tasks of the old form."""
 
 
 def overrides(task: type, method: str) -> bool:
@@ -170,13 +172,13 @@ def overrides(task: type, method: str) -> bool:
 
 
 class _Bound:
-    """What the methods of a task work with.
+    """Attributes for the methods of a task.
 
     Attributes:
         options: the parsed flags of the run.
         model: the opened model (of several the first, with all of them in ``model.named``); set when the engines are
-            open, so ``load``, ``check``, ``input_size``, ``open_sizes`` and ``inline_samples`` have none.
-        state: what ``setup`` returned.
+            open, so not available in ``load``, ``check``, ``input_size``, ``open_sizes`` and ``inline_samples``.
+        state: return value of ``setup``.
     """
 
     options: Options
@@ -185,13 +187,13 @@ class _Bound:
 
 
 class Calls(_Bound):
-    """How a task calls its models. The default is one call of the only model for each batch.
+    """Inference. The default is one call of the only model per batch.
 
     Attributes:
-        models: names of the models where several make one answer; empty for one.
-        optional_models: which of them a run may do without; where one is left, ``--ckpt FILE`` gives it.
-        takes_nan: NaN in an input is a missing value, as in tables, and is not counted.
-        image_inputs: shapes of ``input_size`` are N x C x H x W, whichever order the model has.
+        models: names of several models; empty for one model.
+        optional_models: models that may be missing; if one model is left, ``--ckpt FILE`` sets it.
+        takes_nan: NaN in an input is a missing value, as in tables, and not reported.
+        image_inputs: shapes of ``input_size`` are N x C x H x W, for any layout of the model.
     """
 
     models: ClassVar[tuple[str, ...]] = ()
@@ -200,45 +202,46 @@ class Calls(_Bound):
     image_inputs: ClassVar[bool] = False
 
     def input_size(self) -> Sizes | Mapping[str, Sizes] | None:
-        """Return one shape per input, per SPA; ``None`` for the model's own shapes.
+        """Return one shape per input, per SPA, for several models by name; ``None``: the model's shapes.
 
-        A ``None`` in a shape is what the model or the batch says. Of several models a mapping of such by name.
+        ``None`` in a shape is a size given by the model or the batch.
         """
         return None
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
-        """Return which sizes a dimension that is open in the model may take, by model (``model`` for the only one).
+        """Return the sizes of dynamic dimensions, by model (``model`` for the only one).
 
-        A dimension is named by its place (input, dimension) or its symbol, which a model may lack; a single size binds
-        it. ``--dim`` and the model's own sizes go first.
+        A dimension is given by its indices (input, dimension) or its symbol, which the model may lack; a single size
+        makes it static. ``--dim`` and sizes in the model take precedence.
         """
         return {}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Any:
-        """Prepare what all batches share, once per process: a corpus embedded, a vocabulary.
+        """Compute the state shared by all batches, once per process: an embedded corpus, a vocabulary.
 
         Returns:
-            what becomes :attr:`state`; batches run side by side, so ``infer`` must not change it.
+            The value of :attr:`state`; batches run in parallel, so ``infer`` must not change it.
         """
         return None
 
     def collate(self, parts: Sequence[Prepared]) -> list[Array] | Shards:
-        """Put prepared parts together as the arrays of a call.
+        """Collate prepared parts to the arrays of a call.
 
-        The default joins them along the batch axes and pads lists to a size the engine has a plan for
-        (:func:`utils.tasks.collating.collate`). One that returns :class:`Shards` says what each SPA gets.
+        The default concatenates them along the batch axes and pads lists to a planned size
+        (:func:`utils.tasks.collating.collate`). :class:`Shards` assign arrays to SPAs.
         """
         from utils.tasks.collating import collate
 
         return collate(parts, self.model)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Any) -> Any:
-        """Return the outputs of a batch; streams, decoders, episodes and several models loop here.
+        """Return the outputs of a batch; override this for streams, decoders, episodes and several models.
 
-        Outputs that are not arrays may have some as ``raw``, with a row per sample: ``--skip_postprocess`` shows them.
+        Outputs that are not arrays may have an attribute ``raw`` of arrays with a row per sample, for
+        ``--skip_postprocess``.
 
         Args:
-            engines: by the names of :attr:`models`. arrays: what ``collate`` returned. contexts: of the samples.
+            engines: by the names of :attr:`models`. arrays: of ``collate``. contexts: of the samples.
         """
         (engine,) = engines.values()
         return engine.call_shards(arrays) if isinstance(arrays, Shards) else engine(arrays)
@@ -250,105 +253,104 @@ class Calls(_Bound):
 
 
 class Compare(_Bound):
-    """What ``teco fix`` compares with the source framework.
+    """Comparison with the source framework by ``teco fix``.
 
     Attributes:
-        export_settings: flags whose right values the training decided; ``teco fix --golden`` tries them.
-        metadata_key: key of the metadata that an export stores such values under, as a JSON object by flag.
+        export_settings: flags whose values depend on the training; ``teco fix --golden`` tries them.
+        metadata_key: key of the metadata in which an export stores such values, as a JSON object by flag.
     """
 
     export_settings: ClassVar[tuple[ExportSetting, ...]] = ()
     metadata_key: ClassVar[str] = ""
 
     def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[Any]:
-        """Read the source framework's final answers, one per sample like a prediction, ``None`` where it has none."""
+        """Read the source framework's answers, one per sample; ``None`` for a sample without one."""
         raise NotImplementedError
 
     def agreement(self, prediction: Any, answer: Any) -> float:
-        """Return 1 where both say the same, 0 where they share nothing."""
+        """Return the agreement in 0..1; 1: equal."""
         raise NotImplementedError
 
     @classmethod
     def has_reference(cls) -> bool:
-        """Say whether the task reads answers of a source framework."""
+        """Return whether the task reads answers of a source framework."""
         return overrides(cls, "reference_answers") and overrides(cls, "agreement")
 
     def diagnostics(self) -> Diagnostics | None:
-        """Return what looks for results that cannot be right, while a data set is evaluated."""
+        """Return the diagnostics of an evaluation; ``None``: none."""
         return None
 
 
 class Notes(_Bound):
-    """What a report says beside the metric.
+    """Additions to the report.
 
     Attributes:
-        advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,
-            ``postprocess``), where the common words do not fit.
+        advice: by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), in
+            place of the common advice.
     """
 
     advice: ClassVar[Mapping[str, str]] = {}
 
     def workload(self, outputs: Any, contexts: Any) -> Mapping[str, float]:
-        """Return what a batch holds beside samples, such as seconds of sound.
+        """Return further amounts of work of a batch, such as seconds of sound.
 
         The sums over the timed steps are the timeline's ``amount(NAME)``.
         """
         return {}
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
-        """Return figures beside the common summary, such as tokens/s.
+        """Return further figures for the summary, such as tokens/s.
 
-        The timeline has a span ``inference`` per step and ``call NAME`` per call of an engine; the wall time is that of
-        ``wait``, ``wait_engine`` and ``postprocess`` together.
+        The timeline has a span ``inference`` per step and ``call NAME`` per call of an engine; the wall time is the sum
+        of ``wait``, ``wait_engine`` and ``postprocess``.
         """
         return {}
 
     def warning_counts(self, contexts: Sequence[Any] | None) -> Mapping[str, int]:
-        """Return what ``prepare`` did to a batch that a report must mention, by name, such as texts that were cut.
+        """Return counts of events in ``prepare`` that are reported, by name, such as truncated texts.
 
-        Counts are added up over batches, processes and resumed runs.
+        Counts are summed over batches, processes and resumed runs.
         """
         return {}
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> Sequence[str]:
-        """Return the lines about these counts, printed once at the end."""
+        """Return lines about the counts, printed at the end of a run."""
         return ()
 
     def summary(self, predictions: Sequence[Any]) -> str:
-        """Return one line on a folder's answers as a whole."""
+        """Return one line on all answers of a folder."""
         return ""
 
 
 class Writer(_Bound):
-    """Predictions in a format that other programs read: ``--save_predictions PATH`` of ``valid``.
+    """Predictions in the format of another program: ``--save_predictions PATH`` of ``valid``.
 
     Attributes:
-        writes: what is written, in a few words; empty: nothing can be. writes_folder: a folder of files, not a file.
+        writes: description of the files, for ``--help``; empty: not supported. writes_folder: PATH is a folder.
     """
 
     writes: ClassVar[str] = ""
     writes_folder: ClassVar[bool] = False
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> PredictionWriter:
-        """Return what writes the answers of an evaluation."""
+        """Return the writer for the answers of an evaluation."""
         raise NotImplementedError
 
 
 FORM_BEFORE: list[Callable[..., Any]] = []
-"""What makes a task of the form before; set by :mod:`utils.tasks.legacy`."""
+"""The constructor of tasks in the old form; set by :mod:`utils.tasks.legacy`."""
 
 
 class Task(Calls, Compare, Notes, Writer, ABC):
-    """A domain's way from a sample to an answer and a metric: five methods; everything else has a default.
+    """From samples to answers and a metric: five abstract methods; all others have a default.
 
     Attributes:
-        name, domain: such as ``text_classification`` and ``nlp``; ``teco new`` takes either.
-        flags: the task's own.
-        template: what ``teco new`` starts from.
-        domain_default: of several tasks of its domain, the one that the domain's name stands for, as in
-            ``teco new DOMAIN``.
-        sample_data: where runs without ``--data_path`` find data, unless the script says so.
-        data_help: what ``--data_path`` takes, in a few words.
+        name, domain: such as ``text_classification`` and ``nlp``; ``teco new`` accepts either.
+        flags: of the task.
+        template: of ``teco new``.
+        domain_default: the task that ``teco new DOMAIN`` selects, if its domain has several.
+        sample_data: default of ``--data_path``, unless the script sets one.
+        data_help: accepted values of ``--data_path``, for ``--help``.
     """
 
     name: ClassVar[str]
@@ -360,7 +362,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     data_help: ClassVar[str] = "the data set"
 
     def __new__(cls, *given: Any, **old: Any) -> Any:
-        """Make an object of a run; ``Task(name=..., load=...)`` is the form before (:mod:`utils.tasks.legacy`)."""
+        """Create the task of a run; ``Task(name=..., load=...)`` is the old form (:mod:`utils.tasks.legacy`)."""
         if cls is Task:
             return FORM_BEFORE[0](*given, **old)
         return super().__new__(cls)
@@ -369,7 +371,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
         self.options = options
 
     def bind(self, model: Model) -> Any:
-        """Take the opened model, and return the task."""
+        """Set the opened model, and return the task."""
         self.model = model
         return self
 
@@ -379,20 +381,19 @@ class Task(Calls, Compare, Notes, Writer, ABC):
 
         Args:
             paths: ``{"data": path}`` for ``--data_path PATH``, several by name for ``--data_path queries=A corpus=B``,
-                empty where the data path is left out.
+                empty without ``--data_path``.
         """
 
     @abstractmethod
     def prepare(self, samples: Sequence[Any]) -> Prepared:
         """Return the model's inputs for some samples.
 
-        One that takes the keyword ``out`` writes its only array into the one it is given there, which is used again for
-        later batches.
+        With a keyword ``out``, the only array may be written into the given one, which is reused for later batches.
         """
 
     @abstractmethod
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
-        """Return one prediction per sample; :class:`~utils.tasks.prepared.NoAnswer` for one without an answer."""
+        """Return one prediction per sample; :class:`~utils.tasks.prepared.NoAnswer` for a sample without an answer."""
 
     @abstractmethod
     def metric(self, dataset: Dataset) -> Metric:
@@ -400,13 +401,13 @@ class Task(Calls, Compare, Notes, Writer, ABC):
 
     @abstractmethod
     def show(self, sample: Any, prediction: Any) -> Rendering:
-        """Return what a person looks at."""
+        """Return an answer for people."""
 
     def check(self) -> None:
         """Check the options.
 
         Raises:
-            ConfigError: they make no sense.
+            ConfigError: an option is invalid.
         """
 
     def selected(self, found: Dataset) -> Dataset:
@@ -416,19 +417,19 @@ class Task(Calls, Compare, Notes, Writer, ABC):
         return found.select(range(min(len(found), self.options.batch_size)))
 
     def inline_samples(self) -> Dataset | None:
-        """Return samples given on the command line itself, as by ``--text``, in place of ``--data_path``."""
+        """Return samples of the command line, as of ``--text``, in place of ``--data_path``."""
         return None
 
     @classmethod
     def sources(cls) -> list[Any]:
-        """Return the classes, or functions, whose code decides what a run computes."""
+        """Return the classes or functions with the code of the task, for the identity of a run."""
         return [one for one in cls.__mro__ if issubclass(one, Task) and one is not Task]
 
     def source(self, method: str) -> Callable[..., Any]:
-        """Return the function that an error in a method's result names."""
+        """Return the function to name in an error about a method's return value."""
         found: Callable[..., Any] = getattr(self, method)
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the state, which holds engines, on the way to another process."""
+        """Leave out the state, which holds engines."""
         return {key: value for key, value in vars(self).items() if key != "state"}

@@ -1,4 +1,4 @@
-"""From prepared samples to the arrays of a call: joined along the batch axis, or padded to a size with a plan."""
+"""Collate prepared samples to the arrays of a call: concatenate along the batch axis, or pad to a planned size."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from utils.tasks.prepared import Prepared
 
 
 def collate(parts: Sequence[Prepared], model: Model, *, padding: Mapping[str, float] | None = None) -> list[Array]:
-    """Put prepared samples together as one array per input of the model; the default of :attr:`Task.collate`.
+    """Collate prepared samples to one array per input of the model; the default of :attr:`Task.collate`.
 
-    One part that holds plain arrays only is returned as it is, nothing copied. Otherwise, for each input:
+    A single part of plain arrays is returned without a copy. Otherwise, for each input:
 
-    - arrays are joined along the input's batch axis; an input without one must be the same in every part;
+    - arrays are concatenated along the input's batch axis; an input without one must be equal in all parts;
     - lists (one array per sample, without the batch axis) are padded at their ends and stacked along the batch axis, in
-      the input's dtype. A declared size is padded to; a symbolic one to the smallest of ``model.dims[symbol]`` that
-      holds the longest sample of all inputs with that symbol, or, where the symbol may have any size, to that longest.
+      the input's dtype. Declared sizes are padded to. A symbolic size is padded to the smallest of
+      ``model.dims[symbol]`` that fits the longest sample of all inputs with that symbol, or to that longest sample if
+      the symbol may have any size.
 
     Args:
-        parts: what ``prepare`` returned, once for a batch or once for each of its samples; at least one.
-        model: says the inputs, in the order of the arrays, and the sizes there are plans for.
-        padding: what an input is padded with, by its name; ``None``: what the first part says; 0 where it is not named.
+        parts: return values of ``prepare``, one for a batch or one per sample; at least one.
+        model: with the inputs, in the order of the arrays, and the planned sizes.
+        padding: value by input's name; ``None``: that of the first part; default 0.
 
     Raises:
-        ConfigError: ``padding`` names what is no input.
-        InputError: nothing to put together, not one array per input, or one of a dtype the input does not take.
-        DataError: a sample is larger than any plan, or samples cannot share a batch.
+        ConfigError: ``padding`` has the name of an unknown input.
+        InputError: no parts, not one array per input, or an array of a dtype that the input does not accept.
+        DataError: a sample is larger than every planned size, or samples cannot share a batch.
     """
     if not parts:
         raise InputError("there is nothing to collate; pass what prepare returned")
@@ -50,7 +51,7 @@ def collate(parts: Sequence[Prepared], model: Model, *, padding: Mapping[str, fl
 
 
 def _plain(arrays: Sequence[Array | list[Array]]) -> list[Array] | None:
-    """Return the arrays of a part that holds nothing else; ``None`` where it has samples one by one."""
+    """Return the arrays of a part without lists; ``None``: it has lists."""
     found = [array for array in arrays if isinstance(array, np.ndarray)]
     return found if len(found) == len(arrays) else None
 
@@ -69,7 +70,7 @@ def _check(parts: Sequence[Prepared], model: Model, padding: Mapping[str, float]
 
 
 def _column(parts: Sequence[Prepared], place: int, spec: TensorSpec) -> list[Array] | list[list[Array]]:
-    """Return an input's arrays, or one list of all samples in a list where any part has samples one by one."""
+    """Return an input's arrays; if any part has a list, a list with one list of all samples."""
     found = [part.arrays[place] for part in parts]
     plain = _plain(found)
     if plain is not None:
@@ -87,7 +88,7 @@ def _samples(array: Array | list[Array], spec: TensorSpec) -> list[Array]:
 
 
 def _joined(arrays: list[Array], spec: TensorSpec) -> Array:
-    """Return arrays put together along the batch axis."""
+    """Concatenate arrays along the batch axis."""
     axis = spec.batch_axis
     if len(arrays) == 1:
         return arrays[0]
@@ -114,7 +115,7 @@ def _refuse_other_shapes(shapes: Sequence[tuple[int, ...]], spec: TensorSpec) ->
 
 
 def _axes(spec: TensorSpec) -> Iterator[tuple[int, int | None, str | None]]:
-    """Yield, for each axis of one sample of an input, its place, its declared size and its symbol."""
+    """Yield, for each axis of one sample of an input, its index, declared size and symbol."""
     kept = [axis for axis in range(len(spec.shape)) if axis != spec.batch_axis]
     symbols = spec.symbols or (None,) * len(spec.shape)
     for place, axis in enumerate(kept):
@@ -122,7 +123,7 @@ def _axes(spec: TensorSpec) -> Iterator[tuple[int, int | None, str | None]]:
 
 
 def _longest(columns: Sequence[list[Array] | list[list[Array]]], model: Model) -> dict[str, int]:
-    """Return the longest sample along every symbol, over all inputs given as lists."""
+    """Return the length of the longest sample along every symbol, over all inputs with lists."""
     longest: dict[str, int] = {}
     for column, spec in zip(columns, model.inputs, strict=True):
         if isinstance(column[0], np.ndarray):
@@ -147,7 +148,7 @@ def _refuse_other_ranks(samples: Sequence[Array], spec: TensorSpec) -> None:
 
 
 def _sizes(spec: TensorSpec, longest: Mapping[str, int], model: Model) -> list[int | None]:
-    """Return what each axis of a sample is padded to; ``None``: to the longest sample of this input."""
+    """Return the padded size of each axis of a sample; ``None``: that of the longest sample of this input."""
     return [
         size if size is not None else _planned(longest.get(symbol or ""), symbol, model)
         for _, size, symbol in _axes(spec)
@@ -155,7 +156,7 @@ def _sizes(spec: TensorSpec, longest: Mapping[str, int], model: Model) -> list[i
 
 
 def _planned(longest: int | None, symbol: str | None, model: Model) -> int | None:
-    """Return the smallest size with a plan that holds the longest sample; the longest itself where any size goes."""
+    """Return the smallest planned size that fits the longest sample; its own length if any size is possible."""
     sizes = model.dims.get(symbol or "", ())
     if longest is None or not sizes:
         return longest
@@ -196,7 +197,7 @@ def _refuse_longer(sample: Array, shape: Sequence[int], spec: TensorSpec) -> Non
 
 
 def _cast(sample: Array, spec: TensorSpec) -> Array:
-    """Return a sample in the input's dtype: any of the same kind whose values fit, or one that loses nothing."""
+    """Convert a sample to the input's dtype, if it has the same kind and its values fit, or the cast is safe."""
     if sample.dtype == spec.dtype:
         return sample
     same_kind = sample.dtype.kind == spec.dtype.kind
@@ -205,7 +206,7 @@ def _cast(sample: Array, spec: TensorSpec) -> Array:
             f"prepare gives input {spec.name!r} {sample.dtype}, the model takes {spec.dtype}; "
             f"use array.astype({numpy_name(spec.dtype)})"
         )
-    with np.errstate(over="ignore"):  # a value beyond a narrower float's range becomes inf, as in an engine's call
+    with np.errstate(over="ignore"):  # values beyond the range of a narrower float become inf, as in an engine's call
         cast = sample.astype(spec.dtype)
     if spec.dtype.kind in "iu" and not np.array_equal(cast, sample):
         raise InputError(f"prepare gives input {spec.name!r} values beyond {spec.dtype}; give smaller ones")
@@ -213,10 +214,10 @@ def _cast(sample: Array, spec: TensorSpec) -> Array:
 
 
 def joined(parts: Sequence[Prepared]) -> list[Array]:
-    """Put parts together along the first axis of every input, without a model.
+    """Concatenate parts along the first axis of every input, without a model.
 
     Raises:
-        DataError: they do not go together.
+        DataError: shapes differ.
     """
     if len(parts) == 1:
         return list(parts[0].arrays)  # type: ignore[arg-type]

@@ -49,16 +49,10 @@ class FaceDetection(Detection):
     template = TEMPLATE
     data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of images, or an image"
     flags = (
-        Flag(
-            "--score_threshold",
-            f"faces below this score are dropped (default: as stored, or {LEAST}, in valid, else {SURE})",
-            type=float,
-        ),
-        Flag(
-            "--iou_threshold",
-            f"of faces that overlap more than this, the best one stays (default: as stored, or {IOU})",
-            type=float,
-        ),
+        Flag("--score_threshold", f"faces below this score are dropped (default: as stored, or {LEAST}, in valid, else "
+             f"{SURE})", type=float),
+        Flag("--iou_threshold", "of faces that overlap more than this, the best one stays (default: as stored, or "
+             f"{IOU})", type=float),
         Flag("--max_detections", f"most faces in an image (default: as stored, or {MOST})", None, int),
         Flag("--sure_score", "lowest score of faces that precision, recall, points and false alarms are computed from",
              SURE, float, scripts=("valid",)),

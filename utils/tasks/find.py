@@ -1,4 +1,4 @@
-"""Which tasks there are: found on the package's path, and by the entry points ``tecoinfer.tasks``."""
+"""Find tasks on the package's path, and by the entry points ``tecoinfer.tasks``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from utils.tasks.base import Task
 from utils.tasks.legacy import LegacyTask, is_task, task_class
 
 ENTRY_POINT_GROUP = "tecoinfer.tasks"
-"""``name = "package.module:TASK"`` in the group adds a task of another package."""
+"""Group of entry points ``name = "package.module:TASK"``, by which other packages add tasks."""
 
-_CONTRACT = ("base", "collating", "find", "legacy", "model", "prepared")
-"""Modules here that hold no task."""
+_CONTRACT = ("base", "collating", "find", "legacy", "model", "options", "prepared")
+"""Modules of this package without a task."""
 
 
 def add_contrib(root: Path) -> None:
-    """Put a clone's ``contrib/`` behind the core on the path, also for packages of ``utils`` that are loaded."""
+    """Append a clone's ``contrib/`` to the import path, also for loaded packages of ``utils``."""
     folder = str(root / "contrib")
     if not os.path.isdir(folder):
         return
@@ -39,10 +39,10 @@ def add_contrib(root: Path) -> None:
 
 
 def tasks() -> dict[str, type[Task]]:
-    """Return every task by its name.
+    """Return all tasks by name.
 
     Raises:
-        ConfigError: a file or an entry point cannot be loaded, a name has other characters, or two tasks have one.
+        ConfigError: a file or an entry point cannot be loaded, or a name is invalid or duplicated.
     """
     found: dict[str, type[Task]] = {}
     for where, task in [*_on_the_path(), *_by_entry_point()]:
@@ -53,15 +53,15 @@ def tasks() -> dict[str, type[Task]]:
                     "lower-case letters, digits and underscores"
                 )
         if found.setdefault(task.name, task) is not task:
-            raise ConfigError(f"{where}: a task {task.name!r} is there already; give each task a name of its own")
+            raise ConfigError(f"{where}: there already is a task {task.name!r}; rename one of them")
     return found
 
 
 def find_task(name: str) -> type[Task]:
-    """Return the task of this name, or the one that the domain of this name stands for (:func:`default_of`).
+    """Return the task of this name, or the default task of the domain of this name (:func:`default_of`).
 
     Raises:
-        ConfigError: there is none, or the domain has several and none is its first.
+        ConfigError: there is no such task, or the domain has several tasks without a default.
     """
     known = tasks()
     found = known.get(name) or default_of(name, known)
@@ -76,7 +76,7 @@ def find_task(name: str) -> type[Task]:
 
 
 def default_of(domain: str, known: Mapping[str, type[Task]]) -> type[Task] | None:
-    """Return the task that a domain stands for: its only one, or the one that says it is its domain's first."""
+    """Return a domain's only task, or the one with ``domain_default``; ``None``: there is none."""
     own = [task for task in known.values() if task.domain == domain]
     for found in (own, [task for task in own if task.domain_default]):
         if len(found) == 1:
@@ -85,9 +85,9 @@ def default_of(domain: str, known: Mapping[str, type[Task]]) -> type[Task] | Non
 
 
 def _on_the_path() -> Iterator[tuple[str, type[Task]]]:
-    """Yield the tasks in modules of ``utils.tasks``; one that several import counts once."""
+    """Yield the tasks in modules of ``utils.tasks``, each once."""
     seen: set[int] = set()
-    # Any folder utils/tasks on the path joins the package; ours and contrib's say that they mean to.
+    # Any folder utils/tasks on the path joins the package; only those with an __init__.py are meant to.
     meant = [place for place in utils.tasks.__path__ if os.path.isfile(os.path.join(place, "__init__.py"))]
     for module in sorted(pkgutil.iter_modules(meant), key=lambda found: found.name):
         name = module.name
@@ -100,7 +100,7 @@ def _on_the_path() -> Iterator[tuple[str, type[Task]]]:
         where = f"utils/tasks/{name.replace('.', '/')}.py"
         try:
             loaded = importlib.import_module(f"utils.tasks.{name}")
-        except (Exception, SystemExit) as error:  # a script that ends itself is no end of ours
+        except (Exception, SystemExit) as error:
             raise ConfigError(f"{where} cannot be imported: {typed_reason(error)}; correct the file") from error
         for value in vars(loaded).values():
             if is_task(value) and _is_defined_in(value, loaded) and id(value) not in seen:
@@ -109,7 +109,7 @@ def _on_the_path() -> Iterator[tuple[str, type[Task]]]:
 
 
 def _is_defined_in(task: object, module: ModuleType) -> bool:
-    """Say whether a class is the module's own, and a task in the form before no view of a class."""
+    """Return whether a module defines a class, or a task in the old form that is not a view of a class."""
     if isinstance(task, LegacyTask):
         return task.as_class() is not task.base
     return getattr(task, "__module__", "") == module.__name__

@@ -1,6 +1,6 @@
-"""Tasks in the form before: ``Task(name=..., load=..., ...)``, and ``dataclasses.replace(CLASSIFICATION, ...)``.
+"""Tasks in the old form: ``Task(name=..., load=..., ...)``, and ``dataclasses.replace(CLASSIFICATION, ...)``.
 
-Functions of such a task take the model and the options as arguments. :func:`task_class` makes a class of one.
+Functions of such a task take the model and the options as arguments. :func:`task_class` converts it to a class.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATTRIBUTES = {
     "saves": "writes",
     "saves_folder": "writes_folder",
 }
-"""Fields of data -> attributes of :class:`~utils.tasks.base.Task`."""
+"""Fields -> attributes of :class:`~utils.tasks.base.Task`."""
 
 METHODS: dict[str, tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
     "load": ("load", lambda f: lambda self, paths: f(paths, self.options)),
@@ -59,15 +59,15 @@ METHODS: dict[str, tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]
     "hinter": ("diagnostics", lambda f: lambda self: f(self.model, self.options)),
     "saver": ("prediction_writer", lambda f: lambda self, path, data: f(path, data, self.model, self.options)),
 }
-"""Fields of functions -> methods, and how a method is made of such a function."""
+"""Fields of functions -> methods, and the adapter from function to method."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LegacyTask:
-    """A task as data and functions; see :data:`ATTRIBUTES` and :data:`METHODS` for what each field became.
+    """A task as data and functions; :data:`ATTRIBUTES` and :data:`METHODS` list the replacements of its fields.
 
-    ``watched`` has no meaning any more: NaN is looked for in every task in the same way. ``base`` is the class that a
-    task of the zoo's own is a view of; what ``replace`` leaves as it is comes from there.
+    ``watched`` has no effect any more. ``base`` is the class of which a task of the zoo is a view, with the values that
+    ``replace`` does not change.
     """
 
     name: str
@@ -118,13 +118,13 @@ class LegacyTask:
 
     @classmethod
     def view(cls, base: type[Task]) -> LegacyTask:
-        """Return a task of the zoo's own in the form before."""
+        """Return a task of the zoo in the old form."""
         found: dict[str, Any] = {old: getattr(base, new) for old, new in ATTRIBUTES.items()}
         found |= {old: partial(_call, base, old) for old, (new, _) in METHODS.items() if overrides(base, new)}
         return cls(**found, base=base)
 
     def as_class(self) -> type[Task]:
-        """Return the class of this task, the same one each time; of an unchanged view the class that it shows."""
+        """Return the class of this task, always the same one; of an unchanged view its base."""
         made: type[Task] | None = self.__dict__.get("_class")
         if made is None:
             made = _made(self)
@@ -132,7 +132,7 @@ class LegacyTask:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the class, which is made again."""
+        """Leave out the class, which is created again."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -145,34 +145,34 @@ FORM_BEFORE.append(LegacyTask)
 
 
 AnyTask: TypeAlias = "type[Task] | LegacyTask"
-"""A task in either form."""
+"""A task as a class or in the old form."""
 
 
 def task_class(task: AnyTask) -> type[Task]:
-    """Return the class of a task in either form."""
+    """Return the class of a task in any form."""
     return task.as_class() if isinstance(task, LegacyTask) else task
 
 
 def is_task(value: object) -> bool:
-    """Say whether a value is a task in either form, and not the contract itself."""
+    """Return whether a value is a task in any form; false for an abstract class."""
     if isinstance(value, type):
         return issubclass(value, Task) and value is not Task and not getattr(value, "__abstractmethods__", None)
     return isinstance(value, LegacyTask)
 
 
 def form_of(task: type[Task]) -> AnyTask:
-    """Return what to send to another process for a class: the task in the form before, where it was made of one."""
+    """Return the task to pickle for a class: in the old form if the class was created from it."""
     old: LegacyTask | None = vars(task).get("old")
     return task if old is None else old
 
 
 def one_call(engines: Mapping[str, Any], arrays: Any, contexts: Any, state: Any) -> Any:
-    """Infer by one call of the only model: what a task without ``infer`` does."""
+    """Infer by one call of the only model, like a task without ``infer``."""
     return Calls.infer(None, engines, arrays, contexts)  # type: ignore[arg-type]
 
 
 def _call(base: type[Task], old: str, *given: Any, **named: Any) -> Any:
-    """Call a function of a view: a method on an object that is bound as the arguments say."""
+    """Call a function of a view: the method of a new object, bound to the given options, model and state."""
     order = {
         "load": "po", "typed": "o", "prepare": "smo", "decode": "aamo", "metric": "odm", "show": "samo",
         "setup": "edo", "collate": "pm", "infer": "easS", "figures": "ts", "amounts": "aa", "summary": "pmo",
@@ -192,7 +192,7 @@ def _call(base: type[Task], old: str, *given: Any, **named: Any) -> Any:
 
 
 def _made(task: LegacyTask) -> type[Task]:
-    """Make the class: what differs from the view of its base, or from the defaults, in place of the base's own."""
+    """Create the class: attributes and methods that differ from the base, or from the defaults, are replaced."""
     base: Any = task.base or Task
     given = LegacyTask.view(task.base) if task.base else None
     if given is not None and all(_same(getattr(task, old), getattr(given, old)) for old in (*ATTRIBUTES, *METHODS)):
@@ -208,7 +208,7 @@ def _made(task: LegacyTask) -> type[Task]:
         function = None if function is one_call else function
         if _same(function, given and getattr(given, old)):
             continue
-        if function is None:  # taken away by `replace`
+        if function is None:  # removed by `replace`
             body[new] = getattr(Task, new)
         else:
             body[new], replaced[new] = method(function), function
@@ -226,24 +226,24 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class _Adapted:
-    """What a class has that was made of a task in the form before."""
+    """Base of classes created from a task in the old form."""
 
     old: LegacyTask
     functions: Mapping[str, Callable[..., Any]]
 
     @classmethod
     def sources(cls) -> list[Any]:
-        """Return the functions whose code decides what a run computes, and the classes below."""
+        """Return the functions with the code of the task, and its base classes."""
         base = cls.old.base
         return [*cls.functions.values(), *(base.sources() if base else [])]
 
     def source(self, method: str) -> Callable[..., Any]:
-        """Return the function that an error in a method's result names."""
+        """Return the function to name in an error about a method's return value."""
         found: Callable[..., Any] = self.functions.get(method) or getattr(self, method)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go to another process as the task in the form before."""
+        """Pickle the task in the old form."""
         return _again, (self.old, self.__getstate__())
 
 

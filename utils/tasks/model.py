@@ -1,4 +1,4 @@
-"""What a task may know of a model, as plain data that travels to other processes."""
+"""The description of a model for a task, as plain data that can be pickled."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
 class Model:
-    """A model's tensors, the sizes it has plans for, and what its export stored.
+    """A model's tensors, planned sizes and metadata.
 
     Attributes:
         ckpt: the ONNX file.
-        inputs, outputs: its tensors, inputs in the order a call takes them.
-        dtype: dtype that ``prepare`` should give the input that sets the batch, such as ``"float16"``.
-        dims: sizes that a symbolic dimension may take, rising; a symbol that is missing may have any size.
-        metadata: what the export stored, as text; :attr:`stored` reads it.
-        batch: the batch the model is fixed to; ``None``: any.
-        named: where several models make one answer, all of them by name, this one among them.
+        inputs, outputs: its tensors, in the order of a call.
+        dtype: of the array that ``prepare`` returns for the input that determines the batch, such as ``"float16"``.
+        dims: planned sizes of symbolic dimensions, ascending; a symbol that is missing may have any size.
+        metadata: of the export, as text; :attr:`stored` parses it.
+        batch: the model's fixed batch size; ``None``: any.
+        named: for a task with several models, all of them by name, including this one.
     """
 
     ckpt: Path
@@ -53,10 +53,10 @@ class Model:
 
     @property
     def float_dtype(self) -> str:
-        """:attr:`dtype`, for a task whose samples are floats.
+        """:attr:`dtype`, for a task with floating-point samples.
 
         Raises:
-            ConfigError: the input takes something else, which would cut them.
+            ConfigError: the input has another kind of dtype.
         """
         if not self.dtype.startswith(("float", "bfloat")):
             raise ConfigError(
@@ -67,7 +67,7 @@ class Model:
 
     @cached_property
     def stored(self) -> Stored:
-        """What the export stored: labels, resize, crop, mean, std, interpolation, vocabulary, ..."""
+        """The parsed metadata: labels, resize, crop, mean, std, interpolation, vocabulary, ..."""
         from utils.stored import Stored
 
         return Stored(self.metadata, self.ckpt)
@@ -85,14 +85,14 @@ class Model:
         return {}
 
     def form(self, options: object, place: int = 0) -> OutputForm:
-        """Return what an output is: logits, probabilities or labels, and along which axis its classes lie.
+        """Return the form of an output: logits, probabilities or labels, and the axis of its classes.
 
         Args:
-            options: the flags ``output_kind`` and ``output_layout`` among them go first.
-            place: of the output.
+            options: ``output_kind`` and ``output_layout``, if set, override metadata and graph.
+            place: index of the output.
 
         Raises:
-            ModelError: the metadata cannot be read, or contradict the graph.
+            ModelError: the metadata is invalid, or contradicts the graph.
         """
         from utils.outputs import with_flags
 
@@ -100,7 +100,7 @@ class Model:
 
 
 def described(engines: Mapping[str, Engine]) -> Model:
-    """Describe opened engines for a task: the first one, with all of them by name where there are several."""
+    """Describe opened engines: the first one; of several, with all of them as :attr:`Model.named`."""
     models = {name: Model.of(engine) for name, engine in engines.items()}
     first = next(iter(models.values()))
     return first if set(models) == {"model"} else replace(first, named=models)

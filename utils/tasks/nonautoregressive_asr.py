@@ -117,15 +117,15 @@ class ParallelTranscription(SpeechTranscription):
         Raises:
             DataError: A recording cannot be read. ModelError: The export stores no feature settings.
         """
-        notes = Notes.of(self.hearing)
-        most = notes.step * notes.settings.hop * _sizes(self.hearing, self.options.lengths)[-1]
+        notes = Notes.of(self.acoustic_model)
+        most = notes.step * notes.settings.hop * _sizes(self.acoustic_model, self.options.lengths)[-1]
         found, contexts = [], []
         for sample in samples:
             sound = read_sound(sample, notes.settings.rate)
             own = [_heard(part, notes) for part in quiet_parts(sound.samples, most)]
             found += own
             contexts.append(Spoken(tuple(map(len, own)), sound.seconds))
-        return Prepared([np.concatenate(found).astype(self.hearing.float_dtype)], contexts)
+        return Prepared([np.concatenate(found).astype(self.acoustic_model.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Sizes:
         """Return the input sizes of the models, and check that both fit.
@@ -133,7 +133,7 @@ class ParallelTranscription(SpeechTranscription):
         Raises:
             ModelError: Inputs or outputs are not those of such models. ConfigError: ``--lengths`` exceeds the encoder.
         """
-        encoder, decoder = self.hearing, self.decoder
+        encoder, decoder = self.acoustic_model, self.decoder
         frames, both = "frames and their mask", "tokens, frames and the mask of each"
         for model, takes, ranks, outputs in ((encoder, frames, (3, 2), 2), (decoder, both, (3, 2, 3, 2), 1)):
             if tuple(len(one.shape) for one in model.inputs) != ranks or len(model.outputs) != outputs:
@@ -171,7 +171,7 @@ class ParallelTranscription(SpeechTranscription):
         """Return the logits of each window's tokens, L x vocabulary; L x 0 for a window with too many tokens."""
         rows = self.state.rows
         frames, mask = _filled(parts, room, rows)
-        states, weights = (np.asarray(one) for one in _called(engines[ENCODER], self.hearing, [frames, mask]))
+        states, weights = (np.asarray(one) for one in _called(engines[ENCODER], self.acoustic_model, [frames, mask]))
         tokens = [
             _tokens(row[: len(part)], weight[: len(part)], self.state.tail)
             for row, weight, part in zip(states, weights, parts, strict=False)

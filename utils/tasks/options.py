@@ -9,17 +9,17 @@ from typing import Any
 from engine import GOOD_COSINE, ConfigError
 
 MODEL = "model"
-"""Name of the only model where a task has one."""
+"""Name of the model of a task with one model."""
 
 DATA = "data"
-"""Name of the only data path where a task has one."""
+"""Name of the data path of a task with one data path."""
 
 WRITTEN = ("json", "resume", "save_predictions")
-"""Flags that name files that a run writes."""
+"""Names of flags of output files."""
 
 
 class _Paths(dict[str, Path]):
-    """Data paths by name; asked for one that was not given, it says how to give it."""
+    """Data paths by name; a missing one is a ConfigError with the flag."""
 
     def __missing__(self, name: str) -> Path:
         given = f"--data_path names {', '.join(self)}" if set(self) - {DATA} else f"--data_path is {self.get(DATA)}"
@@ -28,12 +28,14 @@ class _Paths(dict[str, Path]):
 
 
 class Options(argparse.Namespace):
-    """The parsed flags of an example script, with those of the task; what a script lacks has its default.
+    """The parsed flags of an example script, with those of its task; flags that the script lacks have their defaults.
 
     Attributes:
         script: ``valid``, ``single`` or ``multi``. task: name of the task.
-        ckpt: the ONNX file, or files by name. data_path: the data, several by name, or ``None``.
-        flags: names of the task's own flags. given: names of the flags whose value is not the script's default.
+        flags: names of the task's own flags. traded: names and exact values of those that trade exactness for speed.
+        given: names of flags whose value is not the script's default.
+        default_ckpt: ``ckpt`` is the script's default.
+        ckpt: the ONNX file, or files by name. data_path: the data, or several paths by name, or ``None``.
     """
 
     script: str
@@ -74,7 +76,7 @@ class Options(argparse.Namespace):
 
     @property
     def paths(self) -> dict[str, Path]:
-        """The data paths by name; empty where there is none. One that was not given raises ConfigError."""
+        """The data paths by name; a missing one raises ConfigError."""
         if self.data_path is None:
             return _Paths()
         return _Paths(self.data_path if isinstance(self.data_path, dict) else {DATA: self.data_path})
@@ -86,18 +88,18 @@ class Options(argparse.Namespace):
 
     @property
     def faster(self) -> list[str]:
-        """The flags in use that trade exactness for speed, as they were written."""
+        """The flags in use that trade exactness for speed, as written."""
         used = [f"--dtype {self.dtype}"] if self.dtype in ("int8", "bfloat16") else []
         return used + [f"--{key} {getattr(self, key)}" for key, exact in self.traded if getattr(self, key) != exact]
 
     def exactly(self) -> Options:
-        """Return the flags of the same run, as exact as its target can be, which leaves no files."""
+        """Return the options of the same run at the target's full exactness, without output files."""
         dtype = "float32" if self.dtype in ("int8", "bfloat16") else self.dtype
         return Options(**{**vars(self), **dict(self.traded), "dtype": dtype, **dict.fromkeys(WRITTEN)})
 
     @property
     def least_cosine(self) -> float:
-        """The least cosine to float32 that int8 may have: any in an evaluation, which compares the metric."""
+        """The least cosine of int8 to float32; 0 in an evaluation, which compares the metric."""
         if self.min_cosine is not None:
             return self.min_cosine
         return 0.0 if self.script == "valid" else GOOD_COSINE

@@ -1,4 +1,4 @@
-"""What a task makes of samples, on the way to an engine."""
+"""Prepared samples of a task."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from engine import Array
 
 
 class Prepared(NamedTuple):
-    """What ``prepare`` makes of some samples.
+    """Samples prepared by ``prepare``.
 
     Attributes:
         arrays: for each input of the model an array with the samples along its batch axis, or a list with one array per
-            sample, without the batch axis, where their sizes differ (``collate`` pads them).
-        contexts: one object per sample that travels to ``decode`` and the metric (a letterbox to undo, a question's
-            text); ``None`` where nothing is kept.
-        padding: what ``collate`` pads the lists of an input with, by its name; 0 where it is not named.
+            sample, without the batch axis, if their sizes differ (``collate`` pads them).
+        contexts: one object per sample for ``decode`` and the metric (a letterbox to undo, a question's text);
+            ``None``: nothing is needed.
+        padding: value with which ``collate`` pads the lists of an input, by name; default 0.
     """
 
     arrays: Sequence[Array | list[Array]]
@@ -25,16 +25,16 @@ class Prepared(NamedTuple):
 
 
 class NoAnswer(NamedTuple):
-    """What ``decode`` returns for a sample that only the model shows to be none, such as a picture without a face.
+    """Returned by ``decode`` for a sample without an answer, such as an image without a face.
 
-    The run goes on; the sample is counted and named as one that could not be run, and is in no metric.
+    The sample is listed as one that could not be run, and left out of the metric.
 
     Attributes:
-        reason: part of a sentence behind the sample's name.
+        reason: printed after the sample's name.
     """
 
     reason: str
 
 
 class Shards(list[list[Array]]):
-    """What each SPA gets, one list of arrays per SPA: made by a ``collate`` whose samples cannot be split by rows."""
+    """One list of arrays per SPA, returned by a ``collate`` whose samples cannot be split by rows."""

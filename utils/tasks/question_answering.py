@@ -27,7 +27,7 @@ from utils.tasks.base import Flag, Options, Rendering
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, as_logarithms
 from utils.tasks.common.prediction_files import write_predictions
-from utils.tasks.common.text_input import LENGTH_FLAGS, TEXT_FLAGS, TextTask, fed, longest, typed_texts
+from utils.tasks.common.text_input import LENGTH_FLAGS, TEXT_FLAGS, TextTask, fed, inline_texts, longest
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 
@@ -131,7 +131,7 @@ class QuestionAnswering(TextTask):
             if len(texts) < 2:
                 raise ConfigError("--text has a question and no text; give --text QUESTION --pair TEXT")
             options = Options(**{**vars(options), "text": texts[:-1], "pair": texts[-1:]})
-        found = typed_texts(options)
+        found = inline_texts(options)
         if found is None:
             return None
         pairs = found.batch(range(len(found))).samples
@@ -196,7 +196,7 @@ class QuestionAnswering(TextTask):
         return scores
 
     def _logits(self, outputs: Sequence[Array], engine: Engine) -> tuple[Array, Array]:
-        """Return start and end logits, N x L each; two outputs are told apart by name, else by order.
+        """Return start and end logits, N x L each; two outputs are distinguished by name, else by order.
 
         Of probabilities the logarithms are taken: a span's score is the sum of two.
         """

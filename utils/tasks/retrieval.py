@@ -1,4 +1,4 @@
-"""Retrieval: which passages of a corpus answer a query? One model makes vectors; another may judge the best again."""
+"""Task ``retrieval``: rank the passages of a corpus by a query, with an embedding model and an optional reranker."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ EMBEDDER, RERANKER = "embedder", "reranker"
 
 
 class Asked(NamedTuple):
-    """What is kept of a query: its text, and its tokens."""
+    """The context of a query: its text, and its tokens."""
 
     text: str
     encoded: Encoded
 
 
 class State(NamedTuple):
-    """What makes vectors, the corpus and its vectors, what judges again, and what there is to say."""
+    """The embedding model, the corpus and its vectors, the reranker, and warnings."""
 
     embedder: Embedder
     corpus: Corpus
     vectors: Array
     judge: Judge | None
-    said: Sequence[str]
+    warnings: Sequence[str]
 
 
 class Retrieval(PassageRanking):
-    """Queries in, the passages of a corpus that answer them out."""
+    """Ranks the passages of a corpus by query."""
 
     name = "retrieval"
     models = (EMBEDDER, RERANKER)
@@ -60,7 +60,7 @@ class Retrieval(PassageRanking):
     data_help = "a folder as BEIR's or MS MARCO's; or queries=FILE corpus=FILE qrels=FILE"
     flags = (
         *PassageRanking.flags,
-        Flag("--rerank", "passages that the reranker judges again, where there is one", 20, int),
+        Flag("--rerank", "number of passages to rerank, with a reranker", 20, int),
         *EMBEDDING_FLAGS,
         Flag("--query_prefix", "text put before each query (default: as stored, or none)", None),
         Flag("--passage_prefix", "text put before each passage (default: as stored, or none)", None),
@@ -72,7 +72,7 @@ class Retrieval(PassageRanking):
     state: State
 
     def check(self) -> None:
-        """Check how vectors are compared, ``--rerank``, lengths and ranks."""
+        """Check the similarity, ``--rerank``, lengths and ranks."""
         check_embedding(self.options)
         if self.options.rerank < 1:
             raise ConfigError(f"--rerank {self.options.rerank} must be at least 1")
@@ -84,10 +84,10 @@ class Retrieval(PassageRanking):
         return {} if lengths is None else {EMBEDDER: lengths, RERANKER: lengths}
 
     def prepare(self, samples: Sequence[Query]) -> Prepared:
-        """Number the tokens of queries.
+        """Tokenize queries.
 
         Returns:
-            As the only array how many tokens they have, N x 1 int64; as contexts an :class:`Asked` for each.
+            One array with the number of tokens, N x 1 int64; an :class:`Asked` per query as contexts.
         """
         model, options = self.model.named.get(EMBEDDER, self.model), self.options
         tokens, prefix = Tokens.of(model, options), Notes.of(model, options).query_prefix
@@ -96,7 +96,7 @@ class Retrieval(PassageRanking):
         return Prepared([np.array([[len(one.encoded.ids)] for one in asked], np.int64).reshape(-1, 1)], list(asked))
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
-        """Make vectors of the corpus, once; with ``--resume`` they are kept there and read again."""
+        """Compute the vectors of the corpus; with ``--resume`` they are stored there and reused."""
         from utils.tasks.common.kept_vectors import kept_vectors
 
         options = self.options
@@ -111,18 +111,18 @@ class Retrieval(PassageRanking):
         kept = None if options.resume is None else options.resume / "corpus"
         what = (dataset.fingerprint(), prefix, repr(embedder.notes), embedder.longest, options.batch_size)
         vectors, cut = kept_vectors(kept, engines[EMBEDDER], what, len(corpus.texts), ENOUGH, make, options)
-        said = [say_cut(cut, len(corpus.texts)).replace(" texts ", " passages ", 1)] if cut else []
-        said += unjudged(dataset)
+        found = [say_cut(cut, len(corpus.texts)).replace(" texts ", " passages ", 1)] if cut else []
+        found += unjudged(dataset)
         lost = int(np.isnan(vectors).any(axis=1).sum())
         if lost:
-            said.append(f"{lost} of {len(vectors)} passages have NaN in their vectors, so no ranking can be trusted")
-        return State(embedder, corpus, vectors, judge, said)
+            found.append(f"{lost} of {len(vectors)} passages have NaN in their vectors, so no ranking can be trusted")
+        return State(embedder, corpus, vectors, judge, found)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Answers:
-        """Look queries up.
+        """Search the corpus.
 
         Returns:
-            For each its best score, which is NaN where its vector or one of the corpus holds NaN, and what was found.
+            Per query the best score (NaN if its vector or one of the corpus holds NaN), and the ranked passages.
         """
         state, topk = self.state, self.options.topk
         rows = state.embedder.of([one.encoded for one in contexts])
@@ -135,9 +135,9 @@ class Retrieval(PassageRanking):
             ids, texts = [state.corpus.ids[i] for i in where], [state.corpus.texts[i] for i in where[:topk]]
             best = float(score[0]) if sound and not np.isnan(score).any() else float("nan")
             found.append((best, Found(ids, score, texts)))
-        found.said, found.raw = state.said, [rows]
+        found.said, found.raw = state.warnings, [rows]
         return found
 
 
 RETRIEVAL = LegacyTask.view(Retrieval)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+"""The task in the old form, for scripts that use ``dataclasses.replace``."""

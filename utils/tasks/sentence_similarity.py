@@ -31,7 +31,7 @@ class Pair(NamedTuple):
     text: str = ""
 
 
-class Compared(list[tuple[float, str]]):
+class PairScores(list[tuple[float, str]]):
     """Score of each sample, and for a single sentence the nearest other one."""
 
     @property
@@ -40,7 +40,7 @@ class Compared(list[tuple[float, str]]):
         return [np.array([[score] for score, _ in self], np.float32).reshape(-1, 1)]
 
 
-class Likeness(NamedTuple):
+class Similarity(NamedTuple):
     """Prediction: similarity of two sentences, or of a single sentence to the nearest other one."""
 
     score: float
@@ -120,11 +120,11 @@ class SentenceSimilarity(JoinedRows, ScoreAnswers, TextTask):
         encoded = embedder.encode([embedder.notes.prefix + text for text in sentences])
         return State(embedder, sentences, embedder.of(encoded, "sentences"))
 
-    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair]) -> Compared:
+    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair]) -> PairScores:
         """Score the sentences of each pair, or a single sentence with all others."""
         texts = [one for pair in contexts for one in (pair.first, pair.second) if one is not None]
         rows = iter(self.state.embedder.of(texts))
-        found = Compared()
+        found = PairScores()
         for pair in contexts:
             own = next(rows)
             if pair.second is not None:
@@ -133,9 +133,9 @@ class SentenceSimilarity(JoinedRows, ScoreAnswers, TextTask):
                 found.append(_nearest(own, pair.text, self.state))
         return found
 
-    def decode(self, outputs: Sequence[tuple[float, str]], contexts: Any) -> list[Likeness]:
+    def decode(self, outputs: Sequence[tuple[float, str]], contexts: Any) -> list[Similarity]:
         """Return the similarity of each sample: a cosine from -1 to 1, or an inner product."""
-        return [Likeness(score, text or None) for score, text in outputs]
+        return [Similarity(score, text or None) for score, text in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the correlation with the ratings."""
@@ -143,7 +143,7 @@ class SentenceSimilarity(JoinedRows, ScoreAnswers, TextTask):
 
         return Correlation(self.options.metric)
 
-    def show(self, sample: SentencePair, prediction: Likeness) -> Rendering:
+    def show(self, sample: SentencePair, prediction: Similarity) -> Rendering:
         """Return the score and both sentences."""
         way = Notes.of(self.model, self.options).compare
         answer: dict[str, Any] = {"score": round(prediction.score, 6), "compare": way, "first": sample.first}

@@ -127,8 +127,8 @@ class SpeechTranscription(Transcription):
         Raises:
             DataError: A recording cannot be read.
         """
-        settings = settings_of(self.hearing.stored)
-        frames = _frames(self.hearing, settings)
+        settings = settings_of(self.acoustic_model.stored)
+        frames = _frames(self.acoustic_model, settings)
         size = frames * settings.hop
         found, contexts = [], []
         for sample in samples:
@@ -136,7 +136,7 @@ class SpeechTranscription(Transcription):
             filled = [np.pad(part, (0, size - len(part))) for part in quiet_parts(sound.samples, size)]
             found += [features(part, settings)[:frames].T for part in filled]
             contexts.append(Spoken(len(filled), sound.seconds))
-        return Prepared([np.stack(found).astype(self.hearing.float_dtype)], contexts)
+        return Prepared([np.stack(found).astype(self.acoustic_model.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Any:
         """Return the decoder's metadata, and check that both models and the flags fit.
@@ -144,7 +144,7 @@ class SpeechTranscription(Transcription):
         Raises:
             ModelError: The models have other outputs or inputs. ConfigError: The model lacks the language or the task.
         """
-        encoder, decoder, options = self.hearing, self.decoder, self.options
+        encoder, decoder, options = self.acoustic_model, self.decoder, self.options
         notes = Notes.of(decoder)
         names = [spec.name for spec in encoder.outputs]
         if names != list(CROSS) or not set(CROSS) <= {spec.name for spec in decoder.inputs}:
@@ -164,7 +164,7 @@ class SpeechTranscription(Transcription):
         With ``--skip_postprocess`` return the logits after the prompt, of each recording's first window.
         """
         windows = arrays[0]
-        rows = self.hearing.batch or self.options.batch_size
+        rows = self.acoustic_model.batch or self.options.batch_size
         raw = getattr(self.options, "skip_postprocess", False)
         made: list[Any] = []
         for start in range(0, len(windows), rows):
@@ -194,7 +194,7 @@ class SpeechTranscription(Transcription):
         notes: Notes = self.state
         most = min(notes.positions, decoder.plans.slots[-1])
         new = [min(self.options.max_new_tokens, most - len(one)) for one in prompts]
-        choose = Forbidding(Chooser(Sampling()), notes, [len(one) for one in prompts])
+        choose = SuppressedChooser(Chooser(Sampling()), notes, [len(one) for one in prompts])
         return generate(decoder, prompts, Limits(new, frozenset([notes.end])), choose, engine.timeline)
 
     def decode(self, outputs: Sequence[Any], contexts: Sequence[Any]) -> Sequence[Any]:
@@ -227,7 +227,7 @@ def prompt(notes: Notes, language: int | None, do: str) -> Array:
     return np.array([one for one in found if one is not None], np.int64)
 
 
-class Forbidding:
+class SuppressedChooser:
     """Choice of tokens without suppressed ones: ``suppress``, timestamps (all after ``no_timestamps``), and for the
     first token ``begin_suppress``.
 

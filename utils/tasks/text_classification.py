@@ -21,7 +21,7 @@ from utils.preprocess.text.tokens import Encoded, Given, Tokens
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import Stored
 from utils.tasks.base import ExportSetting, Flag, Options, Rendering
-from utils.tasks.common.checks import at_least
+from utils.tasks.common.checks import at_least, setting_in_use
 from utils.tasks.common.class_scores import ClassAnswers, check_class_scores, most_frequent, softmax
 from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
 from utils.tasks.common.text_input import (
@@ -31,8 +31,8 @@ from utils.tasks.common.text_input import (
     TextTask,
     columns_of,
     fed,
+    inline_texts,
     longest,
-    typed_texts,
 )
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
@@ -58,23 +58,18 @@ LISTED = 5
 
 
 def now(key: str, model: Model, options: Options) -> Any:
-    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
-
-    Raises:
-        ModelError: The stored value is invalid.
-    """
-    value = getattr(options, key, None)
-    if value is not None:
-        return value
-    if NOTE not in model.metadata:
-        return USUAL[key]
-    notes = model.stored.json(NOTE)
-    value = notes.get(key, USUAL[key]) if isinstance(notes, dict) else None
-    known = {"case": CASES, "pair_order": PAIR_ORDERS}.get(key)
-    if not isinstance(value, str) or (known is not None and value not in known):
-        what = f"one of {', '.join(known)}" if known else "a text such as '1,0'"
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {what}; export the model again")
-    return value
+    """Return the value in use of a key of :data:`USUAL` (:func:`.setting_in_use`)."""
+    known = {"case": CASES, "pair_order": PAIR_ORDERS}.get(key, ())
+    what = f"one of {', '.join(known)}" if known else "a text such as '1,0'"
+    return setting_in_use(
+        key,
+        model,
+        options,
+        NOTE,
+        USUAL,
+        lambda _, value: isinstance(value, str) and (not known or value in known),
+        what,
+    )
 
 
 def _max_length(model: Model, options: Options) -> Any:
@@ -121,7 +116,7 @@ class TextClassification(ClassAnswers, TextTask):
 
     def inline_samples(self) -> Dataset | None:
         """Return the texts of ``--text`` and ``--pair``."""
-        return typed_texts(self.options)
+        return inline_texts(self.options)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
         """Check that the tokenizer fits the model."""

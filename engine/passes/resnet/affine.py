@@ -50,12 +50,7 @@ def only_consumer(value: ir.Value) -> ir.Node | None:
 def read_affine(node: ir.Node, x: ir.Value, channels: int, rank: int, opset: int) -> tuple[Vector, Vector] | None:
     """Return (scale, shift) of a node that reads ``x``: BatchNormalization, or Add, Sub, Mul, Div with a constant.
 
-    Args:
-        node: the node.
-        x: its variable input, a tensor of rank ``rank`` with ``channels`` on axis 1.
-        channels: length of the vectors.
-        rank: rank of ``x``.
-        opset: version of the default operator set, at least 7 (NumPy broadcasting).
+    ``x`` has rank ``rank`` and ``channels`` on axis 1; the opset is at least 7 (NumPy broadcasting).
     """
     if node.domain != "":
         return None

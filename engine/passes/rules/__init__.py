@@ -80,7 +80,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "conv_activation": Rule(
         "a convolution or matrix product, then Reshape, Transpose, Flatten, Squeeze or Unsqueeze, then an activation",
-        "the activation first, which the card then fuses with the kernel before it",
+        "the activation first, which the card then takes into the kernel before it",
         "linear:conv_activation",
     ),
     "hard_swish": Rule(
@@ -141,12 +141,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onnx.ModelProto:
-    """Return the model after the default pass and these rules, in this order; ``model`` is not changed.
-
-    Args:
-        model: the model.
-        names: names of the rules.
-        opset: default opset to which an older model is converted first; 0 for none.
+    """Return the model after the default pass and these rules, in this order, first converted to ``opset`` if older.
 
     Raises:
         PassError: a rule does not exist, the conversion failed, or the graph libraries do not support the model.

@@ -15,13 +15,9 @@ Pattern = Callable[..., Any]
 
 
 def rewriter(pattern: Pattern, replace: Pattern, check: Pattern | None = None, keep: bool = False) -> Any:
-    """Return an onnxscript rewrite rule.
+    """Return an onnxscript rewrite rule; ``check`` gets the context and the matched parts by name.
 
-    Args:
-        pattern: builds the pattern.
-        replace: builds the replacement.
-        check: returns whether a match may be replaced; gets the context, and the matched parts by name.
-        keep: keep matched nodes that have other readers, and remove the others.
+    ``keep``: keep matched nodes that have other readers, and remove the others.
     """
     from onnxscript.rewriter.pattern import RewriteRule
 
@@ -29,13 +25,7 @@ def rewriter(pattern: Pattern, replace: Pattern, check: Pattern | None = None, k
 
 
 def apply(model: ir.Model, rules: Sequence[Any], commute: bool = False) -> int:
-    """Apply onnxscript rules in place; return the number of matches.
-
-    Args:
-        model: the model.
-        rules: tried in this order at every node.
-        commute: also match Add and Mul with swapped operands.
-    """
+    """Apply onnxscript rules in place, also (``commute``) with swapped operands of Add and Mul; return the matches."""
     from onnxscript.rewriter.pattern import RewriteRuleSet
 
     return int(RewriteRuleSet(list(rules), commute=commute).apply_to_model(model))

@@ -63,15 +63,7 @@ def predict(
     float16: bool = True,
     watch: Watch = iter,
 ) -> list[Gain]:
-    """Return the gain of every rule that matches, applied alone after the default pass.
-
-    Args:
-        model: model with the shapes of one shard.
-        names: rules to try.
-        options: layout, and nodes that stay float32.
-        float16: whether floats are stored in float16.
-        watch: iterates over the rules, and may show the progress.
-    """
+    """Return the gain of every rule that matches a model with the shapes of one shard, alone after the default pass."""
     plain = rewrite(model, ())
     before = compute_cost(plain, options, float16)
     steps = ((name, *rewrite_counted(plain, [name], tidied=True)) for name in watch(tuple(names)))

@@ -100,10 +100,9 @@ def reshape_chain(model: ir.Model) -> int:
             inner = getattr(op, first)(x, _allow_other_inputs=True)
             return getattr(op, second)(inner, _allow_other_inputs=True, _outputs=["outer"])
 
-        return rewriter(pattern, _as_reshape, lambda context, outer, **_: known_from_one(outer) is not None, keep=True)
+        def replace(op: Any, x: ir.Value, outer: ir.Value) -> Any:
+            return op.Reshape(x, _shape(op, known_from_one(outer) or []))
+
+        return rewriter(pattern, replace, lambda context, outer, **_: known_from_one(outer) is not None, keep=True)
 
     return apply(model, [chain(a, b) for a in VIEWS for b in VIEWS])
-
-
-def _as_reshape(op: Any, x: ir.Value, outer: ir.Value) -> Any:
-    return op.Reshape(x, _shape(op, known_from_one(outer) or []))

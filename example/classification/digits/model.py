@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 WIDTHS = (16, 24, 40)
-"""Channels of the three stages; they see the image at 16 x 16, 8 x 8 and 4 x 4."""
+"""Channels of the three stages, whose feature maps are 16 x 16, 8 x 8 and 4 x 4."""
 
 
 def conv_bn(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:

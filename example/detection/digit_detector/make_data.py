@@ -2,9 +2,9 @@
 
 Eight more, data/samples/<number>.jpg, are unlabelled samples.
 
-``utils/datasets/synthetic/digit_scenes.py`` composes them of 360 handwritten digits and six photographs that no
-training scene
-holds; ``LICENSES.md`` names the photographs. The boxes are tight around the ink, in whole pixels.
+``utils/datasets/synthetic/digit_scenes.py`` composes them of 360 handwritten digits and six photographs that
+are not in the training scenes; ``LICENSES.md`` names the photographs. The boxes are tight around the ink, in whole
+pixels.
 """
 
 from __future__ import annotations

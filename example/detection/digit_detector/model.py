@@ -35,9 +35,9 @@ class Residual(nn.Module):
 class DigitDetector(nn.Module):
     """N x 3 x H x W preprocessed images in, boxes and scores out; H and W are multiples of 16.
 
-    Each cell of 8 x 8 pixels says whether it shows a digit, which one, where the middle of its box is and how wide and
-    high it is. There are no anchors, and the cells around a digit's middle learn it (FCOS: Tian et al., 2019). The
-    score of a digit is P(some digit) times P(this digit where there is one).
+    For each cell of 8 x 8 pixels it predicts whether there is a digit, its class, and the centre, width and height of
+    its box. It is free of anchors: the cells around the centre of a digit are its positives (FCOS: Tian et al., 2019).
+    The score of a class is P(digit) times P(class | digit).
     """
 
     def __init__(self) -> None:
@@ -54,9 +54,9 @@ class DigitDetector(nn.Module):
         nn.init.constant_(self.box[1].bias[2:], math.log(24 / STRIDE))
 
     def raw(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return of the Q cells the boxes (N x Q x 4: left, top, right, bottom in pixels) and two kinds of logits.
+        """Return boxes, objectness logits and class logits of the Q cells.
 
-        Those of there being a digit are N x Q x 1, those of which one it is N x Q x 10.
+        Their shapes are N x Q x 4 (left, top, right, bottom in pixels), N x Q x 1 and N x Q x 10.
         """
         features = self.eighth(self.stem(x))
         wide = self.lateral(self.sixteenth(features))

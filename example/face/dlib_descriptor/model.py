@@ -1,7 +1,7 @@
-"""dlib's face descriptor as a graph: a ResNet of 29 convolutions, 150 x 150 pixels in, 128 numbers out.
+"""dlib's face descriptor as a graph: a ResNet of 29 convolutions, 150 x 150 pixels in, 128 values out.
 
-The network is that of dlib's ``dnn_face_recognition_ex.cpp`` (Davis King); the weights are face-api's, whole numbers of
-8 bits with a scale and a least value for each tensor, described by the manifest beside them.
+The network is that of dlib's ``dnn_face_recognition_ex.cpp`` (Davis King); the weights are face-api's, 8-bit
+integers with a scale and a minimum for each tensor, described by the manifest in the same folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZE = 150
 """Height and width of the input in pixels."""
 
 WIDTH = 128
-"""Size of a description."""
+"""Size of an embedding."""
 
 BLOCKS = (
     *("conv32_1", "conv32_2", "conv32_3"),
@@ -29,16 +29,16 @@ BLOCKS = (
     *("conv128_down", "conv128_1", "conv128_2"),
     *("conv256_down", "conv256_1", "conv256_2", "conv256_down_out"),
 )
-"""Residual blocks of two convolutions each; one that is called ``down`` halves the sides."""
+"""Residual blocks of two convolutions each; a block named ``down`` halves height and width."""
 
 OPSET = 17
 
 
 def read_weights(manifest: Path) -> dict[str, Array]:
-    """Return the tensors that a manifest of face-api describes, float32, by name.
+    """Return the tensors of a face-api manifest, float32, by name.
 
     Raises:
-        ModelError: the files do not fit together.
+        ModelError: the manifest and the file of weights do not match.
     """
     try:
         entries = json.loads(manifest.read_text(encoding="utf-8"))[0]
@@ -60,7 +60,7 @@ def read_weights(manifest: Path) -> dict[str, Array]:
 
 
 class _Graph:
-    """A graph in the making."""
+    """Builder of an ONNX graph."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self._given = weights
@@ -73,7 +73,7 @@ class _Graph:
         return name
 
     def hold(self, name: str, values: Array) -> str:
-        """Add values and return their name."""
+        """Add an initializer and return its name."""
         self.held.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
         return name
 
@@ -88,8 +88,8 @@ class _Graph:
     def block(self, x: str, name: str, side: int, channels: int) -> tuple[str, int, int]:
         """Add a residual block; return its output, side and channels.
 
-        One that halves the sides adds the averaged input; of both the smaller is filled up with zeros, at the right,
-        below, and with channels.
+        A block that halves the sides adds the average-pooled input; the smaller of the two is padded with zeros, at the
+        right, at the bottom and in channels.
         """
         down = "down" in name
         y = self.add("Relu", [self.conv(x, f"{name}/conv1", 2 if down else 1, 0 if down else 1)], f"{name}/relu1")
@@ -104,7 +104,7 @@ class _Graph:
         return self.add("Relu", [y], f"{name}/relu2"), side, wide
 
     def _filled(self, x: str, name: str, behind: list[int]) -> str:
-        """Add zeros behind each axis."""
+        """Pad with zeros at the end of each axis."""
         if not any(behind):
             return x
         pads = self.hold(f"{name}.pads", np.array([0] * 4 + behind, np.int64))

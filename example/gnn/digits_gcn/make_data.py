@@ -1,4 +1,4 @@
-"""Make the graph: scikit-learn's handwritten digits, each joined to the eight that look most like it."""
+"""Make the graph: scikit-learn's handwritten digits, each linked to its eight nearest neighbours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with needed(__file__):
 HERE = Path(__file__).resolve().parent
 NEIGHBOURS = 8
 LABELLED = 10
-"""Nodes of each class whose class is known in training."""
+"""Labelled nodes of each class in the training set."""
 
 
 def main() -> int:

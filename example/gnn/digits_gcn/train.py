@@ -1,7 +1,7 @@
 """Train the classifier of the digits' graph: seeded, one thread, the same weights every time (4 seconds).
 
-Beside it the same two layers are trained without a graph, which says what the neighbours are worth. The test nodes are
-only ever used to print both accuracies, never to choose anything.
+The same two layers are also trained without the graph, to show what the edges contribute. The test nodes are only used
+to print both accuracies, never to choose anything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS, RATE, DECAY, DROP = 150, 0.01, 5e-4, 0.3
 def trained(
     x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor, y: torch.Tensor, known: torch.Tensor
 ) -> GraphNetwork:
-    """Return a network trained on the nodes whose class is known; the others' numbers and edges are seen."""
+    """Return a network trained on the labelled nodes; features and edges of the other nodes are used (transductive)."""
     torch.manual_seed(0)
     network = GraphNetwork(SIZES)
     for conv in network.convs:

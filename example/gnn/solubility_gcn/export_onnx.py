@@ -41,7 +41,7 @@ LAYOUTS = ("dense", "packed")
 
 
 def packed(found: Molecules) -> list[torch.Tensor]:
-    """Return molecules as one graph."""
+    """Return molecules packed into one graph."""
     parts = []
     for molecule in found.found:
         graph = graph_of(molecule, FEATURES)

@@ -1,4 +1,4 @@
-"""The network: a molecule as a graph in, the logarithm of its solubility in water out; in two forms that agree."""
+"""The network: a molecule as a graph in, the logarithm of its solubility in water out; in two equivalent forms."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch.nn import functional
 from utils.datasets.graphs.molecules import AtomFeatures
 
 FEATURES = AtomFeatures()
-"""What the 22 numbers of an atom are."""
+"""The 22 features of an atom."""
 
 WIDTH, LAYERS, HEAD = 96, 4, 64
 
 TOTAL = 0.05
-"""What the sum over the atoms is multiplied by, to be of the size of their mean."""
+"""Factor of the sum over the atoms, which brings it to the scale of their mean."""
 
 
 class SolubilityGCN(nn.Module):
-    """Four graph convolutions (Kipf and Welling, 2017), each beside a matrix for the atom itself and added to it.
+    """Four graph convolutions (Kipf and Welling, 2017), each with a linear self-connection and a residual.
 
-    The molecule is the sum and the mean of its atoms; two layers make the answer of these. 89 thousand parameters.
+    Two linear layers map the sum and the mean over the atoms to the output. 89 thousand parameters.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SolubilityGCN(nn.Module):
         self.head = nn.Sequential(nn.Linear(2 * WIDTH, HEAD), nn.ReLU(), nn.Linear(HEAD, 1))
 
     def forward(self, x: torch.Tensor, adjacency: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return log S, N x 1, of ``x`` N x n x 22, ``adjacency`` N x n x n and ``mask`` N x n."""
+        """Return log S, N x 1, for ``x`` N x n x 22, ``adjacency`` N x n x n and ``mask`` N x n."""
         h = functional.relu(self.first(x))
         for around, own in zip(self.around, self.own, strict=True):
             h = h + functional.relu(adjacency @ around(h) + own(h))
@@ -39,13 +39,13 @@ class SolubilityGCN(nn.Module):
         return self.answer(total, mask.sum(1, keepdim=True))
 
     def answer(self, total: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
-        """Return the answer by the sum over the atoms, N x 96, and how many there are, N x 1."""
+        """Return log S, N x 1, from the sum over the atoms, N x 96, and their number, N x 1."""
         found: torch.Tensor = self.head(torch.cat([total * TOTAL, total / atoms], 1))
         return found
 
 
 class PackedGCN(nn.Module):
-    """The same network on many molecules as one graph, by a list of edges: gathered, and added up where they lead."""
+    """The same network on many molecules as one graph with an edge list: messages are gathered and scatter-added."""
 
     def __init__(self, network: SolubilityGCN) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class PackedGCN(nn.Module):
         share: torch.Tensor,
         sizes: torch.Tensor,
     ) -> torch.Tensor:
-        """Return log S, G x 1, of n atoms, E messages and G molecules (``utils.preprocess.graphs.sparse.Packed``)."""
+        """Return log S, G x 1, for n atoms, E messages and G molecules (``utils.preprocess.graphs.sparse.Packed``)."""
         network = self.network
         h = functional.relu(network.first(x))
         for around, own in zip(network.around, network.own, strict=True):
@@ -71,5 +71,5 @@ class PackedGCN(nn.Module):
 
 
 def added(rows: torch.Tensor, to: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Return the rows with each value added to the row that ``to`` names."""
+    """Return the rows with each value added to the row of its index in ``to``."""
     return rows.scatter_add(0, to.unsqueeze(1).expand_as(values), values)

@@ -1,4 +1,4 @@
-"""Train the network on measured solubilities and write solubility_gcn.pth; the data are fetched and stay here.
+"""Train the network on measured solubilities and write solubility_gcn.pth; the data are fetched and not redistributed.
 
 Four molecules of the test set are in the training set too, by their canonical SMILES: they are left out of the test.
 """
@@ -37,7 +37,7 @@ PROPERTY = "SOL"
 STEPS, BATCH = 1200, 64
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-"""Atoms, adjacency, mask, and log S of some molecules."""
+"""Atoms, adjacency, mask and log S of a batch of molecules."""
 
 
 def get_data() -> tuple[Path, Path]:
@@ -65,7 +65,7 @@ def get_data() -> tuple[Path, Path]:
 
 
 def cli_json(value: object) -> str:
-    """Return a value as JSON, always in the same order."""
+    """Return a value as JSON with sorted keys."""
     import json
 
     return json.dumps(value, sort_keys=True)
@@ -88,7 +88,7 @@ def tensors(found: Molecules) -> Batch:
 
 
 def batches(data: Batch, seed: int) -> Iterator[Batch]:
-    """Yield batches of the molecules in a new order each time, cut to their largest molecule."""
+    """Yield shuffled batches of the molecules, cropped to the largest molecule of the batch."""
     chance = torch.Generator().manual_seed(seed)
     while True:
         for places in torch.randperm(len(data[0]), generator=chance).split(BATCH):
@@ -98,7 +98,7 @@ def batches(data: Batch, seed: int) -> Iterator[Batch]:
 
 
 def loss(network: SolubilityGCN, centre: float, spread: float, batch: Batch) -> torch.Tensor:
-    """Return Huber's loss of a batch; what is right is brought to mean 0 and spread 1."""
+    """Return the Huber loss of a batch against targets normalised to mean 0 and standard deviation 1."""
     *inputs, right = batch
     return functional.smooth_l1_loss(network(*inputs), (right - centre) / spread)
 

@@ -32,7 +32,7 @@ ARCHS = {
 
 
 def main() -> int:
-    """Write the forms asked for, and print the largest relative error of each."""
+    """Write the requested forms, and print the largest relative error of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument(
@@ -81,14 +81,14 @@ def main() -> int:
 
 
 def random(args: argparse.Namespace) -> TextModel:
-    """Return a network of random weights with a small tokenizer of the stories' words."""
+    """Return a network with random weights and a small tokenizer over the stories' words."""
     sizes = ARCHS[args.arch]
     words = [" ".join(word for word in vocabulary() if word.isalpha())]
-    told = args.tokenizer or small_tokenizer(sizes.kind, words)
+    tokenizer = args.tokenizer or small_tokenizer(sizes.kind, words)
     if args.tokenizer is None:
-        sizes = replace(sizes, vocabulary=tokens_of(told, "the tokenizer"))
+        sizes = replace(sizes, vocabulary=tokens_of(tokenizer, "the tokenizer"))
     sizes = replace(sizes, layers=args.layers or sizes.layers)
-    return random_model(sizes, Spanned, told, max_length=args.max_length)
+    return random_model(sizes, Spanned, tokenizer, max_length=args.max_length)
 
 
 if __name__ == "__main__":

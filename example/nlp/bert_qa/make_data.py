@@ -11,7 +11,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 from utils.datasets.synthetic.fact_stories import squad, story
 
 STORIES, LONG = 90, 15
-"""Stories of four people, and of nine, whose text does not fit into one window."""
+"""Numbers of stories of four people, and of nine people, whose text does not fit into one window."""
 
 
 def main() -> None:

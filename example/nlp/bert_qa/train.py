@@ -1,8 +1,7 @@
 """Train a small BERT that answers questions on composed stories: seeded, one thread, the same weights every time.
 
-The stories are made as it goes (``utils/datasets/synthetic/fact_stories.py``); the people of the held-out ones are in
-none of
-them. Writes ``config.json``, ``model.safetensors`` and ``tokenizer.json`` as transformers lays a model out.
+The stories are generated during training (``utils/datasets/synthetic/fact_stories.py``) and share no person with the
+held-out ones. Writes ``config.json``, ``model.safetensors`` and ``tokenizer.json`` in transformers' layout.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ with needed(__file__):
 
 HERE = Path(__file__).resolve().parent
 LENGTH = 128
-"""Tokens that the network takes, and that a training story has at most."""
+"""Largest number of tokens of the network's input, and of a training story."""
 
 PLAN = Plan(2600, rate=0.002, warm=100, decay=0.01, clip=1.0, every=200)
 UNKNOWN = "[UNK]"
 BATCH = 10
 """Stories per batch, each with a question per person."""
 EASY = 1000
-"""Batches of stories of two people, before those of up to four."""
+"""Batches of stories of two people, which precede those of up to four."""
 
 
 CONFIG = {
@@ -78,7 +77,7 @@ def network_of(config: Mapping[str, Any]) -> Spanned:
 
 
 def logits(network: Any, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return both numbers of every token, N x L each; -1e4 where there is none."""
+    """Return start and end logits of every token, N x L each; -1e4 for padding."""
     ids, mask, types = arrays
     return [found + (1 - mask.float()) * MASKED for found in network(ids, mask, types)]
 
@@ -101,7 +100,7 @@ def tokenizer() -> Any:
 
 
 def encoded(stories: Sequence[Story], tokens: Any) -> tuple[torch.Tensor, ...]:
-    """Return token numbers, mask, types (N x L each), and first and last token of each answer (N; 0 where none is)."""
+    """Return token numbers, mask, types (N x L each), and first and last token of each answer (N; 0 if none)."""
     pairs = [(question, story.text) for story in stories for question in story.questions]
     found = tokens.encode_batch([(question.text, text) for question, text in pairs])
     longest = max(len(one.ids) for one in found)
@@ -117,7 +116,7 @@ def encoded(stories: Sequence[Story], tokens: Any) -> tuple[torch.Tensor, ...]:
 
 
 def batches(tokens: Any) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield batches of new stories without end: first short ones, from which to learn who a question is about."""
+    """Yield batches of new stories without end: short ones first, to learn which person a question is about."""
     chance = np.random.default_rng(0)
     for step in count():
         easy = step < EASY
@@ -134,7 +133,7 @@ def loss(network: Any, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 @torch.no_grad()
 def evaluate(network: Any, tokens: Any, stories: int = 60) -> float:
-    """Return the share of held-out questions with the right first and last token."""
+    """Return the share of held-out questions whose first and last token are both correct."""
     chance = np.random.default_rng(1)
     *arrays, first, last = encoded([story(chance, True) for _ in range(stories)], tokens)
     starts, ends = logits(network, arrays)
@@ -143,7 +142,7 @@ def evaluate(network: Any, tokens: Any, stories: int = 60) -> float:
 
 
 def main() -> int:
-    """Train, print what is right of the held-out questions and write the model's folder."""
+    """Train, print the accuracy on the held-out questions and write the model's folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "small_bert_qa", help="output folder")

@@ -1,7 +1,7 @@
-"""Write data/train.tsv and data/val.tsv: what a telephone exchange says, and in which of five languages it says it.
+"""Write data/train.tsv and data/val.tsv: prompts of a telephone exchange and their languages, one of five.
 
-A prompt is held out in all five languages or in none, by a hash of its name. What is held out in any place stands in
-no training text, and what is the same in two languages is in neither table.
+A prompt is held out in all five languages or in none, by a hash of its name. A held-out
+text is not among the training texts, and a text that is the same in two languages is in neither table.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ HERE = Path(__file__).resolve().parent
 LANGUAGES = {"en": "English", "es": "Spanish", "fr": "French", "it": "Italian", "ru": "Russian"}
 
 LEFT_OUT = ("phonetic/", "silence/", "spy-")
-"""Beginnings of the names of prompts that say names of letters, nothing at all, or names of protocols."""
+"""Prefixes of the names of prompts that are spelled letters, silence or names of protocols."""
 
 LETTERS, LONGEST = 3, 240
-"""A text has at least so many letters, and at most so many characters."""
+"""Fewest letters and most characters of a text."""
 
 _REMARK = re.compile(r"\([^)]*\)|\[[^\]]*\]|<[^>]*>")
-"""What stands in brackets is about the recording or not said."""
+"""Text in brackets, which describes the recording or is not spoken."""
 
 _LOST = re.compile(r"\w\?\w|\w\? [a-z]| \? [a-z]")
-"""A question mark in a sentence: the list's author lost a letter with an accent there."""
+"""A question mark inside a sentence, which replaces a lost accented letter in the list."""
 
 _NEXT = re.compile(r"\.[a-z]+-[a-z-]+:")
-"""The name of another prompt within a text: a line break was lost."""
+"""The name of another prompt inside a text, due to a lost line break."""
 
 _ALIKE = re.compile(r"[\W_]+")
 
 
 class Prompt(NamedTuple):
-    """A text, its language, and the name that it has in all languages."""
+    """A text, its language, and its name, which is the same in all languages."""
 
     text: str
     language: str
@@ -69,7 +69,7 @@ def prompts(language: str) -> list[Prompt]:
 
 
 def cleaned(text: str) -> str:
-    """Return a text without remarks in brackets and without dots at its ends, in Unicode's form NFC."""
+    """Return a text in Unicode form NFC, without text in brackets and without leading or trailing dots."""
     return unicodedata.normalize("NFC", " ".join(_REMARK.sub(" ", text).split()).strip(". "))
 
 
@@ -83,13 +83,13 @@ def _is_usable(one: Prompt) -> bool:
 
 
 def alike(text: str) -> str:
-    """Return what texts have in common that differ in capitals, signs, or accents left out."""
+    """Return a key that is equal for texts that differ only in case, punctuation or accents."""
     plain = unicodedata.normalize("NFD", text.lower())
     return _ALIKE.sub(" ", "".join(one for one in plain if not unicodedata.combining(one))).strip()
 
 
 def without_doubles(found: list[Prompt]) -> list[Prompt]:
-    """Return each text of a language once, and none that stands in two."""
+    """Return the distinct texts of each language, without those that occur in two languages."""
     languages = defaultdict(set)
     for one in found:
         languages[alike(one.text)].add(one.language)

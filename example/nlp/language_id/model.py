@@ -1,4 +1,4 @@
-"""The network of language_id: a one-layer transformer encoder over pieces of words."""
+"""The network of language_id: a one-layer transformer encoder over subword tokens."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import torch
 from torch import nn
 
 TOKENS, LONGEST = 1024, 128
-"""Size of the vocabulary, and tokens of a text at most."""
+"""Size of the vocabulary, and largest number of tokens of a text."""
 
 SIZE, HEADS = 96, 4
 
 FAR = -10000.0
-"""What is added to the attention of padding; float16 can hold it."""
+"""Added to the attention scores of padding; within the range of float16."""
 
 
 class Block(nn.Module):
-    """Attention of each token to all, then two linear layers; each behind a normalisation and added to its input."""
+    """Self-attention and two linear layers, each with a layer norm before it and a residual."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class LanguageId(nn.Module):
     """Token numbers and their mask in, N x L int64 each; logits of the languages out, N x C.
 
     Args:
-        classes: C.
+        classes: number of languages C.
     """
 
     def __init__(self, classes: int) -> None:
@@ -54,7 +54,7 @@ class LanguageId(nn.Module):
         self.drop, self.classify = nn.Dropout(0.2), nn.Linear(SIZE, classes)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Return the logits: of the mean over the tokens of a text."""
+        """Return the logits, computed from the mean over the tokens of each text."""
         mask = attention_mask.to(self.tokens.weight.dtype)
         places = self.places(torch.arange(input_ids.shape[1], device=input_ids.device))
         hidden = self.block(self.drop(self.tokens(input_ids)) + places, (1 - mask)[:, None, None, :] * FAR)

@@ -1,8 +1,9 @@
 """Train tokenizer and network of language_id: one thread, about a minute.
 
-The tokenizer is a byte-level BPE of the training texts. Each text is met as a piece of its words, cut into tokens in
-a random way (BPE dropout, arXiv:1910.13267), as held-out texts have words that no training text has. All else is
-seeded, but the package ``tokenizers`` has no seed for this: another run gives other weights of about the same accuracy.
+The tokenizer is a byte-level BPE of the training texts. A training sample is a random run of words of a text,
+tokenized with BPE dropout (arXiv:1910.13267), because held-out texts contain words that are not in the training texts.
+Everything else is seeded, but the package ``tokenizers`` has no seed for the dropout: another run gives other weights
+of about the same accuracy.
 The held-out texts in ``data/val.tsv`` are only used to print the accuracy at the end.
 """
 
@@ -35,11 +36,11 @@ HERE = Path(__file__).resolve().parent
 PLAN = Plan(2000, rate=0.003, warm=100, clip=1.0, decay=0.05, average=0.995)
 BATCH, DROPOUT, SMOOTHING = 64, 0.2, 0.05
 LETTERS = 3
-"""A piece of a text has at least so many, or the text is met whole."""
+"""Fewest letters of a run of words; a shorter text is used whole."""
 
 
 def byte_pairs(texts: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer trained on texts: small letters, byte-level BPE, number 0 for padding."""
+    """Return a tokenizer trained on texts: lower case, byte-level BPE, number 0 for padding."""
     made = Tokenizer(models.BPE())
     made.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
@@ -64,7 +65,7 @@ Batch = tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def batches(texts: Sequence[str], classes: Sequence[int], tokenizer: Tokenizer) -> Iterator[Batch]:
-    """Yield batches of pieces of texts without end, grouped by length."""
+    """Yield batches of runs of words without end, grouped by length."""
     chance = np.random.default_rng(0)
     while True:
         order = chance.permutation(len(texts))
@@ -78,7 +79,7 @@ def batches(texts: Sequence[str], classes: Sequence[int], tokenizer: Tokenizer) 
 
 
 def _piece(text: str, chance: np.random.Generator) -> str:
-    """Return a text, or more often some of its words that stand together and have letters enough."""
+    """Return a text or, more often, a run of its words with enough letters."""
     words = text.split()
     if len(words) < 2 or chance.random() < 0.4:
         return text
@@ -90,7 +91,7 @@ def _piece(text: str, chance: np.random.Generator) -> str:
 
 @torch.no_grad()
 def found(network: torch.nn.Module, texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """Return the class that the network finds for each text."""
+    """Return the predicted class of each text."""
     classes: list[int] = []
     for start in range(0, len(texts), 128):
         rows = [tokenizer.encode(text).ids[:LONGEST] for text in texts[start : start + 128]]
@@ -99,7 +100,7 @@ def found(network: torch.nn.Module, texts: Sequence[str], tokenizer: Tokenizer) 
 
 
 def by_length(texts: Sequence[str], right: Sequence[bool]) -> Iterator[str]:
-    """Yield a line of accuracy for texts of one, two, three to five, and more words."""
+    """Yield a line with the accuracy on texts of one, two, three to five, and more words."""
     words = np.array([len(text.split()) for text in texts])
     for least, most, name in ((1, 1, "1 word"), (2, 2, "2 words"), (3, 5, "3 to 5 words"), (6, 999, "6 or more words")):
         some = np.array(right)[(words >= least) & (words <= most)]

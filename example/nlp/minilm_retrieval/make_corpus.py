@@ -1,7 +1,7 @@
 """Write data/corpus.jsonl: the paragraphs of this project's own documentation, each with its page and heading.
 
-The file is committed as it was made once, so that figures stay what they are while the documentation goes on; the
-questions (data/queries.jsonl) name its passages.
+The committed file is a snapshot, so that metrics stay the same when the documentation changes; the questions
+(data/queries.jsonl) refer to its passages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine import add_version
 from utils.pipeline import cli
 
 LEAST, MOST = 14, 70
-"""Words of a passage: shorter paragraphs say little alone, longer ones are cut at the end of a sentence."""
+"""Fewest and most words of a passage: shorter paragraphs are skipped, longer ones are cut at the end of a sentence."""
 
 
 def passages(page: Path) -> Iterator[tuple[str, str]]:
@@ -41,13 +41,13 @@ def passages(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def plain(text: str) -> str:
-    """Return text without Markdown's marks."""
+    """Return text without Markdown markup."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return re.sub(r"[`*]", "", text).strip()
 
 
 def shortened(text: str) -> str:
-    """Return the first sentences of a text, at most :data:`MOST` words of them, and one at least."""
+    """Return the first sentences of a text, at most :data:`MOST` words, but at least one sentence."""
     sentences = re.split(r"(?<=[.:;]) ", text)
     kept = sentences[:1]
     for sentence in sentences[1:]:

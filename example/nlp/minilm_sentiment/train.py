@@ -1,8 +1,8 @@
-"""Tune MiniLM and its two classes on snippets of film reviews that people rated, and write minilm_sentiment.pth.
+"""Fine-tune MiniLM with two classes on rated snippets of film reviews, and write minilm_sentiment.pth.
 
-Weights and snippets are fetched. The snippets of the test are drawn first, with all others that seem to be about the
-same film; they and those for choices are kept in data/test.tsv and data/validation.tsv. Neither the snippets nor the
-weights may be passed on: git ignores both.
+Weights and snippets are fetched. The test snippets are drawn first, with all others that seem to be about the same
+film. Test and validation snippets are written to data/test.tsv and data/validation.tsv. Neither the snippets nor the
+weights may be redistributed: git ignores both.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ with needed(__file__):
 HERE = Path(__file__).resolve().parent
 DATA, WEIGHTS = HERE / "data", HERE / "minilm_sentiment.pth"
 RATINGS = "vaderSentiment-3.2.1/additional_resources/hutto_ICWSM_2014.tar.gz/hutto_ICWSM_2014"
-"""Where the snippets lie in their package."""
+"""Path of the snippets in their package."""
 
 PARTS = {"test": 1000, "validation": 800}
-"""How many snippets are not trained on."""
+"""Number of snippets held out of training."""
 
 FEW = 64
-"""Snippets of the test in data/few.tsv, to try things with."""
+"""Number of test snippets in data/few.tsv, a small sample for quick runs."""
 
 EPOCHS, BATCH, TOKENS = 3, 32, 64
-"""How often each snippet is seen, how many at once, and how many of its tokens."""
+"""Epochs, batch size, and largest number of tokens of a snippet."""
 
 RATE, STEEP = 1e-4, 1.5
-"""The highest learning rate, and how fast the wanted probability rises with the mean rating."""
+"""The peak learning rate, and the slope of the target probability over the mean rating."""
 
 DTYPES = ("bfloat16", "float32")
-"""The first one takes a third of the time on a processor that has it, and longer on one that has not."""
+"""The first takes a third of the time on a processor that supports it, and longer on others."""
 
 ALIKE = 40
-"""Batches' worth of snippets that are sorted by length, so that a batch holds little padding."""
+"""Number of batches whose snippets are sorted by length together, to reduce padding."""
 
 
 def parts() -> dict[str, list[tuple[Snippet, int]]]:
-    """Return the snippets of each part with their groups, and write those of the test and the validation."""
+    """Return the snippets of each part with their groups, and write the test and validation snippets."""
     folder = fetched("vader_reviews") / RATINGS
     snippets = read_snippets(folder / "movieReviewSnippets_GroundTruth.txt")
     groups = grouped([one.text for one in snippets])
@@ -72,7 +72,7 @@ def parts() -> dict[str, list[tuple[Snippet, int]]]:
 
 
 def numbered(texts: list[str]) -> list[list[int]]:
-    """Return the numbers of each text's tokens, the first :data:`TOKENS` of them."""
+    """Return the token ids of each text, at most :data:`TOKENS`."""
     import json
 
     from tokenizers import Tokenizer
@@ -84,7 +84,7 @@ def numbered(texts: list[str]) -> list[list[int]]:
 
 
 def padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return rows of numbers and which of them are tokens, both N x L."""
+    """Return padded token ids and their mask, both N x L."""
     ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
     mask = np.zeros_like(ids)
     for i, row in enumerate(rows):
@@ -96,7 +96,7 @@ Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def batches(rows: list[list[int]], ratings: Array, seed: int) -> Iterator[Batch]:
-    """Yield numbers, masks and ratings of snippets of like length, all snippets once in each epoch."""
+    """Yield token ids, masks and ratings of snippets of similar length; each epoch covers all snippets once."""
     chance = np.random.default_rng(seed)
     while True:
         order = chance.permutation(len(rows))
@@ -110,21 +110,21 @@ def batches(rows: list[list[int]], ratings: Array, seed: int) -> Iterator[Batch]
 
 
 def scores(learner: nn.Module, ids: torch.Tensor, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return how much more the second class is said than the first; matrices are multiplied in ``dtype``."""
+    """Return the logit of the second class minus that of the first; matrices are multiplied in ``dtype``."""
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         logits = learner(ids, mask).float()
     return logits[:, 1] - logits[:, 0]
 
 
 def loss(learner: nn.Module, dtype: torch.dtype, batch: Batch) -> torch.Tensor:
-    """Return the cross entropy to a probability that rises with the mean rating, 0.5 where that is 0."""
+    """Return the cross entropy to a target that rises with the mean rating; it is 0.5 at a rating of 0."""
     ids, mask, ratings = batch
     wanted = torch.sigmoid(STEEP * ratings)
     return functional.binary_cross_entropy_with_logits(scores(learner, ids, mask, dtype), wanted)
 
 
 def right(learner: nn.Module, dtype: torch.dtype, rows: list[list[int]], ratings: Array) -> float:
-    """Return the share of snippets whose class is right."""
+    """Return the accuracy on snippets."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     found = np.zeros(len(rows), bool)
     with torch.no_grad():
@@ -135,10 +135,10 @@ def right(learner: nn.Module, dtype: torch.dtype, rows: list[list[int]], ratings
 
 
 def train(epochs: float, out: Path = WEIGHTS, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Fetch, divide, train and write the weights; they are float32, whatever matrices are multiplied in.
+    """Fetch, split, train and write the weights, which are float32 with every ``dtype`` of the matrix products.
 
     Raises:
-        ConfigError: The number of steps is 0.
+        ConfigError: the number of steps is 0.
     """
     divided_in = parts()
     repeatable()
@@ -153,8 +153,8 @@ def train(epochs: float, out: Path = WEIGHTS, dtype: torch.dtype = torch.bfloat1
     def mark(step: int, late: float, averaged: nn.Module) -> None:
         some = slice(min(PARTS["validation"], steps * BATCH))  # a training of seconds is not looked at for longer
         good = right(averaged, dtype, rows["validation"][some], ratings["validation"][some])
-        told = f"{(time.process_time() - started) / 60:.1f} CPU min, loss {late:.3f}, validation {good:.4f}"
-        print(f"step {step}: {told}", flush=True)
+        progress = f"{(time.process_time() - started) / 60:.1f} CPU min, loss {late:.3f}, validation {good:.4f}"
+        print(f"step {step}: {progress}", flush=True)
 
     plan = Plan(steps, RATE, warm=steps // 10 + 1, decay=0.01, clip=1.0, average=0.99, every=steps // 3 + 1)
     averaged = fit(learner, partial(loss, learner, dtype), batches(rows["train"], ratings["train"], 0), plan, mark)

@@ -1,7 +1,8 @@
-"""Print what counting words reaches on the held-out pages: perplexity of a unigram and of a trigram model.
+"""Print the perplexity of a unigram and of a trigram model on the held-out pages.
 
-Both are counted on the pages that the network learned, in the same tokens. The trigram falls back on shorter histories
-by Witten and Bell's way (1991): P(w | h) = (count(h w) + kinds(h) P(w | shorter h)) / (count(h) + kinds(h)).
+Both are estimated on the training pages of the network, with the same tokens. The trigram model backs off to shorter
+histories with Witten-Bell smoothing (1991): P(w | h) = (count(h w) + kinds(h) P(w | shorter h)) / (count(h) +
+kinds(h)).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LONGEST = 3
 
 
 class Counts:
-    """Counts of what follows each history of up to ``order - 1`` tokens."""
+    """Counts of the tokens that follow each history of up to ``order - 1`` tokens."""
 
     def __init__(self, texts: list[list[int]], vocabulary: int, order: int) -> None:
         self._order, self._vocabulary = order, vocabulary
@@ -38,7 +39,7 @@ class Counts:
                     self._after[tuple(text[max(0, place - length) : place])][text[place]] += 1
 
     def probability(self, history: tuple[int, ...], token: int) -> float:
-        """Return how likely a token is behind a history."""
+        """Return the probability of a token after a history."""
         history = history[-(self._order - 1) :] if self._order > 1 else ()
         shorter = self.probability(history[1:], token) if history else 1 / self._vocabulary
         after = self._after.get(history)
@@ -47,7 +48,7 @@ class Counts:
         return (after[token] + len(after) * shorter) / (after.total() + len(after))
 
     def cost(self, text: list[int]) -> float:
-        """Return the negative natural logarithm of the probability of a text but its first token."""
+        """Return the negative log likelihood, in nats, of a text without its first token."""
         return -sum(math.log(self.probability(tuple(text[:i][-LONGEST:]), text[i])) for i in range(1, len(text)))
 
 

@@ -1,8 +1,8 @@
-"""The text that the model learns: what the Python that runs this says of itself, in prose (PSF licence).
+"""The training text: the prose of the documentation of the running Python (PSF licence).
 
 It is the language reference in ``pydoc_data/topics.py`` and the documentation strings of a fixed list of modules of the
-standard library. The files are parsed; nothing of them is imported or run. The committed files were made with
-Python 3.11.7; another version has other text.
+standard library. The files are parsed, not imported or executed. The committed files were made with Python
+3.11.7; another version has other text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import textwrap
 from pathlib import Path
 
 VERSION = "3.11.7"
-"""Python whose text the committed files are of."""
+"""Version of Python whose text the committed files contain."""
 
 _NAMES = """
 __future__ _aix_support _collections_abc _markupbase _osx_support _py_abc _pydecimal _pyio _sitebuiltins _strptime
@@ -37,13 +37,13 @@ MODULES = tuple(_NAMES.split())
 """Modules and packages whose documentation strings are read."""
 
 LEFT_OUT = ("http.cookies", "tkinter.simpledialog", "urllib.robotparser", "xml.etree", "distutils.tests")
-"""Parts of them that are not: their files name other terms than Python's, or they are tests."""
+"""Parts that are skipped: their licence terms differ from Python's, or they are tests."""
 
 SHORTEST = 300
-"""Characters of prose that a page has at least."""
+"""Fewest characters of prose in a page."""
 
 RUN = 12
-"""Words in a row that no page for training shares with a held-out one."""
+"""Length in words of a run that a training page must not share with a held-out page."""
 
 _WORD = re.compile(r"\w+")
 _NO_PROSE = re.compile(r">>>|::=|[{}|\\]|==|\w\(.*\w=|^\w+ = |https?://|@\w+\.|(?i:copyright)|\.\.\.\s|^\.\. ")
@@ -53,8 +53,8 @@ _LETTERS = re.compile(r"[A-Za-z ]")
 def pages() -> dict[str, str]:
     """Return the prose of every topic and module by its name, such as ``topic yield`` or ``module email.header``.
 
-    A paragraph that stands in several is kept in one: in a held-out page before the others. One for training that has
-    ``RUN`` words in a row of a held-out page is left out.
+    A paragraph that occurs in several pages is kept in one of them, a held-out page if there is one. A training
+    paragraph that shares a run of ``RUN`` words with a held-out page is left out.
     """
     found = _sources()
     seen: set[str] = set()
@@ -80,7 +80,7 @@ def is_held_out(name: str) -> bool:
 
 
 def made_by() -> str:
-    """Return which Python the text is of, and whether that is the one of the committed files."""
+    """Return the version of Python of the text, and whether it is the version of the committed files."""
     now = platform.python_version()
     return f"text of Python {now}" + ("" if now == VERSION else f", not {VERSION}, of which the committed files are")
 
@@ -100,7 +100,7 @@ def _sources() -> dict[str, list[str]]:
 
 
 def documentation(path: Path) -> list[str]:
-    """Return the documentation strings of a module, its classes and functions, as they stand in the file."""
+    """Return the documentation strings of a module, its classes and functions, in the order of the file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     every = [one for one in ast.walk(tree) if isinstance(one, kinds)]
@@ -109,7 +109,7 @@ def documentation(path: Path) -> list[str]:
 
 
 def prose(text: str) -> list[str]:
-    """Return the paragraphs of a text on a line each: no code, lists, tables, grammar or titles; marks are dropped."""
+    """Return the paragraphs of a text, one per line, without code, lists, tables, grammar, titles and markup."""
     blocks = (textwrap.dedent(one.strip("\n")) for one in re.split(r"\n\s*\n", text))
     return [_plain(one) for one in blocks if _is_prose(one)]
 

@@ -1,7 +1,7 @@
 """Train the tokenizer and the weights: tokenizer.json, config.json and model.safetensors, in transformers' layout.
 
-The weights are kept as float16, to which they are rounded. The text is what ``corpus.py`` takes out of the Python that
-runs this, without the pages that are held out.
+The weights are rounded to float16 and stored as such. The text is the training part of ``corpus.py``: prose of the
+running Python without the held-out pages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PLAN = Plan(steps=2400, rate=0.004, warm=100, decay=0.1, clip=1.0, average=0.995
 
 
 def tokenizer_of(texts: list[str]) -> Tokenizer:
-    """Learn byte-level BPE of these texts; token 0 is the one that a text begins and ends with."""
+    """Train byte-level BPE on the texts; token 0 begins and ends a text."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -58,7 +58,7 @@ def numbered(tokenizer: Tokenizer, texts: list[str]) -> torch.Tensor:
 
 
 def training_batches(tokens: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield windows of the text from random places, one token longer than the model sees."""
+    """Yield windows of the text from random positions, one token longer than the model's input."""
     made = torch.Generator().manual_seed(1)
     length = FORM.positions + 1
     while True:
@@ -73,14 +73,14 @@ def loss(network: GptDecoder, batch: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def evaluate(network: torch.nn.Module, tokens: torch.Tensor) -> float:
-    """Return the perplexity of a row of tokens in windows that do not overlap: a look at the training, no result."""
+    """Return the perplexity of a row of tokens in windows without overlap, to monitor the training."""
     length = FORM.positions + 1
     rows = tokens[: len(tokens) // length * length].reshape(-1, length)
     return float(torch.stack([loss(network, part) for part in rows.split(16)]).mean().exp())  # type: ignore[arg-type]
 
 
 def save(network: torch.nn.Module, folder: Path) -> None:
-    """Write the weights as float16, and the sizes."""
+    """Write the weights as float16, and the config."""
     weights = {name: value.half().contiguous() for name, value in network.state_dict().items()}
     made = folder / "model.safetensors"
     save_file(weights, made, metadata={"format": "pt"})
@@ -102,7 +102,7 @@ def save(network: torch.nn.Module, folder: Path) -> None:
 
 
 def main() -> int:
-    """Train, and write what an export needs."""
+    """Train, and write the files that the export reads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the files")

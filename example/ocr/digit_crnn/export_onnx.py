@@ -32,7 +32,7 @@ NOTES = {
         "multiple": 4,
     }
 }
-"""How a line becomes the input, as train.py has it."""
+"""Preprocessing of a line, the same as in train.py."""
 
 PROVENANCE = {
     "source": "example/ocr/digit_crnn/model.py",

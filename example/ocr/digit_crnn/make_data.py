@@ -1,9 +1,8 @@
 """Write the held-out lines of the digit reader: data/val/images/<number>.jpg, and data/val/rec_gt.txt with their texts.
 
 Eight more, data/samples/<number>.jpg, are samples without a text. ``utils/datasets/synthetic/digit_lines.py``
-composes all
-of 360 handwritten digits and six photographs that no training line holds; ``LICENSES.md`` names the photographs. A row
-of ``rec_gt.txt`` is an image's path, a tab and the text, as PaddleOCR writes it.
+composes all of 360 handwritten digits and six photographs that are not in the training lines; ``LICENSES.md`` lists the
+photographs. A row of ``rec_gt.txt`` is an image's path, a tab and the text, as in PaddleOCR's format.
 """
 
 from __future__ import annotations

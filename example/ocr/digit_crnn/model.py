@@ -10,7 +10,7 @@ WIDTHS = (24, 48, 64, 96)
 """Channels after the four steps that halve the height: 16, 8, 4 and 2 rows. The first two halve the width too."""
 
 MEMORY = 64
-"""Values that the LSTM keeps in each direction."""
+"""Hidden size of the LSTM in each direction."""
 
 
 def conv(inputs: int, outputs: int, stride: tuple[int, int] = (1, 1)) -> nn.Sequential:
@@ -34,7 +34,7 @@ class Residual(nn.Module):
 class DigitCRNN(nn.Module):
     """N x 1 x 32 x W preprocessed lines in, N x W/4 x 11 probabilities out: blank, 0 to 9; W is a multiple of 4.
 
-    Convolutions see what is written where, a bidirectional LSTM goes along the line (Shi et al., 2015).
+    Convolutions extract features, which a bidirectional LSTM reads along the line (Shi et al., 2015).
     """
 
     def __init__(self) -> None:

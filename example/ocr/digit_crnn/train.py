@@ -1,7 +1,7 @@
 """Train the digit reader on lines composed as it goes: seeded, one thread, the same weights every time.
 
-Every line is fresh: 1437 handwritten digits on eight photographs. The held-out lines in ``data`` hold others and are
-only ever used to print the accuracy, never to choose anything. Each mark saves the weights of that step over the last.
+Every line is new: 1437 handwritten digits on eight photographs. The held-out lines in ``data`` hold other ones and are
+only used to print the accuracy, never to choose anything. Each mark saves the weights of its step over the previous.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ with needed(__file__):
 HERE = Path(__file__).resolve().parent
 HEIGHT = 32
 WIDTHS = (96, 128, 160, 192, 224, 256)
-"""What lines are padded to, in pixels."""
+"""Width in pixels to which lines are padded."""
 
 PLAN = Plan(3600, rate=0.003, warm=200, clip=5.0)
 BATCH = 32
@@ -51,7 +51,7 @@ def to_input(pictures: Sequence[Image.Image]) -> torch.Tensor:
 
 
 def loss(network: DigitCRNN, lines: Sequence[Line]) -> torch.Tensor:
-    """Return CTC's negative logarithm of the probability of the texts, per character."""
+    """Return the CTC loss of the texts, per character."""
     logits = network.logits(to_input([Image.fromarray(line.picture) for line in lines]))
     steps = functional.log_softmax(logits, dim=-1).transpose(0, 1)
     wanted = torch.tensor([1 + int(digit) for line in lines for digit in line.text])
@@ -61,7 +61,7 @@ def loss(network: DigitCRNN, lines: Sequence[Line]) -> torch.Tensor:
 
 @torch.no_grad()
 def evaluate(network: torch.nn.Module, limit: int | None = None) -> float:
-    """Return the share of the held-out lines that are read without a mistake, or of the first ``limit`` of them."""
+    """Return the share of the held-out lines, or of the first ``limit``, that are read correctly."""
     folder = HERE / "data" / "val"
     rows = [row.split("\t") for row in (folder / "rec_gt.txt").read_text(encoding="utf-8").splitlines()][:limit]
     right = 0

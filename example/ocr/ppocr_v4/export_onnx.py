@@ -1,4 +1,4 @@
-"""Fetch PP-OCRv4's three ONNX files (teco fetch ppocr_v4), and copy them into a folder where one is given."""
+"""Fetch PP-OCRv4's three ONNX files (teco fetch ppocr_v4), and copy them into a folder if one is given."""
 
 import argparse
 import shutil
@@ -12,7 +12,7 @@ from utils.pipeline import cli
 
 
 def main() -> int:
-    """Print where each file is."""
+    """Print the path of each file."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--out", type=Path, help="copy the files there (default: they stay in the cache)")

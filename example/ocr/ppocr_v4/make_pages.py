@@ -1,4 +1,4 @@
-"""Draw the sample pages and write their labels: English and Chinese lines, straight, turned, bent, small, and none."""
+"""Draw the sample pages and write their labels: English and Chinese lines, straight, rotated, curved, small, none."""
 
 import argparse
 import json
@@ -65,7 +65,7 @@ def columns(font_file: Path) -> Page:
 
 
 def turned(font_file: Path) -> Page:
-    """Return a page with lines at angles, one of them upright."""
+    """Return a page with rotated lines, one of them vertical."""
     paper, font = Paper((1000, 900), seed=4), ImageFont.truetype(font_file, 30)
     for text, place, angle in (
         (ENGLISH[0], (80, 50), 4),
@@ -81,7 +81,7 @@ def turned(font_file: Path) -> Page:
 
 
 def upside_down(font_file: Path) -> Page:
-    """Return a page that lies on its head."""
+    """Return a page that is upside down."""
     paper, font = Paper((900, 560), seed=5), ImageFont.truetype(font_file, 30)
     for i, text in enumerate((*ENGLISH[1:4], *CHINESE[1:4], ENGLISH[10])):
         paper.line(text, font, (840, 520 - 68 * i), angle=180)
@@ -108,7 +108,7 @@ def large(font_file: Path) -> Page:
 
 
 def pages(font_file: Path) -> dict[str, Page]:
-    """Return all pages by the name of their file."""
+    """Return all pages by file name."""
     return {
         "english": straight(ENGLISH[:9], (22, 28, 34), font_file, 1),
         "chinese": straight((*CHINESE[:6], *MIXED), (22, 28, 34), font_file, 2),

@@ -45,7 +45,7 @@ def export(split: str, args: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Export the models of the splits that are asked for."""
+    """Export the models of the requested splits."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--splits", nargs="+", default=list(SPLITS), choices=SPLITS)

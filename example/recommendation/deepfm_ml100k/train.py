@@ -1,6 +1,6 @@
 """Train DeepFM on MovieLens 100K, on a random and on a temporal split, and print the metrics: 20 seconds.
 
-The ratings are fetched and read in place. Neither they nor the weights may be passed on: git ignores the weights.
+The ratings are fetched and read in place. Neither they nor the weights may be redistributed: git ignores the weights.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"
 SPLITS = ("random", "temporal")
 STEPS = {"random": 1000, "temporal": 300}
-"""Batches of each split, chosen by the AUC on the validation part: what comes later is harder to tell from old ratings,
-and much training makes it harder still."""
+"""Batches of each split, chosen by the AUC on the validation part; long training overfits to the earlier ratings."""
 
 WISHES = (
     Wish("user_id"),
@@ -46,7 +45,7 @@ WISHES = (
 
 
 class Parts(NamedTuple):
-    """The rows of a split, and what the training fixes of the inputs."""
+    """The rows of a split, and the features that are fitted on its training part."""
 
     train: Batch
     valid: Batch
@@ -55,7 +54,7 @@ class Parts(NamedTuple):
 
 
 def weights_of(split: str) -> Path:
-    """Return where the weights of a split are kept."""
+    """Return the path of the weights of a split."""
     return HERE / f"{stem_of(split)}.pth"
 
 
@@ -65,7 +64,7 @@ def stem_of(split: str) -> str:
 
 
 def parts_of(ratings: Ratings, split: str) -> Parts:
-    """Return training, validation and test of a split, and the features of the training."""
+    """Return the training, validation and test rows of a split, and the features fitted on the training rows."""
     wanted = [Wanted(split, part=part) for part in ("train", "valid", "test")]
     sets = [RatedRows(ratings, one) for one in wanted]
     train, valid, test = (one.batch(range(len(one))) for one in sets)
@@ -73,11 +72,11 @@ def parts_of(ratings: Ratings, split: str) -> Parts:
 
 
 def figures(scores: Sequence[float], rows: Batch) -> str:
-    """Return AUC, log loss and GAUC, and the AUC of each film's mean, as text."""
+    """Return AUC, log loss, GAUC, and the AUC of the mean per film as a baseline, as text."""
     metric = Clicks()
     metric.update(scores, rows.targets or ())
-    told = {"auc": metric.compute(), **metric.secondary()}
-    return ", ".join(f"{name} {told[name]:.4f}" for name in ("auc", "log_loss", "gauc", "item_mean_auc"))
+    values = {"auc": metric.compute(), **metric.secondary()}
+    return ", ".join(f"{name} {values[name]:.4f}" for name in ("auc", "log_loss", "gauc", "item_mean_auc"))
 
 
 def train(split: str, steps: int | None = None, out: Path | None = None) -> Parts:
@@ -95,7 +94,7 @@ def train(split: str, steps: int | None = None, out: Path | None = None) -> Part
 
 
 def main() -> int:
-    """Train on the splits that are asked for."""
+    """Train on the requested splits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--splits", nargs="+", default=list(SPLITS), choices=SPLITS)

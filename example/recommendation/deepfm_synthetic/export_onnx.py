@@ -35,8 +35,8 @@ def main() -> int:
     add_forms(parser)
     add_exporter(parser)
     args = parser.parse_args()
-    told = args.weights.with_name("features.json")
-    features = Features.from_json(json.loads(told.read_text(encoding="utf-8")), str(told))
+    features_file = args.weights.with_name("features.json")
+    features = Features.from_json(json.loads(features_file.read_text(encoding="utf-8")), str(features_file))
     arrays = features.encoded(load_table(HERE / "data" / "rows.csv").samples[:1])
     results = export_onnx(
         load_weights(network_of(features), args.weights),

@@ -1,7 +1,7 @@
-"""Write data/val.csv and data/rows.csv: what made-up people of a made-up shop clicked on. Nothing of it is real.
+"""Write data/val.csv and data/rows.csv: synthetic clicks of the users of a shop.
 
-A person has a taste, a thing has a place among the tastes, and the logarithm of the odds of a click is their inner
-product and what the hour, the device and the price add to it. As the odds are known, so is the best AUC there can be.
+The log odds of a click are the inner product of a vector of the user and a vector of the item, plus terms for hour,
+device and price. Because the odds are known, the highest possible AUC is known too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from utils.pipeline import cli
 HERE = Path(__file__).resolve().parent
 PEOPLE, THINGS, TASTES = 160, 120, 3
 NEWCOMERS = 4
-"""The last people: no training row is theirs."""
+"""The last users, who are not in the training rows."""
 
 TRAINING, HELD_OUT, LOOK = 40000, 4000, 8
 WORLD, TRAIN_SEED, VAL_SEED = 7, 11, 12
@@ -39,7 +39,7 @@ HEAD = ("label", "user_id", "age", "item_id", "title", "category", "tags", "pric
 
 
 class World(NamedTuple):
-    """People and things: what is known of each, its vector, and what it adds by itself."""
+    """Users and items: the features, the vector and the bias of each."""
 
     people: list[dict[str, str]]
     tastes: np.ndarray
@@ -77,7 +77,7 @@ def world() -> World:
 
 
 def rows_of(shop: World, count: int, seed: int, people: int) -> tuple[list[dict[str, str]], np.ndarray]:
-    """Return rows of the first so many people, and the true probability of a click of each, float64 N."""
+    """Return rows of the first users, and the true click probability of each row, N float64."""
     chance = np.random.default_rng(seed)
     rows, odds = list[dict[str, str]](), []
     for _ in range(count):
@@ -102,7 +102,7 @@ def write(rows: list[dict[str, str]], file: Path, head: tuple[str, ...] = HEAD) 
 
 
 def main() -> int:
-    """Write the held-out rows, and one person's rows without labels."""
+    """Write the held-out rows, and the unlabelled rows of one user."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "data", help="folder of the tables")

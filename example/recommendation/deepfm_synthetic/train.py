@@ -1,6 +1,6 @@
-"""Train DeepFM on made-up clicks, write deepfm_synthetic.pth and features.json, and print the metrics: 15 seconds.
+"""Train DeepFM on synthetic clicks, write deepfm_synthetic.pth and features.json, and print the metrics: 15 seconds.
 
-The training rows are drawn anew by ``make_data.py`` and not kept; those in ``data/val.csv`` are only used at the end.
+``make_data.py`` generates the training rows, which are not stored; ``data/val.csv`` is only used at the end.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ WISHES = (
     Wish("tags", "multi"),
     Wish("price", "number", transform="log1p"),
 )
-"""What the network sees; things are hashed, so that there may be any number of them."""
+"""Features of the network; items are hashed, so that their number is not limited."""
 
 
 def auc(scores: list[float], targets: list[Click]) -> str:
     """Return AUC, log loss and GAUC as text."""
     metric = Clicks()
     metric.update(scores, targets)
-    told = {"auc": metric.compute(), **metric.secondary()}
-    return ", ".join(f"{name} {told[name]:.4f}" for name in ("auc", "log_loss", "gauc"))
+    values = {"auc": metric.compute(), **metric.secondary()}
+    return ", ".join(f"{name} {values[name]:.4f}" for name in ("auc", "log_loss", "gauc"))
 
 
 def main() -> int:
-    """Train, write, and compare with the held-out rows."""
+    """Train, write the files, and evaluate on the held-out rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--steps", type=int, default=STEPS, help=f"batches (default: {STEPS})")

@@ -39,19 +39,19 @@ SIZES = {
     "challenge": Size(16, CHALLENGE, (512, 256, 64, 16), (512, 256)),
     "terabyte": Size(128, TERABYTE, (512, 256, 128), (1024, 1024, 512, 256)),
 }
-"""``tiny``: for tests. The others as the authors' scripts for the Challenge and MLPerf have them."""
+"""``tiny`` is for tests. The others are those of the authors' scripts for the Challenge and for MLPerf."""
 
 
-def size_of(state: Mapping[str, Any], told: Path) -> Size:
-    """Return the size of a network whose weights are known.
+def size_of(state: Mapping[str, Any], source: Path) -> Size:
+    """Return the sizes of the network of a set of weights.
 
     Raises:
-        ModelError: They are not weights of DLRM.
+        ModelError: they are not weights of DLRM.
     """
     tables = [state[key] for key in (f"emb_l.{place}.weight" for place in range(len(state))) if key in state]
     bottom, top = linear_sizes(state, "bot_l."), linear_sizes(state, "top_l.")
     if not tables or not bottom or not top:
-        raise ModelError(f"{told}: no DLRM: emb_l.0.weight, bot_l.0.weight or top_l.0.weight is missing")
+        raise ModelError(f"{source}: no DLRM: emb_l.0.weight, bot_l.0.weight or top_l.0.weight is missing")
     width = int(tables[0].shape[1])
     return Size(width, tuple(int(one.shape[0]) for one in tables), tuple(bottom), tuple(top[:-1]))
 
@@ -88,11 +88,11 @@ def main() -> int:
     if args.weights is None:
         size = replace(SIZES[args.size], rows=tuple(capped(SIZES[args.size].rows, args.max_rows)))
         refuse_larger_than_memory(size, args.size)
-        network, told = DLRM(size), "random"
+        network, source = DLRM(size), "random"
         print(f"random weights of size {args.size}: their output is meaningless", flush=True)
     else:
         state = read_state(args.weights)
-        size, told = size_of(state, args.weights), args.weights.name
+        size, source = size_of(state, args.weights), args.weights.name
         network = DLRM(size)
         load_state(network, state, str(args.weights))
     features = criteo_features(size.rows, args.hash)
@@ -101,7 +101,7 @@ def main() -> int:
         example_arrays(features),
         args.out / "dlrm",
         output_names=["probability"],
-        provenance={"source": "example/recommendation/dlrm/model.py", "weights": told},
+        provenance={"source": "example/recommendation/dlrm/model.py", "weights": source},
         notes={"features": features.to_json()},
         forms=args.forms,
         exporter=args.exporter,

@@ -1,4 +1,4 @@
-"""Write data/clicks.txt: made-up lines in the layout of Criteo's click logs, whose own terms forbid passing them on."""
+"""Write data/clicks.txt: synthetic lines in the layout of Criteo's click logs, whose terms forbid redistribution."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""DLRM: tables for categories, a network for counts, and the products of each pair of their vectors.
+"""DLRM: embedding tables for categories, an MLP for counts, and the dot products of all pairs of their vectors.
 
-Naumov et al., 2019 (https://arxiv.org/abs/1906.00091). Parameters have the names of the authors' program, so weights
-that it saved go in as they are.
+Naumov et al., 2019 (https://arxiv.org/abs/1906.00091). Parameters have the names of the authors' program, whose
+checkpoints load without conversion.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Size:
     """Sizes of a DLRM.
 
     Attributes:
-        width: size of a value's vector. rows: of each category's table. counts: inputs of the lower network.
-        bottom: units of the lower network's layers, the last of them ``width``. top: of the upper one's, without the
-            last, which is one.
+        width: size of an embedding. rows: number of rows of each category's table. counts: inputs of the bottom MLP.
+        bottom: units of the layers of the bottom MLP, the last of them ``width``. top: units of the layers of the top
+            MLP without the last, which is 1.
     """
 
     width: int
@@ -31,7 +31,7 @@ class Size:
 
 
 def stack(sizes: Sequence[int], last: nn.Module) -> nn.Sequential:
-    """Return linear layers with a ReLU behind each but the last, which ``last`` follows."""
+    """Return linear layers, each followed by a ReLU except the last, which is followed by ``last``."""
     layers: list[nn.Module] = []
     for place in range(len(sizes) - 1):
         layers += [nn.Linear(sizes[place], sizes[place + 1]), nn.ReLU()]

@@ -1,4 +1,4 @@
-"""The network: a history of items in, a score for every item as the next one out."""
+"""The network: a history of items in, a score of each item as the next one out."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import nn
 from torch.nn import functional
 
 HISTORY, WIDTH, LAYERS, HEADS = 50, 64, 2, 2
-"""Items of a history that are looked at, numbers that stand for an item, blocks, and heads of each block."""
+"""Length of the history, size of an item's embedding, number of blocks, and heads per block."""
 
 FORBIDDEN = -10000.0
-"""Added to what attention must not look at; it stays a number in float16."""
+"""Added to the attention scores of masked positions; within the range of float16."""
 
 
 class Block(nn.Module):
-    """Attention to what came before, and two matrices for each place; both are added to what came in."""
+    """Causal self-attention and a position-wise feed-forward network, each with a residual."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Block(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return N x L x D of N x L x D; ``mask`` N x 1 x L x L is added to what attention weighs by."""
+        """Map N x L x D to N x L x D; ``mask``, N x 1 x L x L, is added to the attention scores."""
         normal = self.before(x)
         query, key, value = (self._apart(part(normal)) for part in (self.query, self.key, self.value))
         weights = torch.softmax(query @ key.transpose(2, 3) * self.scale + mask, 3)
@@ -37,16 +37,16 @@ class Block(nn.Module):
         return x + self.drop(self.second(inner))
 
     def _apart(self, x: torch.Tensor) -> torch.Tensor:
-        """Return N x heads x L x d of N x L x D."""
+        """Reshape N x L x D to N x heads x L x d."""
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class SASRec(nn.Module):
-    """Self-attention over a history (Kang and McAuley, 2018): the state of its last place times every item's vector.
+    """Self-attention over a history (Kang and McAuley, 2018): its last state times every item's embedding.
 
     Args:
         items: number of items; they are numbered from 1, and 0 is padding.
-        history: places of a history. width, layers, heads: of the network. dropout: while it learns.
+        history: length of a history. width, layers, heads: of the network. dropout: in training.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SASRec(nn.Module):
         self.register_buffer("later", (1 - earlier) * FORBIDDEN, persistent=False)
 
     def states(self, history: torch.Tensor) -> torch.Tensor:
-        """Return what is expected after each place, N x L x D, of N x L int64 whose beginning may be zeros."""
+        """Return the state after each position, N x L x D, for N x L int64 padded with zeros at the start."""
         empty = (history == 0).to(self.places.dtype)[:, None, None] * FORBIDDEN
         mask = (self.later + empty).clamp(min=FORBIDDEN)
         x = self.drop(self.items(history) * self.scale + self.places)

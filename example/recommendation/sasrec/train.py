@@ -1,6 +1,6 @@
-"""Train SASRec on what users of MovieLens-100K rated, in order, and write sasrec.pth.
+"""Train SASRec on the films that users of MovieLens-100K rated, in order of time, and write sasrec.pth.
 
-The ratings are fetched; neither they nor weights trained on them may be passed on: git ignores both.
+The ratings are fetched; neither they nor weights trained on them may be redistributed: git ignores both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEPS, BATCH, RATE, DROPOUT = 500, 64, 0.005, 0.3
 
 
 def batches(histories: list[Array], places: int, seed: int) -> Iterator[torch.Tensor]:
-    """Yield BATCH x (places + 1) numbers of items: pieces of histories, cut out by chance, zeros before them."""
+    """Yield BATCH x (places + 1) item ids: random parts of histories, padded with zeros at the start."""
     usable = [one for one in histories if len(one) > 1]
     if not usable:
         raise DataError("no user has two ratings in the training part; there is nothing to learn from")
@@ -54,7 +54,7 @@ def batches(histories: list[Array], places: int, seed: int) -> Iterator[torch.Te
 
 
 def loss(network: SASRec, rows: torch.Tensor) -> torch.Tensor:
-    """Return the cross entropy of the next item at each place, over all items."""
+    """Return the cross entropy of the next item at each position, over all items."""
     states, right = network.states(rows[:, :-1]), rows[:, 1:]
     there = (right > 0) & (rows[:, :-1] > 0)
     return functional.cross_entropy(states[there] @ network.items.weight[1:].T, right[there] - 1)
@@ -93,13 +93,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def sizes_of(args: argparse.Namespace) -> dict[str, int]:
-    """Return the sizes of the network that flags say."""
+    """Return the sizes of the network from the flags."""
     named = {name: getattr(args, name) for name in ("history", "width", "layers", "heads")}
     return {name: value for name, value in named.items() if value is not None}
 
 
 def name_of(how: str) -> str:
-    """Return what the files of a split are called."""
+    """Return the name of the files of a split."""
     return "sasrec" if how == "leave_one_out" else f"sasrec_{how}"
 
 

@@ -55,7 +55,7 @@ def main() -> int:
         ("query", query, (history, towers.people[:1]), ["history", "user"], ["", *ratings.item_names]),
         ("item", item, (towers.ids[:1], towers.genres[:1]), ["item", "genres"], None),
     )
-    for (tower, network, example, inputs, vocabulary), told in zip(wanted, features, strict=True):
+    for (tower, network, example, inputs, vocabulary), stored in zip(wanted, features, strict=True):
         assert isinstance(network, Query | Item)  # noqa: S101 - they are what was made
         results = export_onnx(
             network,
@@ -65,7 +65,7 @@ def main() -> int:
             output_names=["vector"],
             vocabulary=vocabulary,
             provenance={"source": "example/recommendation/two_tower/model.py", "weights": note},
-            notes={"recommendation": {"split": args.split}, "features": told.to_json()},
+            notes={"recommendation": {"split": args.split}, "features": stored.to_json()},
             forms=args.forms,
             exporter=args.exporter,
         )

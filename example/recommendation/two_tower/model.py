@@ -1,4 +1,4 @@
-"""The two networks: history and user in, a vector out; features of a film in, a vector out."""
+"""The two networks: history and features of a user in, an embedding out; features of a film in, an embedding out."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import nn
 
 HISTORY, WIDTH = 50, 64
-"""Items of a history that are looked at, and numbers of a vector."""
+"""Length of the history, and size of an embedding."""
 
 
 class Query(nn.Module):
-    """Makes a vector of a history and of what is known of a user.
+    """Computes an embedding from the history and the features of a user.
 
-    The items of the history are added up, each weighted by a number that belongs to its place and one of its own; two
-    matrices change the sum, to which the rows of the user's fields are added first.
+    The embeddings of the history are summed, each weighted by a factor of its position and a factor of the item. The
+    embeddings of the user's fields are added, and two linear layers follow.
 
     Args:
         items: number of items; they are numbered from 1, and 0 is padding.
-        users: rows of the table of the user's fields. history, width: sizes. dropout: while it learns.
+        users: rows of the table of the user's fields. history, width: sizes. dropout: in training.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Query(nn.Module):
         nn.init.zeros_(self.weight.weight)
 
     def forward(self, history: torch.Tensor, user: torch.Tensor) -> torch.Tensor:
-        """Return N x D of N x L int64, whose beginning may be zeros, and the rows of the user's fields, N x F int64."""
+        """Return N x D for N x L int64, padded with zeros at the start, and the user's table rows, N x F int64."""
         there = (history > 0).to(self.places.dtype)
         shares = torch.exp(self.places + self.weight(history)[:, :, 0]) * there
         shares = shares / shares.sum(1, keepdim=True)
@@ -47,11 +47,11 @@ class Query(nn.Module):
 
 
 class Item(nn.Module):
-    """Makes a vector of an item: the rows of its name and its decade, and two matrices on its genres.
+    """Computes an item's embedding: the table rows of its name and its decade, and two linear layers on its genres.
 
     Args:
-        rows: of the table; a name that the training did not have is a row too. genres: how many there are.
-        width: of the vector.
+        rows: of the table, one of which is for names not in the training set. genres: number of genres.
+        width: of the embedding.
     """
 
     def __init__(self, rows: int, genres: int, width: int = WIDTH) -> None:
@@ -61,6 +61,6 @@ class Item(nn.Module):
         nn.init.normal_(self.items.weight, 0, 1 / math.sqrt(width))
 
     def forward(self, item: torch.Tensor, genres: torch.Tensor) -> torch.Tensor:
-        """Return N x D of N x 2 int64 and N x G float32, the genres' shares."""
+        """Return N x D for N x 2 int64 and N x G float32, the shares of the genres."""
         found: torch.Tensor = self.items(item).sum(1) + self.second(torch.relu(self.first(genres)))
         return found

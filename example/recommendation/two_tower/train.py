@@ -1,6 +1,6 @@
-"""Train both towers on what users of MovieLens-100K rated, in order, and write two_tower.pth.
+"""Train both towers on the films that users of MovieLens-100K rated, in order of time, and write two_tower.pth.
 
-The ratings are fetched; neither they nor weights trained on them may be passed on: git ignores both.
+The ratings are fetched; neither they nor weights trained on them may be redistributed: git ignores both.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ with needed(__file__):
 HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"
 STEPS, BATCH, RATE, DROPOUT = 1000, 512, 0.005, 0.3
-"""One setting, taken as it was; nothing was chosen among several."""
+"""A single setting; no hyperparameters were searched."""
 
 PEOPLE = ({"name": "age", "step": 5}, {"name": "gender"}, {"name": "occupation"})
 """Features of users; the age in steps of 5 years."""
 
 
 class Example(NamedTuple):
-    """Histories, B x L int64 with zeros before them, the users' places, and the places of the items that come next."""
+    """Histories, B x L int64 padded with zeros at the start, indices of the users, and indices of the next items."""
 
     history: torch.Tensor
     users: torch.Tensor
@@ -51,7 +51,7 @@ class Example(NamedTuple):
 
 
 class Towers(nn.Module):
-    """Both towers, with what is known of all users (U x 3 int64) and items (M x 2 int64, M x G float32).
+    """Both towers, with the features of all users (U x 3 int64) and items (M x 2 int64, M x G float32).
 
     Args:
         features: of users and of items. ratings: with all of them. history, width: sizes.
@@ -72,7 +72,7 @@ class Towers(nn.Module):
 
 
 def features_of(ratings: Ratings, parts: Array) -> tuple[Features, Features]:
-    """Return the features of users and of items, by the training part.
+    """Return the features of users and of items, fitted on the training part.
 
     Raises:
         DataError: the data set lacks a field.
@@ -105,7 +105,7 @@ def features_of(ratings: Ratings, parts: Array) -> tuple[Features, Features]:
 
 
 def _values(field: dict[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return the distinct values of a column as a field of features has them."""
+    """Return the distinct values of a column in the format of a feature field."""
     (one,) = Features.from_json({"fields": [{**field, "values": ["-"]}]}).fields
     return sorted({one.key(text) for text in texts if text})
 
@@ -121,7 +121,7 @@ def encoded(features: tuple[Features, Features], ratings: Ratings) -> tuple[dict
 
 
 def batches(histories: Sequence[Array], places: int, seed: int) -> Iterator[Example]:
-    """Yield examples: each item of a history but its first is as likely to be what comes next."""
+    """Yield examples: the next item is drawn uniformly from a history without its first item."""
     pairs = np.array([(user, at) for user, own in enumerate(histories) for at in range(1, len(own))], np.int64)
     if not len(pairs):
         raise DataError("no user has two ratings in the training part; there is nothing to learn from")
@@ -137,7 +137,7 @@ def batches(histories: Sequence[Array], places: int, seed: int) -> Iterator[Exam
 
 
 def loss(towers: Towers, batch: Example) -> torch.Tensor:
-    """Return the cross entropy of the item that comes next, over all items."""
+    """Return the cross entropy of the next item, over all items."""
     queries = towers.query(batch.history, towers.people[batch.users])
     return functional.cross_entropy(queries @ towers.item(towers.ids, towers.genres).T, batch.right)
 
@@ -170,7 +170,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def name_of(how: str) -> str:
-    """Return what the files of a split are called."""
+    """Return the name of the files of a split."""
     return "two_tower" if how == "leave_one_out" else f"two_tower_{how}"
 
 

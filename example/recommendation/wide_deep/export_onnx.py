@@ -30,24 +30,24 @@ SIZES = {
     "tiny": Size(4, (100,) * 26, (32, 16), crosses=((0, 1), (4, 8)), cross_rows=1000),
     "paper": Size(32, CHALLENGE, (1024, 512, 256), crosses=((0, 1), (4, 8), (13, 16)), cross_rows=100_000),
 }
-"""``tiny``: for tests. ``paper``: the layers and the width of the paper, on Criteo's categories."""
+"""``tiny`` is for tests. ``paper`` has the layers and the width of the paper, on Criteo's categories."""
 
 
-def size_of(state: Mapping[str, Any], told: Path) -> Size:
-    """Return the size of a network whose weights are known.
+def size_of(state: Mapping[str, Any], source: Path) -> Size:
+    """Return the sizes of the network of a set of weights.
 
     Raises:
-        ModelError: They are not weights of Wide & Deep.
+        ModelError: they are not weights of Wide & Deep.
     """
     tables = [
         state[key] for key in (f"embedding_dict.C{place}.weight" for place in range(1, len(state))) if key in state
     ]
     hidden = linear_sizes(state, "dnn.linears.")
     if not tables or not hidden:
-        raise ModelError(f"{told}: no Wide & Deep: embedding_dict.C1.weight or dnn.linears.0.weight is missing")
+        raise ModelError(f"{source}: no Wide & Deep: embedding_dict.C1.weight or dnn.linears.0.weight is missing")
     if any(key.startswith("crosses.") for key in state):
         raise ModelError(
-            f"{told}: has tables of pairs, and nothing in it says of which; leave them out of the training"
+            f"{source}: has tables of pairs, and nothing in it says of which; leave them out of the training"
         )
     return Size(int(tables[0].shape[1]), tuple(int(one.shape[0]) for one in tables), tuple(hidden))
 
@@ -71,11 +71,11 @@ def main() -> int:
     torch.manual_seed(0)
     if args.weights is None:
         size = replace(SIZES[args.size], rows=tuple(capped(SIZES[args.size].rows, args.max_rows)))
-        network, told = WideDeep(size), "random"
+        network, source = WideDeep(size), "random"
         print(f"random weights of size {args.size}: their output is meaningless", flush=True)
     else:
         state = read_state(args.weights)
-        size, told = size_of(state, args.weights), args.weights.name
+        size, source = size_of(state, args.weights), args.weights.name
         network = WideDeep(size)
         load_state(network, state, str(args.weights))
     features = criteo_features(size.rows, args.hash)
@@ -84,7 +84,7 @@ def main() -> int:
         example_arrays(features),
         args.out / "wide_deep",
         output_names=["probability"],
-        provenance={"source": "example/recommendation/wide_deep/model.py", "weights": told},
+        provenance={"source": "example/recommendation/wide_deep/model.py", "weights": source},
         notes={"features": features.to_json()},
         forms=args.forms,
         exporter=args.exporter,

@@ -1,7 +1,7 @@
-"""Wide & Deep: a linear model of values and of pairs of values, and a network over tables beside it.
+"""Wide & Deep: a linear model of values and of pairs of values, and an MLP over embeddings.
 
 Cheng et al., 2016 (https://arxiv.org/abs/1606.07792). Parameters have the names of DeepCTR-Torch's ``WDL``, so its
-weights go in; what it lacks, the pairs, are tables of their own here.
+weights load; it has no pairs, which are additional tables here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 PRIME = 1_000_003
-"""Sets the first value of a pair apart from the second before both are hashed to a row."""
+"""Factor of the first value of a pair, which makes the hash of a pair depend on the order of its values."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Size:
     """Sizes of a Wide & Deep.
 
     Attributes:
-        width: size of a value's vector in the network. rows: of each category's table. hidden: units of its
-            layers.
-        crosses: pairs of categories, by place, whose values together have a weight. cross_rows: of each pair's table.
+        width: size of an embedding. rows: number of rows of each category's table. hidden: units of the MLP's layers.
+        crosses: pairs of categories, by index, that have a weight per pair of values. cross_rows: rows of each pair's
+            table.
         counts: number of numeric inputs.
     """
 
@@ -58,7 +58,7 @@ class Wide(nn.Module):
 
 
 class Deep(nn.Module):
-    """Linear layers with a ReLU behind each."""
+    """Linear layers, each followed by a ReLU."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -72,14 +72,14 @@ class Deep(nn.Module):
 
 
 class Bias(nn.Module):
-    """One number that is added."""
+    """A scalar bias."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return ``x`` with the number added."""
+        """Return ``x`` plus the bias."""
         return x + self.bias
 
 

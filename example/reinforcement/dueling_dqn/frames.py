@@ -1,6 +1,6 @@
-"""CartPole seen by a camera: the newest four images, grey, 84 x 84 pixels, uint8, the oldest first.
+"""CartPole with images as observations: the latest four frames, grey, 84 x 84 pixels, uint8, the oldest first.
 
-``--env frames:CartPoleFrames-v0`` finds it, in a script of this folder.
+Scripts of this folder open it with ``--env frames:CartPoleFrames-v0``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def shrunk(picture: Array) -> Array:
 
 
 def made(**options: Any) -> Any:
-    """Return the environment; how it is drawn is fixed."""
+    """Return the environment with a fixed render mode."""
     gym = gymnasium()
     pole = gym.make("CartPole-v1", render_mode="rgb_array", disable_env_checker=True)
     space = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)

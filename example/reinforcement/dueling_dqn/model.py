@@ -1,4 +1,4 @@
-"""Which dueling Q-networks the folder exports: of an environment's own numbers, or of frames."""
+"""The dueling Q-networks of the export: one for vectors of numbers, one for frames."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from utils.export.networks.policies import Dueling
 
 
 class Arch(NamedTuple):
-    """A network, and what it plays unless ``--env`` says so.
+    """A network, and its default environment.
 
     Attributes:
         env: name of the environment. dimensions: of an observation.
-        width: of the hidden layers; of frames those of the head.
+        width: of the hidden layers; for frames, of the head's layers.
     """
 
     env: str
@@ -27,14 +27,14 @@ class Arch(NamedTuple):
 
 ARCHS = {"vector": Arch("CartPole-v1", 1, 128), "frames": Arch("frames:CartPoleFrames-v0", 3, 512)}
 FRAME = 36
-"""Smallest height and width of frames that the convolutions take."""
+"""Smallest height and width of frames that the convolutions accept."""
 
 
 def network_for(arch: str, env: str | None, width: int | None) -> tuple[Dueling, tuple[int, ...], str]:
     """Return a network for an environment, the shape of an observation, and the environment's name.
 
     Raises:
-        ConfigError: the environment has other observations or actions than the network takes.
+        ConfigError: the network does not support the environment's observations or actions.
     """
     chosen = ARCHS[arch]
     name = env or chosen.env

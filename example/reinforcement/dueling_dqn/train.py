@@ -1,6 +1,6 @@
-"""Train the Q-network of an environment's own numbers on CartPole, and write dueling_dqn.pth and recorded.npz.
+"""Train the Q-network for vectors of numbers on CartPole, and write dueling_dqn.pth and recorded.npz.
 
-Seeded and one thread: another processor or another PyTorch may round differently, and then it is another network.
+Seeded and one thread. Another processor or version of PyTorch may round differently and give other weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The policy of the two-link pendulum, and the critic that only its training needs."""
+"""The policy of the two-link pendulum, and the critic, which only the training uses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OBSERVATION, ACTIONS = 6, 3
 
 
 def policy() -> nn.Module:
-    """Return the network from observations, N x 6, to logits of the 3 actions; at first it prefers none."""
+    """Return the network from observations, N x 6, to logits of the 3 actions; initially uniform."""
     return Perceptron(OBSERVATION, ACTIONS, gain=0.01)
 
 
 def critic() -> nn.Module:
-    """Return the network from observations to what is expected of the rest of the episode, N x 1."""
+    """Return the network from observations to the expected return of the rest of the episode, N x 1."""
     return Perceptron(OBSERVATION, 1)

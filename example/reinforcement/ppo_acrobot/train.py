@@ -1,6 +1,6 @@
-"""Train the policy by PPO and write ppo_acrobot.pth, and what it chooses in 100 episodes, recorded.npz.
+"""Train the policy by PPO and write ppo_acrobot.pth, and its actions in 100 episodes, recorded.npz.
 
-Seeded and one thread: another processor or another PyTorch may round differently, and then it is another policy.
+Seeded and one thread. Another processor or version of PyTorch may round differently and give other weights.
 """
 
 from __future__ import annotations

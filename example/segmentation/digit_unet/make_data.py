@@ -1,9 +1,9 @@
 """Write the held-out scenes of the digit segmenter: data/val/images/<number>.jpg and data/val/masks/<number>.png.
 
 Eight more, data/samples/<number>.jpg, are samples without a mask. ``utils/datasets/synthetic/digit_scenes.py``
-composes
-all of 360 handwritten digits and six photographs that no training scene holds; ``LICENSES.md`` names the photographs.
-A mask holds the class of each pixel: 0 background, 1 to 10 the digits 0 to 9. Its palette is for people.
+composes all of 360 handwritten digits and six photographs that are not in the training scenes; ``LICENSES.md`` lists
+the photographs. A mask holds the class of each pixel: 0 background, 1 to 10 the digits 0 to 9. Its palette is for
+display.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLOURS = (
     *("#000000", "#e6194b", "#3cb44b", "#ffe119", "#0082c8", "#f58230"),
     *("#911eb4", "#46f0f0", "#f032e6", "#d2f53c", "#fabed4"),
 )
-"""Of the 11 classes."""
+"""Palette of the 11 classes."""
 
 
 def save(made: Scene, path: Path) -> None:

@@ -30,16 +30,16 @@ class Residual(nn.Module):
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:
-    """Return every pixel as 2 x 2."""
+    """Upsample by 2 (nearest neighbour)."""
     return functional.interpolate(x, scale_factor=2.0, mode="nearest")
 
 
 class DigitUNet(nn.Module):
     """N x 3 x H x W preprocessed images in, N x 11 x H x W logits out; H and W are multiples of 16.
 
-    A U-Net (Ronneberger et al., 2015) whose skips are added rather than joined, with two heads: one says pixel by pixel
-    where ink is, the other, at a quarter of the size, which digit's. Both together are the logits of background and
-    the ten digits. ``stem`` to ``mix`` are those of the digit detector, by name and shape.
+    A U-Net (Ronneberger et al., 2015) whose skips are added rather than concatenated, with two heads: ink per pixel,
+    and the digit at a quarter of the size. Together they give the logits of background and the ten digits. ``stem`` to
+    ``mix`` have the names and shapes of the digit detector's.
     """
 
     def __init__(self) -> None:
@@ -68,6 +68,6 @@ class DigitUNet(nn.Module):
         return self.ink(second), functional.interpolate(digit, scale_factor=4.0, mode="bilinear")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the 11 classes: P(digit) is P(ink) times P(digit where there is ink)."""
+        """Return the logits of the 11 classes: P(digit) is P(ink) times P(digit | ink)."""
         ink, digit = self.raw(x)
         return torch.cat([torch.zeros_like(ink), ink + functional.log_softmax(digit, dim=1)], dim=1)

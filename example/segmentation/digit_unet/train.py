@@ -1,8 +1,8 @@
 """Train the digit segmenter on scenes composed as it goes: seeded, one thread, the same weights every time.
 
-Its first layers start as those of the digit detector, which has learnt the same digits, and are trained on.
+Its first layers are initialised from the digit detector, which was trained on the same digits.
 The scenes hold 1437 handwritten digits and eight photographs; the held-out scenes in ``data`` hold others and are only
-ever used to print the mIoU, never to choose anything. Each mark saves the weights of that step over the last ones.
+ever used to print the mIoU, never to choose anything. Each mark saves the weights of its step over the previous ones.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ with needed(__file__):
 
 HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
-"""Of samples in 0..1, all channels; the network's input is (sample - MEAN) / STD."""
+"""Mean and standard deviation of samples in 0..1, for all channels; the network's input is (sample - MEAN) / STD."""
 
 PLAN = Plan(3000, rate=0.002)
 BATCH = 8
 FRESH = 1
-"""New scenes per batch; the others have been seen up to seven times before."""
+"""New scenes per batch; the other scenes have been used up to seven times before."""
 
 CLASSES = DIGITS + 1
 START = HERE.parents[1] / "detection" / "digit_detector" / "digit_detector.pth"
-"""Weights of the detector."""
+"""File of the detector's weights."""
 
 
 def start(network: DigitUNet, path: Path) -> int:
-    """Give a network the detector's weights where both have the layer; return how many tensors that were."""
+    """Copy the detector's weights to the layers that both networks have; return the number of tensors copied."""
     found, own = torch.load(path, weights_only=True), network.state_dict()
     shared = {name: value for name, value in found.items() if name in own}
     network.load_state_dict(own | shared)

@@ -23,14 +23,14 @@ with needed(__file__):
 
 HERE = Path(__file__).resolve().parent
 FRAMES = 400
-"""Of the static file's input: 4 seconds."""
+"""Frames of the static file's input: 4 seconds."""
 
 LETTERS = " 'abcdefghijklmnopqrstuvwxyz"
-"""Tokens of a network of 29 classes whose tokens are not known."""
+"""Default tokens of a network of 29 classes without a token list."""
 
 
 def features_of(size: Size, rate: int) -> LogMel:
-    """Return what NeMo's preprocessor computes: 25 ms of a symmetric Hann window every 10 ms, 512 points at 16 kHz."""
+    """Return NeMo's feature settings: 25 ms of a symmetric Hann window every 10 ms, 512 points at 16 kHz."""
     return LogMel(
         rate=rate,
         fft=512 * rate // 16000,
@@ -47,10 +47,10 @@ def features_of(size: Size, rate: int) -> LogMel:
 
 
 def tokens_of(size: Size, known: list[str] | None, file: Path | None) -> list[str]:
-    """Return a token per class but the blank, which is the last.
+    """Return a token per class except the blank, which is the last class.
 
     Raises:
-        ConfigError: there are not as many.
+        ConfigError: their number differs from the number of classes.
     """
     tokens = lines_of(file, "--tokens") if file is not None else known
     if tokens is None:
@@ -72,7 +72,7 @@ def main() -> int:
     add_forms(parser)
     args = parser.parse_args()
     torch.manual_seed(0)
-    known, told = None, "random"
+    known, source = None, "random"
     if args.weights is None:
         size = SIZES[args.size]
         network = ConformerCTC(size)
@@ -81,7 +81,7 @@ def main() -> int:
         from weights import load, put_in
 
         loaded = load(args.weights)
-        size, known, told = loaded.size, loaded.tokens, args.weights.name
+        size, known, source = loaded.size, loaded.tokens, args.weights.name
         network = put_in(loaded, args.weights)
     notes = {
         "features": json.loads(settings_to_json(features_of(size, args.rate))),
@@ -98,7 +98,7 @@ def main() -> int:
         dynamic={"features": {0: "batch", 1: "frames"}, "lengths": {0: "batch"}},
         vocabulary=tokens_of(size, known, args.tokens),
         sample_rate=args.rate,
-        provenance={"source": "example/speech/conformer_ctc/model.py", "weights": told},
+        provenance={"source": "example/speech/conformer_ctc/model.py", "weights": source},
         notes=notes,
         forms=args.forms,
     )

@@ -1,7 +1,7 @@
-"""Conformer-CTC: convolutions and attention in turn over log-mels, and a class per step (Gulati et al., 2020).
+"""Conformer-CTC: alternating convolution and attention over log-mels, and a class per step (Gulati et al., 2020).
 
-Parameters have NeMo's names, so its weights go in as they are. Attention knows how far apart two steps are, not where
-they stand (Dai et al., 2019).
+Parameters have NeMo's names, so its weights load without conversion. Attention uses relative positions (Dai et al.,
+2019).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Size:
     """Sizes of a Conformer.
 
     Attributes:
-        width: values per step. layers, heads: of attention. kernel: steps that a layer's convolution sees.
-        factor: frames per step, a power of 2. separable: convolutions of the front are depthwise (FastConformer).
-        channels: of the front. bands: of the features. expansion: of the feed-forward parts. classes: with the blank.
-        scaled: the front's output is multiplied by the root of the width. biased: linear and other layers have biases.
+        width: size of a step's state. layers, heads: of attention. kernel: size of a layer's convolution in steps.
+        factor: frames per step, a power of 2. separable: the front end's convolutions are depthwise (FastConformer).
+        channels: of the front end. bands: of the features. expansion: of the feed-forward parts. classes: with blank.
+        scaled: the front end's output is scaled by the root of the width. biased: linear and other layers have biases.
     """
 
     width: int
@@ -46,16 +46,16 @@ SIZES = {
     "large": Size(512, 18, 8),
     "fast_large": Size(512, 18, 8, kernel=9, factor=8, separable=True, channels=256, classes=1025),
 }
-"""``tiny``: for tests. The others as NeMo has published them; ``fast_large`` is FastConformer."""
+"""``tiny`` is for tests. The others are those that NeMo has published; ``fast_large`` is FastConformer."""
 
 
 def inside(lengths: torch.Tensor, steps: int) -> torch.Tensor:
-    """Say which of so many steps are within recordings of these lengths, N x T."""
+    """Return the mask of the steps within recordings of these lengths, N x T."""
     return torch.arange(steps, device=lengths.device)[None] < lengths[:, None]
 
 
 class Front(nn.Module):
-    """3 x 3 convolutions that halve time and bands, until a step stands for ``factor`` frames."""
+    """3 x 3 convolutions that halve time and bands until a step covers ``factor`` frames."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Front(nn.Module):
         self.out = nn.Linear(channels * bands, size.width)
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map N x T x bands to N x T / factor x width; what lies behind a recording's end is 0 throughout."""
+        """Map N x T x bands to N x T / factor x width; steps after the end of a recording are 0."""
         x = x[:, None] * inside(lengths, x.shape[1])[:, None, :, None]
         for part in self.conv:
             x = part(x)
@@ -86,7 +86,7 @@ class Front(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers, wide in between."""
+    """Feed-forward part: two linear layers with a wider hidden layer."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class FeedForward(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention whose scores hang on what two steps hold and on how far apart they are."""
+    """Attention whose scores depend on the content and on the relative position of two steps."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Attention(nn.Module):
         """Map N x T x width to the same.
 
         Args:
-            places: 2T - 1 x width, what distances T - 1 to 1 - T look like.
+            places: embeddings of the distances T - 1 to 1 - T, 2T - 1 x width.
             hidden: N x 1 x 1 x T, the masked steps.
         """
         query = self._split(self.linear_q(x))
@@ -133,7 +133,7 @@ class Attention(nn.Module):
 def shifted(scores: torch.Tensor) -> torch.Tensor:
     """Turn scores by distance, ... x T x 2T - 1 from T - 1 to 1 - T, into scores by step, ... x T x T.
 
-    Row ``t`` begins ``T - 1 - t`` further right: with a column more, rows of the same numbers one shorter do that.
+    Row ``t`` is shifted by ``T - 1 - t``: a column is added, and the values are reshaped to rows that are one shorter.
     """
     batch, heads, steps, distances = scores.shape
     padded = functional.pad(scores, (1, 0)).reshape(batch, heads, distances + 1, steps)
@@ -141,7 +141,7 @@ def shifted(scores: torch.Tensor) -> torch.Tensor:
 
 
 class Convolution(nn.Module):
-    """A gated linear unit, a convolution along time for each channel, and back."""
+    """Convolution part: a gated linear unit, a depthwise convolution along time and a pointwise convolution."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class Convolution(nn.Module):
 
 
 class Layer(nn.Module):
-    """Half a feed-forward part, attention, a convolution, and the other half."""
+    """A Conformer block: half a feed-forward part, attention, convolution, and the other half."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The front and the layers."""
+    """The front end and the layers."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class Encoder(nn.Module):
         self.register_buffer("rates", rates, persistent=False)
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map N x T x bands to N x T / factor x width, and frames to steps."""
+        """Map N x T x bands to N x T / factor x width, and numbers of frames to numbers of steps."""
         x, lengths = self.pre_encode(x, lengths)
         x = x * self.scale
         steps = x.shape[1]
@@ -201,7 +201,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A class per step; its one layer is a convolution over one step, as NeMo has it."""
+    """A class per step; its layer is a convolution of size 1, as in NeMo."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -213,8 +213,8 @@ class Decoder(nn.Module):
 
 
 class ConformerCTC(nn.Module):
-    """N x T x bands log-mels and how many frames of each are real in, N x T / factor x classes logits out; the last
-    class is the blank. What lies behind a recording's end changes nothing before it."""
+    """N x T x bands log-mels and the number of valid frames of each in, N x T / factor x classes logits out; the last
+    class is the blank. Frames after the end of a recording do not change the logits before it."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Weights of a Conformer out of what people have: NeMo's .nemo archives, and transformers' Parakeet folders."""
+"""Reader of a Conformer's weights: NeMo's .nemo archives, and transformers' Parakeet folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tecoinfer_modelzoo.text import reason_of
 from tecoinfer_modelzoo.yaml_files import build_yaml, check_yaml, compose_yaml
 
 SMALLEST = 7
-"""Fewest bytes of a file that can hold weights."""
+"""Smallest size in bytes of a file of weights."""
 
 TO_NEMO = (
     (r"^encoder\.subsampling\.layers\.", "encoder.pre_encode.conv."),
@@ -30,11 +30,11 @@ TO_NEMO = (
     (r"\.conv\.norm\.", ".conv.batch_norm."),
     (r"^ctc_head\.", "decoder.decoder_layers.0."),
 )
-"""From the names that transformers gives the parameters of ``ParakeetForCTC`` to NeMo's."""
+"""Maps the parameter names of transformers' ``ParakeetForCTC`` to NeMo's."""
 
 
 class Loaded(NamedTuple):
-    """What a file holds: the network's size, its weights by NeMo's names, and the tokens where they are known."""
+    """Content of a file: the network's size, its weights by NeMo's names, and its tokens, if it has them."""
 
     size: Size
     weights: dict[str, torch.Tensor]
@@ -42,10 +42,10 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path) -> Loaded:
-    """Return what an archive ``*.nemo`` or a folder with ``config.json`` and ``model.safetensors`` holds.
+    """Read an archive ``*.nemo`` or a folder with ``config.json`` and ``model.safetensors``.
 
     Raises:
-        ModelError: it is none of that, is damaged, or holds another kind of network.
+        ModelError: it is neither of them, is damaged, or holds another kind of network.
     """
     try:
         return _folder(path) if path.is_dir() else _archive(path)
@@ -56,7 +56,7 @@ def load(path: Path) -> Loaded:
 
 
 def _archive(path: Path) -> Loaded:
-    """Read NeMo's archive: a configuration as YAML and a checkpoint of tensors, of which no code is run."""
+    """Read NeMo's archive: a configuration as YAML and a checkpoint of tensors, whose code is not executed."""
     with tarfile.open(path) as archive:
         members = {Path(one.name).name: one for one in archive.getmembers() if one.isfile()}
         config = _settings(_read(archive, members["model_config.yaml"]))
@@ -86,7 +86,7 @@ def _archive(path: Path) -> Loaded:
 
 
 def _settings(content: bytes) -> dict[str, Any]:
-    """Return what a configuration says, within the limits of the zoo's own YAML files."""
+    """Return the parsed configuration, with the same limits as the zoo's YAML files."""
     top = compose_yaml(content.decode("utf-8-sig"))
     if top is not None:
         check_yaml(top)
@@ -134,7 +134,7 @@ def _folder(path: Path) -> Loaded:
 
 
 def _tokens(file: Path, blank: int, classes: int) -> list[str] | None:
-    """Return the tokens of a ``tokenizer.json`` but the blank, which is the last class."""
+    """Return the tokens of a ``tokenizer.json`` without the blank, which is the last class."""
     if not file.is_file():
         return None
     if blank != classes - 1:
@@ -146,7 +146,7 @@ def _tokens(file: Path, blank: int, classes: int) -> list[str] | None:
 
 
 def _own(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the network's parameters; NeMo keeps the features' window and filters beside them."""
+    """Return the network's parameters, without the window and filters of the features that NeMo stores with them."""
     return {name: value for name, value in weights.items() if name.startswith(("encoder.", "decoder."))}
 
 
@@ -154,7 +154,7 @@ def put_in(loaded: Loaded, path: Path) -> ConformerCTC:
     """Return the network with the weights.
 
     Raises:
-        ModelError: they are not this network's; the text names the first that is missing, too many or of another shape.
+        ModelError: they do not fit this network; the message names the first missing, unexpected or misshapen one.
     """
     network = ConformerCTC(loaded.size)
     own, given = network.state_dict(), loaded.weights

@@ -22,17 +22,17 @@ from utils.preprocess.audio.features import KEY, LogMel, settings_to_json
 
 HERE = Path(__file__).resolve().parent
 HEARD = LogMel(bands=MELS, pad="constant", log="none")
-"""Energies in 40 mel bands of 25 ms each 10 ms, without a logarithm: what Resemblyzer feeds its encoder."""
+"""Energies in 40 mel bands of 25 ms every 10 ms, without a logarithm: the features of Resemblyzer's encoder."""
 
 STEP = 77
 """Frames from one window to the next: 1.3 windows a second, Resemblyzer's rate."""
 
 THRESHOLD = 0.75
-"""Least similarity of one speaker: about the equal error rate's on the voices of the README, the weights have none."""
+"""Similarity threshold, about that of the equal error rate on the README's voices; the weights come without one."""
 
 
 def notes() -> ModelNotes:
-    """Return what the files say of themselves."""
+    """Return the metadata of the files."""
     return ModelNotes(
         provenance={"source": "pip Resemblyzer 0.1.4", "weights": "Resemblyzer's pretrained.pt, Apache-2.0"},
         notes={

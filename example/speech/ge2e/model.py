@@ -1,7 +1,7 @@
-"""The voice encoder as a graph: three LSTM layers and a projection, 1.6 s of mel features in, 256 numbers out.
+"""The voice encoder as a graph: three LSTM layers and a projection, 1.6 s of mel features in, 256 values out.
 
-Architecture: Wan et al. 2018, "Generalized End-to-End Loss for Speaker Verification", as Resemblyzer trained it: the
-last state of the third layer, projected, without its negative part, with length 1.
+Architecture: Wan et al. 2018, "Generalized End-to-End Loss for Speaker Verification", as trained by Resemblyzer: the
+last state of the third layer, projected, through a ReLU, normalised to length 1.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, ModelError
 
 FRAMES, MELS, WIDTH, LAYERS = 160, 40, 256, 3
-"""Frames of 10 ms in a call, mel bands of each, numbers of a description, layers."""
+"""Frames of 10 ms per call, mel bands, size of an embedding, and layers."""
 
 OPSET = 17
 
 KEPT = tuple(f"lstm.{kind}_{part}_l{i}" for i in range(LAYERS) for kind in ("weight", "bias") for part in ("ih", "hh"))
-"""Weights of the layers; ``similarity_weight`` and ``similarity_bias`` are of the training."""
+"""Weights of the layers; ``similarity_weight`` and ``similarity_bias`` are only used in training."""
 
 SHAPES = {
     **{name: (4 * WIDTH,) for name in KEPT if "bias" in name},
@@ -31,10 +31,10 @@ SHAPES = {
     "linear.weight": (WIDTH, WIDTH),
     "linear.bias": (WIDTH,),
 }
-"""What the file must hold."""
+"""Names and shapes that the file must contain."""
 
 
-def checked(state: Mapping[str, Array], told: str) -> dict[str, Array]:
+def checked(state: Mapping[str, Array], file: str) -> dict[str, Array]:
     """Return the weights that the graph needs, float32.
 
     Raises:
@@ -43,12 +43,12 @@ def checked(state: Mapping[str, Array], told: str) -> dict[str, Array]:
     for name, shape in SHAPES.items():
         found = tuple(np.shape(state[name])) if name in state else None
         if found != shape:
-            raise ModelError(f"{told}: {name} is {'missing' if found is None else found}, not {shape}; fetch it again")
+            raise ModelError(f"{file}: {name} is {'missing' if found is None else found}, not {shape}; fetch it again")
     return {name: np.asarray(state[name], np.float32) for name in SHAPES}
 
 
 def _gates(values: Array) -> Array:
-    """Return the four gates of PyTorch (input, forget, cell, output) as ONNX has them: input, output, forget, cell."""
+    """Reorder the four gates from PyTorch (input, forget, cell, output) to ONNX (input, output, forget, cell)."""
     first, forget, cell, out = np.split(values, 4)
     return np.concatenate([first, out, forget, cell])[None]
 

@@ -1,9 +1,9 @@
-"""The tensors in a file that ``torch.save`` wrote before PyTorch 1.6, read without PyTorch.
+"""Reader of tensors that ``torch.save`` wrote before PyTorch 1.6; PyTorch is not needed.
 
 Such a file is five pickles (a magic number, a version, the machine, the object, the keys of its storages) and then the
-storages' numbers. Nothing is unpickled here: the opcodes, as :mod:`pickletools` lists them, are followed by the few
-rules below, classes stay names, and an opcode or a name that no rule is for is refused. So a file gives tensors and
-plain containers, and nothing in it runs.
+storages' numbers. Nothing is unpickled: the opcodes listed by :mod:`pickletools` are interpreted with the few rules
+below, classes stay names, and any other opcode or name raises an error. So a file gives only tensors and plain
+containers, and no code in it is executed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DTYPES = {
     "LongStorage": "<i8",
     "IntStorage": "<i4",
 }
-"""Numbers of a storage, by the name of its class."""
+"""Dtype of a storage, by the name of its class."""
 
 REBUILD, ORDERED = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
 """The two functions that may be called: one makes a tensor, one a dictionary."""
@@ -44,7 +44,7 @@ MARK = object()
 
 
 class Storage(NamedTuple):
-    """Numbers that tensors are views of: the class's name, the key that they stand under, and how many there are."""
+    """A storage that tensors are views of: the name of its class, its key, and its number of elements."""
 
     kind: str
     key: str
@@ -52,7 +52,7 @@ class Storage(NamedTuple):
 
 
 class View(NamedTuple):
-    """A tensor: its storage, where it begins there, its sizes, and its steps in numbers."""
+    """A tensor: its storage, its offset there, its sizes, and its strides in elements."""
 
     storage: Storage
     start: int
@@ -61,13 +61,13 @@ class View(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A class or a function as the file names it: module and name."""
+    """A reference to a class or a function: module and name."""
 
     text: str
 
 
 class _Reader:
-    """Follows the opcodes of one pickle."""
+    """Interpreter of the opcodes of one pickle."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -104,7 +104,7 @@ class _Reader:
             self._change(name)
 
     def _change(self, name: str) -> None:
-        """Follow an opcode that calls, fills or ends."""
+        """Interpret an opcode that calls, fills or ends."""
         if name == "BINPERSID":
             self.stack.append(self._storage(self.stack.pop()))
         elif name == "REDUCE":
@@ -122,29 +122,29 @@ class _Reader:
             raise ValueError(f"opcode {name}")
 
     def _last(self, count: int) -> tuple[Any, ...]:
-        """Take values off the stack."""
+        """Pop values from the stack."""
         taken = tuple(self.stack[-count:])
         del self.stack[-count:]
         return taken
 
     def _marked(self) -> list[Any]:
-        """Take what is above the last mark off the stack, and the mark."""
+        """Pop the values above the last mark, and the mark."""
         place = max(i for i, one in enumerate(self.stack) if one is MARK)
         taken = self.stack[place + 1 :]
         del self.stack[place:]
         return taken
 
-    def _storage(self, told: Any) -> Storage:
-        """Note a storage that the file speaks of: ``('storage', class, key, place, count, no view)``."""
-        kind, cls, key, _, count, view = told
+    def _storage(self, saved: Any) -> Storage:
+        """Record a storage that the file refers to: ``('storage', class, key, place, count, no view)``."""
+        kind, cls, key, _, count, view = saved
         if kind != "storage" or view is not None or not isinstance(cls, Name):
-            raise ValueError(f"a storage told as {told!r}")
+            raise ValueError(f"a storage saved as {saved!r}")
         self.storages[key] = Storage(cls.text.split()[-1], key, int(count))
         return self.storages[key]
 
 
 def read(path: Path) -> Any:
-    """Return the object in a file, tensors as arrays.
+    """Return the object in a file, with tensors as arrays.
 
     Raises:
         ModelError: the file cannot be read, is of another kind, or holds more than tensors and plain containers.
@@ -175,7 +175,7 @@ def _called(function: Any, arguments: Any) -> Any:
 
 
 def _numbers(file: IO[bytes], storage: Storage) -> Array:
-    """Return the numbers of the next storage; their count stands before them in 8 bytes."""
+    """Return the elements of the next storage, which are preceded by their count in 8 bytes."""
     dtype = np.dtype(DTYPES[storage.kind])
     count = int.from_bytes(file.read(8), "little")
     if count != storage.count:
@@ -184,7 +184,7 @@ def _numbers(file: IO[bytes], storage: Storage) -> Array:
 
 
 def _filled(found: Any, numbers: dict[str, Array]) -> Any:
-    """Return an object with arrays in the places of its tensors."""
+    """Return an object with its tensors replaced by arrays."""
     if isinstance(found, View):
         flat = numbers[found.storage.key]
         last = found.start + sum(step * (size - 1) for size, step in zip(found.shape, found.steps, strict=True))

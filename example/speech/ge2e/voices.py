@@ -9,7 +9,7 @@ VOICES = {
     "carlo": f"fetch:voices_it/{SOUNDS}/it_IT_m_Carlo",
     "maxim": f"fetch:voices_ru/{SOUNDS}/ru_RU_f_IvrvoiceRU",
 }
-"""By speaker: Allison Smith speaks English and Spanish."""
+"""Folders by speaker; Allison Smith speaks English and Spanish."""
 
 PAIR = {
     "first": f"{VOICES['allison__en']}/agent-alreadyon.wav",
@@ -18,4 +18,4 @@ PAIR = {
 """Two recordings of one speaker, in two languages."""
 
 DRAWN = {"shortest": 2.0, "leave_out": ["silence/*", "beep*", "*tone*"]}
-"""Which recordings are drawn: long ones, and those that are speech."""
+"""Limits on the recordings that are drawn: they are long, and they are speech."""

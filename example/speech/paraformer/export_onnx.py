@@ -32,11 +32,11 @@ SIZES = {
     "tiny": Form(width=128, layers=4, inner=512, decoder_layers=2, decoder_inner=512, vocabulary=500),
     "large": Form(),
 }
-"""Sizes of random weights: one of our own, and that of the published Paraformer-large."""
+"""Sizes of random weights: a small one, and that of the published Paraformer-large."""
 
 SMALLER = ("layers", "decoder_layers", "width", "heads", "vocabulary")
 RARE = -1.1
-"""Bias of random weights' predictor: a frame holds about a quarter of a token, as in speech."""
+"""Bias of the predictor of random weights: a frame has a weight of about a quarter of a token, as in speech."""
 
 
 def main() -> int:
@@ -55,8 +55,8 @@ def main() -> int:
         folder = Path(args.weights)
         read, stem = read_folder(folder), args.name or folder.resolve().name
         whole = load_folder(folder, read.form)
-    told = {"source": "Paraformer", "weights": args.weights}
-    write(whole, read, args.out / stem, provenance=told, forms=args.forms, exporter=args.exporter)
+    provenance = {"source": "Paraformer", "weights": args.weights}
+    write(whole, read, args.out / stem, provenance=provenance, forms=args.forms, exporter=args.exporter)
     return 0
 
 
@@ -64,7 +64,7 @@ def load_folder(folder: Path, form: Form) -> Paraformer:
     """Return the network with a folder's weights.
 
     Raises:
-        ModelError: there are none, or they do not fit.
+        ModelError: they are missing, or do not fit the network.
     """
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
@@ -110,7 +110,7 @@ def write(whole: Paraformer, read: Folder, stem: Path, **how: Any) -> None:
 
 
 def _random(form: Form) -> Folder:
-    """Return tokens that are Chinese characters in the order of their numbers, and usual means of speech."""
+    """Return tokens, Chinese characters in code point order, and typical means of the features of speech."""
     tokens = [*SPECIAL[:3], *(chr(0x4E00 + i) for i in range(form.vocabulary - 4)), SPECIAL[3]]
     return Folder(form, tokens, FilterBank(shape="hamming"), [-12.0] * form.inputs, [0.25] * form.inputs)
 

@@ -1,4 +1,4 @@
-"""What a folder in FunASR's layout says: ``config.yaml``, ``am.mvn``, and ``tokens.json`` or ``tokens.txt``."""
+"""Reader of a folder in FunASR's layout: ``config.yaml``, ``am.mvn``, and ``tokens.json`` or ``tokens.txt``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tecoinfer_modelzoo.yaml_files import read_yaml
 from utils.preprocess.audio.features import FilterBank
 
 KINDS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
-"""Models whose encoder, predictor and decoder are these; the other two have parts of their own beside them."""
+"""Supported models, with the same encoder, predictor and decoder; the last two have additional parts."""
 
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")
-"""Tokens that write nothing."""
+"""Tokens that are not part of the text."""
 
 UNUSED = (
     "decoder.embed.",
@@ -35,14 +35,14 @@ UNUSED = (
     "ctc.",
     "criterion_att.",
 )
-"""Beginnings of weights that only training needs, or moments and hot words, which are left out."""
+"""Prefixes of weights that are skipped: for training, for timestamps and for hot words."""
 
 _ASKED: dict[str, dict[str, Any]] = {
     "encoder_conf": {"selfattention_layer_type": "sanm", "input_layer": "pe", "normalize_before": True, "tp_blocks": 0},
     "decoder_conf": {"normalize_before": True, "concat_after": False, "use_output_layer": True},
     "predictor_conf": {"threshold": 1.0, "tail_mask": True},
 }
-"""Settings that must be so, where they are said."""
+"""Settings that must have these values, if they are given."""
 
 _SIZES: dict[str, dict[str, tuple[str, int | None]]] = {
     "encoder_conf": {
@@ -63,11 +63,11 @@ _SIZES: dict[str, dict[str, tuple[str, int | None]]] = {
     "predictor_conf": {"left": ("l_order", None), "right": ("r_order", None)},
     "frontend_conf": {"bands": ("n_mels", 80), "together": ("lfr_m", 1), "step": ("lfr_n", 1)},
 }
-"""Names in ``config.yaml``, whose spelling is theirs, and what holds where they are missing."""
+"""Names in ``config.yaml``, spelled as in FunASR, and their defaults."""
 
 
 class Folder(NamedTuple):
-    """What was read: the network's sizes, the tokens, how features are made, and their means."""
+    """Content of the folder: the network's sizes, the tokens, the settings of the features, and their means."""
 
     form: Form
     tokens: list[str]
@@ -77,10 +77,10 @@ class Folder(NamedTuple):
 
 
 def read_folder(folder: Path) -> Folder:
-    """Read a folder; its weights are left to who builds the network.
+    """Read a folder without its weights, which are read when the network is built.
 
     Raises:
-        ModelError: a file is missing, cannot be read, or asks for what these networks have not.
+        ModelError: a file is missing, cannot be read, or has unsupported settings.
     """
     where = folder / "config.yaml"
     config = _config(where)
@@ -196,7 +196,7 @@ def _tokens(folder: Path, config: Mapping[str, Any]) -> list[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Return tokens of lines: a token each, or a token and its number, which is that of the line."""
+    """Return the tokens of lines; a line is a token, or a token and its number, which is the line's index."""
     rows = [line.split() for line in text.splitlines() if line.strip()]
     if all(len(row) == 2 and row[1] == str(number) for number, row in enumerate(rows)):
         return [row[0] for row in rows]
@@ -204,10 +204,10 @@ def _lines(text: str) -> list[str]:
 
 
 def read_means(path: Path, width: int) -> tuple[list[float], list[float]]:
-    """Return what is added to each number of a frame, and what it is multiplied with then: Kaldi's text of both.
+    """Return the offset and the scale of each value of a frame, read from Kaldi's text format.
 
     Raises:
-        ModelError: the file cannot be read, or has not so many numbers.
+        ModelError: the file cannot be read, or has another number of values.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Paraformer as two networks: an encoder that also weighs its frames, and a decoder that writes all tokens at once.
+"""Paraformer as two networks: an encoder with a predictor of the frames' weights, and a decoder of all tokens at once.
 
-The form is that of Gao et al., "Paraformer: Fast and Accurate Parallel Transformer for Non-autoregressive End-to-End
-Speech Recognition" (2022), with the memory blocks of Gao et al., "SAN-M: Memory Equipped Self-Attention" (2020). Keys
-of weights are those that FunASR's checkpoints have, so that a folder of theirs is read.
+The architecture is by Gao et al., "Paraformer: Fast and Accurate Parallel Transformer for Non-autoregressive End-to-End
+Speech Recognition" (2022), with the memory blocks of Gao et al., "SAN-M: Memory Equipped Self-Attention" (2020). The
+keys of the weights are those of FunASR's checkpoints.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import nn
 from torch.nn import functional
 
 MASKED = -10000.0
-"""Score of a frame that is none: exp() makes it 0 beside any other, and float16 holds it."""
+"""Attention score of padding: exp() makes it 0 relative to any other; within the range of float16."""
 
 EPS = 1e-12
-"""What FunASR's norms add to a variance."""
+"""Epsilon of FunASR's layer norms."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Form:
     """The sizes of a model.
 
     Attributes:
-        bands: mel bands. together, step: frames that are put side by side, and to the next ones.
-        width: of the hidden states. layers, heads, inner, kernel, shift: of the encoder; ``kernel`` frames are what a
-            memory block sees, ``shift`` of them further back than ahead.
+        bands: mel bands. together, step: number of stacked frames, and the stride between stacks.
+        width: of the hidden states. layers, heads, inner, kernel, shift: of the encoder; a memory block
+            covers ``kernel`` frames, shifted by ``shift`` into the past.
         decoder_layers, decoder_heads, decoder_inner, decoder_kernel, decoder_shift: the same of the decoder.
-        blind_layers: further layers of the decoder that do not look at the sound.
-        left, right: frames beside its own that the weight of a frame hangs on. smooth, noise: weights are
-            ``max(0, smooth * w - noise)``. tail: weight behind the last frame.
-        vocabulary: tokens. positions: frames of the longest input.
+        blind_layers: additional layers of the decoder without attention to the encoder.
+        left, right: context in frames of a frame's weight. smooth, noise: weights are
+            ``max(0, smooth * w - noise)``. tail: weight added after the last frame.
+        vocabulary: number of tokens. positions: frames of the longest input.
     """
 
     bands: int = 80
@@ -61,12 +61,12 @@ class Form:
 
     @property
     def inputs(self) -> int:
-        """Numbers in a frame that the encoder takes."""
+        """Number of values of a stacked frame, the encoder's input size."""
         return self.bands * self.together
 
 
 def positions(count: int, width: int) -> torch.Tensor:
-    """Return sines and cosines of the places 1, 2, ..., count x width: wave lengths from 2 pi to 20000 pi."""
+    """Return sines and cosines of the positions 1, 2, ..., count x width, with wavelengths from 2 pi to 20000 pi."""
     half = width // 2
     rate = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / (half - 1)))
     angle = torch.arange(1, count + 1, dtype=torch.float64)[:, None] * rate
@@ -74,7 +74,7 @@ def positions(count: int, width: int) -> torch.Tensor:
 
 
 def attended(heads: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return what queries find, N x L x width.
+    """Return the attention output, N x L x width.
 
     Args:
         q: N x L x width. k, v: N x T x width. mask: N x T, 1 for a frame, else 0.
@@ -87,7 +87,7 @@ def attended(heads: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask
 
 
 class Memory(nn.Module):
-    """A weighted sum over neighbouring frames, band by band, beside the frame itself (FSMN)."""
+    """Memory block (FSMN): a depthwise convolution over neighbouring frames with a residual."""
 
     def __init__(self, width: int, kernel: int, shift: int) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Attention(Memory):
         self.linear_out = nn.Linear(form.width, form.width)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return N x T x width of N x T x inputs."""
+        """Map N x T x inputs to N x T x width."""
         q, k, v = self.linear_q_k_v(x).chunk(3, dim=-1)
         out: torch.Tensor = self.linear_out(attended(self.heads, q, k, v, mask))
         return out + self.remembered(v, mask)
@@ -152,7 +152,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """One layer of the encoder; the first one takes features, and has nothing to go past its attention."""
+    """One layer of the encoder; the first one takes features and has no residual around its attention."""
 
     def __init__(self, inputs: int, form: Form) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class DecoderLayer(nn.Module):
             self.norm3 = nn.LayerNorm(form.width, EPS)
 
     def forward(self, x: torch.Tensor, held: torch.Tensor, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return N x L x width of tokens (``held``: N x L) that listen to states (``mask``: N x T)."""
+        """Return N x L x width for tokens (``held``: N x L) that attend to states (``mask``: N x T)."""
         found: torch.Tensor = self.feed_forward(self.norm1(x))
         if not self.remembers:
             return found
@@ -215,7 +215,7 @@ class Encoder(nn.Module):
 
 
 class Predictor(nn.Module):
-    """How much of a token each frame holds (continuous integrate-and-fire: Dong and Xu 2020)."""
+    """Predictor of the weight of each frame (continuous integrate-and-fire: Dong and Xu, 2020)."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ class Predictor(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embeddings of tokens in, as the sound has them; logits out, all at once."""
+    """Acoustic embeddings of tokens in; logits of all tokens out."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: torch.Tensor, held: torch.Tensor, states: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
-        """Return the second file's logits, N x L x vocabulary.
+        """Return the logits of the second file, N x L x vocabulary.
 
         Args:
             tokens: N x L x width. held: N x L, 1 for a token, else 0. states, mask: the encoder's, N x T.
@@ -261,7 +261,7 @@ class Decoder(nn.Module):
 
 
 class Paraformer(nn.Module):
-    """All parts, with the keys that FunASR gives its weights."""
+    """All parts, with the keys of FunASR's weights."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -269,20 +269,20 @@ class Paraformer(nn.Module):
 
 
 class Listening(nn.Module):
-    """The first file: features and a mask in; states, and the weight of each, out."""
+    """The first file: features and a mask in; states and their weights out."""
 
     def __init__(self, whole: Paraformer) -> None:
         super().__init__()
         self.encoder, self.predictor = whole.encoder, whole.predictor
 
     def forward(self, features: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return N x T x width and N x T of N x T x inputs and N x T (1 for a frame, else 0)."""
+        """Return N x T x width and N x T for N x T x inputs and N x T (1 for a frame, else 0)."""
         states = self.encoder(features, mask)
         return states, self.predictor(states, mask)
 
 
 def example(form: Form, frames: int = 12, tokens: int = 5) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return inputs to trace both files with, of two rows of other lengths."""
+    """Return inputs to trace both files: two rows of different lengths."""
     made = torch.Generator().manual_seed(0)
     mask = (torch.arange(frames) < torch.tensor([[frames], [frames - 3]])).float()
     held = (torch.arange(tokens) < torch.tensor([[tokens], [tokens - 2]])).float()

@@ -24,13 +24,13 @@ with needed(__file__):
 
 HERE = Path(__file__).resolve().parent
 FRAMES = 480 + 2 * MARGIN
-"""Of the static file's input: 4.8 seconds, and the silence around them."""
+"""Frames of the static file's input: 4.8 seconds, and the silence around them."""
 
 NOTES = {
     "features": json.loads(settings_to_json(FEATURES)),
     "speech_recognition": {"blank": 0, "stride": STRIDE, "reach": MARGIN, "margin": MARGIN, "padding": SILENCE},
 }
-"""How a recording becomes the input, and how the steps of the output lie in it."""
+"""Preprocessing of a recording, and the position of the output steps in it."""
 
 PROVENANCE = {
     "source": "example/speech/prompts_ctc/model.py",

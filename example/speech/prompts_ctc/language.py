@@ -1,4 +1,4 @@
-"""An n-gram model of the prompts that are trained on, as an ARPA file."""
+"""An n-gram model of the training prompts, as an ARPA file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 
 
 def arpa(texts: Iterable[str], order: int = 3) -> str:
-    """Return the n-gram model of texts, smoothed after Witten and Bell (1991), in ARPA's form.
+    """Return the n-gram model of texts with Witten-Bell smoothing (1991), in ARPA format.
 
-    What an n-gram's beginning leaves for words never seen behind it is the share of different words among all that were
-    seen; it goes to them as the beginning that is one word shorter says, and at last to all words alike.
+    The probability mass of words not seen after a history is the share of distinct words among all words seen after it.
+    It is distributed according to the history that is one word shorter, and finally uniformly over all words.
     """
     counts = [Counter[tuple[str, ...]]() for _ in range(order)]
     for text in texts:
@@ -42,7 +42,7 @@ def arpa(texts: Iterable[str], order: int = 3) -> str:
 def _shorter(
     likely: dict[tuple[str, ...], float], left: dict[tuple[str, ...], float], before: tuple[str, ...], word: str
 ) -> float:
-    """Return how likely a word is behind all but the first of the words before it."""
+    """Return the probability of a word given its history without the first word."""
     if not before:
         return likely[()]
     before = before[1:]

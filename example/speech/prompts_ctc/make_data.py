@@ -16,11 +16,11 @@ from utils.pipeline import cli
 
 HERE = Path(__file__).resolve().parent
 SAMPLES = 8
-"""Recordings that are copied: of the shorter half, every so many by name."""
+"""Number of recordings that are copied, evenly spaced by name among the shorter half."""
 
 
 def main() -> int:
-    """Write the files and say how many."""
+    """Write the files and print their number."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "data")

@@ -1,4 +1,4 @@
-"""The network of the prompts' recogniser: convolutions along time, of half a million parameters."""
+"""The network of the prompts' recogniser: convolutions along time with half a million parameters."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from torch import nn
 MELS = 40
 CHANNELS = 112
 STRIDE = 3
-"""Frames per step: 10 ms become 30 ms."""
+"""Frames of 10 ms per step of 30 ms."""
 
 FRONT = 9
-"""Frames that the first convolution sees."""
+"""Kernel size of the first convolution in frames."""
 
 DILATIONS = (1, 1, 1, 1, 2, 2, 2)
-"""Of the residual convolutions, five steps wide each."""
+"""Dilations of the residual convolutions, whose kernels have five steps."""
 
 MARGIN = FRONT // 2 + STRIDE * 2 * sum(DILATIONS) - STRIDE // 2
-"""Frames on each side that have no step of their own; what a step says of its three frames hangs on as many beside."""
+"""Context in frames on each side of a step's three frames; as many frames at each end have no step."""
 
 
 class Residual(nn.Module):
-    """A convolution over five steps beside a shortcut; four steps (times the dilation) fewer come out."""
+    """A convolution over five steps with a residual; the output is shorter by four times the dilation."""
 
     def __init__(self, channels: int, dilation: int, dropout: float) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ class Residual(nn.Module):
 class PromptsCTC(nn.Module):
     """N x T x 40 log-mels in, N x (T - 2 MARGIN) / 3 x classes logits out.
 
-    No convolution is padded: a step hangs on its three frames and MARGIN frames on each side, and on nothing else. So a
-    recording that is read in pieces, with MARGIN frames more on each side, gives what it gives as a whole.
+    The convolutions are not padded: a step depends only on its three frames and MARGIN frames on each side. A recording
+    processed in chunks with MARGIN extra frames on each side gives the same output as the whole recording.
     """
 
     def __init__(self, classes: int, channels: int = CHANNELS, dropout: float = 0.15) -> None:

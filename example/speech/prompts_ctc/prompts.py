@@ -1,6 +1,6 @@
-"""The English telephone prompts of Asterisk: what is said in each, as a recogniser writes it, and which are held out.
+"""The English telephone prompts of Asterisk: normalised transcripts, and the held-out split.
 
-The transcripts are written to be read: with remarks, digits and dots. Here is everything that is done to them.
+The original transcripts contain remarks, digits and dots; this module normalises them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from utils.fetch import fetched_path
 from utils.preprocess.audio.features import LogMel
 
 ALPHABET = " 'abcdefghijklmnopqrstuvwxyz"
-"""What the model writes, in the order of its classes; class 0 is CTC's blank."""
+"""Characters of the model's classes, in order; class 0 is CTC's blank."""
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -34,7 +34,7 @@ SPOKEN = {
     "represenatives": "representatives",
     "exclaimation": "exclamation",
 }
-"""How signs, short forms and misspelt words of the transcripts are said."""
+"""Spoken forms of signs, abbreviations and misspelt words in the transcripts."""
 
 LEFT_OUT = {
     "demo-instruct": "73 seconds with numbers that may be read in several ways (28.8, 500, 1234)",
@@ -47,13 +47,13 @@ LEFT_OUT = {
     "spy-mgcp": "a name whose letters are said or not",
     "spy-sip": "a name whose letters are said or not",
 }
-"""Recordings with speech, or without, that are not used, and why. Tones and silences are not used either."""
+"""Recordings that are skipped, and the reasons. Tones and silences are skipped as well."""
 
 FEWEST_WORDS, MOST_WORDS = 4, 30
-"""Words of a prompt that may be held out; the few longer ones hold words that are said nowhere else."""
+"""Fewest and most words of a held-out prompt; the few longer ones contain words that occur nowhere else."""
 
 EVERY = 3
-"""Of the prompts that may be held out, one in so many is."""
+"""One in this many of the eligible prompts is held out."""
 
 FEATURES = LogMel(
     rate=8000,
@@ -70,14 +70,14 @@ FEATURES = LogMel(
     floor=1e-5,
     guard="add",
 )
-"""What the model hears: 40 bands of the telephone's frequencies, every 10 ms."""
+"""Features of the model: 40 bands in the range of telephone speech, every 10 ms."""
 
 SILENCE = math.log(FEATURES.floor)
-"""The value of every band where there is no sound."""
+"""Value of every band in silence."""
 
 
 class Prompt(NamedTuple):
-    """A recording: its name, such as ``conf-full``, its file and what is said, as the model writes it."""
+    """A recording: its name, such as ``conf-full``, its file and its normalised transcript."""
 
     name: str
     file: Path
@@ -85,10 +85,10 @@ class Prompt(NamedTuple):
 
 
 def written(transcript: str) -> str:
-    """Return a transcript as the model writes it: lower case letters, apostrophes and single spaces.
+    """Return a normalised transcript: lower case letters, apostrophes and single spaces.
 
-    Remarks in brackets are left out; digits, signs and short forms become words; all else parts words. Nothing is left
-    of a transcript that is only a remark.
+    Remarks in brackets are removed; digits, signs and abbreviations become words; all other characters separate words.
+    A transcript that is only a remark becomes empty.
     """
     text = re.sub(r"\[.*?\]|\(.*?\)|<.*?>", " ", transcript.lower())
     text = re.sub(r"[*#]|\b[a-z0-9]+\b", lambda found: SPOKEN.get(found[0], found[0]), text)
@@ -97,7 +97,7 @@ def written(transcript: str) -> str:
 
 
 def prompts() -> list[Prompt]:
-    """Fetch the recordings and their transcripts and return those that can be used, by name."""
+    """Fetch the recordings and their transcripts and return the usable ones, sorted by name."""
     sounds = next(fetched_path("fetch:voices_en").rglob("en_US_f_Allison"))
     table = next(fetched_path("fetch:voices_en_words").rglob("core-sounds-en.txt.gz"))
     found = []
@@ -110,10 +110,10 @@ def prompts() -> list[Prompt]:
 
 
 def held_out(found: list[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
-    """Part prompts into those to train on and those to test with; no sentence, nor most of one, is in both parts.
+    """Split prompts into training and test; no sentence, or most of one, is in both parts.
 
-    A prompt may be held out where it has :data:`FEWEST_WORDS` to :data:`MOST_WORDS` words and no other prompt shares a
-    run of words with it that is longer than half of it. Every :data:`EVERY`-th of these, by name, is held out.
+    A prompt is eligible for the test part if it has :data:`FEWEST_WORDS` to :data:`MOST_WORDS` words and shares no run
+    of words longer than half of it with another prompt. Every :data:`EVERY`-th of these, by name, is held out.
     """
     words = [one.text.split() for one in found]
     may = [

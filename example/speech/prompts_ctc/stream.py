@@ -1,4 +1,4 @@
-"""Recognise speech as it comes: raw 16-bit samples from standard input, or a WAV read in small pieces.
+"""Recognise speech in a stream: raw 16-bit samples from standard input, or a WAV read in small pieces.
 
 arecord -q -f S16_LE -r 8000 -t raw | python stream.py
 """
@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def pieces(file: Path | None, size: int) -> Iterator[Array]:
-    """Yield float32 samples, ``size`` at a time: of a file, or of standard input as they come."""
+    """Yield blocks of ``size`` float32 samples from a file or from standard input."""
     if file is not None:
         samples = read_sound(file).samples
         yield from (samples[start : start + size] for start in range(0, len(samples), size))
@@ -38,7 +38,7 @@ def pieces(file: Path | None, size: int) -> Iterator[Array]:
 
 
 def main() -> int:
-    """Print every word as soon as it is certain, and at last how long a chunk took."""
+    """Print each word as soon as it is final, and at the end the time per chunk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("file", type=Path, nargs="?", help="a recording (default: standard input)")

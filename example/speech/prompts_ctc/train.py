@@ -1,8 +1,8 @@
 """Train the prompts' recogniser: seeded, one thread, the same weights every time; about 7 minutes of one core.
 
-First on the prompts as they are, put together at random. Then the network says where each word is, and prompts of words
-cut out and put together at random come in: there are few prompts, and the words must not be known by their neighbours.
-The held-out prompts are only ever used to print the error rates, never to choose anything.
+The first stage trains on the prompts, concatenated at random. Then the network aligns the words, and random sequences
+of words cut out of the prompts are added: the prompts are few, and a word must be recognised without its neighbours.
+The held-out prompts are only used to print the error rates, never to choose anything.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ with needed(__file__):
 HERE = Path(__file__).resolve().parent
 SPEEDS = (0.85, 0.92, 1.0, 1.08, 1.15)
 LONGEST = (100, 900)
-"""Frames of prompts that are put together: the limit is drawn between these."""
+"""Range of the random limit of the frames of concatenated prompts."""
 
 BATCH = 6000
 """Frames of a batch."""
 
 LOUD, BEFORE, BEHIND = 0.01, 0.1, 0.15
-"""Sound begins so many seconds before the first sample that is louder than this, and ends behind the last."""
+"""Trimming: threshold of the amplitude, and seconds kept before the first and after the last louder sample."""
 
 PLANS = (
     Plan(1000, rate=0.003, warm=150, clip=5.0, average=0.995, every=500),
@@ -55,7 +55,7 @@ PLANS = (
 
 
 class Said(NamedTuple):
-    """Sound and what is said in it: features at each of :data:`SPEEDS`, T x 40, and the classes of the characters."""
+    """A training sample: features at each of :data:`SPEEDS`, T x 40, and the classes of the characters."""
 
     features: list[Array]
     classes: list[int]
@@ -66,14 +66,14 @@ Made = tuple[Array, list[int]]
 
 
 class Sayings:
-    """Makes batches of what was said: prompts put together, and, once words are known, words put together."""
+    """Generator of batches: concatenated prompts and, after the alignment, concatenated words."""
 
     def __init__(self, said: Sequence[Said]) -> None:
         self.said, self.words = said, list[list[list[Made]]]()
         self.chance = np.random.default_rng(0)
 
     def batches(self) -> Iterator[list[Made]]:
-        """Yield batches of about :data:`BATCH` frames without end; each round has every prompt once."""
+        """Yield batches of about :data:`BATCH` frames without end; each epoch has every prompt once."""
         while True:
             made = list(self._round())
             made += [self._spliced() for _ in made if self.words]
@@ -86,7 +86,7 @@ class Sayings:
             yield from (batches[place] for place in self.chance.permutation(len(batches)))
 
     def _round(self) -> Iterator[Made]:
-        """Yield all prompts in any order, some of them together."""
+        """Yield all prompts in random order, some of them concatenated."""
         parts: list[Said] = []
         room = self._room()
         for place in self.chance.permutation(len(self.said)):
@@ -111,7 +111,7 @@ class Sayings:
         return np.concatenate(sound), classes
 
     def _spliced(self) -> Made:
-        """Return some words at one speed, each of them out of any prompt."""
+        """Return random words of random prompts at one speed."""
         words = self.words[self.chance.integers(len(SPEEDS))]
         sound, classes = list[Array](), list[int]()
         for _ in range(self.chance.integers(2, 14)):
@@ -122,7 +122,7 @@ class Sayings:
         return np.concatenate(sound), classes
 
     def cut(self, network: torch.nn.Module) -> None:
-        """Cut all words out of the prompts, where the network finds them."""
+        """Cut all words out of the prompts at the positions that the network aligns."""
         for speed in range(len(SPEEDS)):
             found: dict[tuple[int, ...], list[Made]] = {}
             for one in self.said:
@@ -133,7 +133,7 @@ class Sayings:
 
 @torch.no_grad()
 def _words(network: torch.nn.Module, features: Array, classes: list[int]) -> Iterator[Made]:
-    """Yield the words of a prompt, cut in the middle of the blanks between them."""
+    """Yield the words of a prompt, cut in the middle of the gaps between them."""
     steps = torch.log_softmax(network(to_input([features])), dim=-1)[0].numpy()
     try:
         spans = aligned(steps, classes)
@@ -148,7 +148,7 @@ def _words(network: torch.nn.Module, features: Array, classes: list[int]) -> Ite
 
 
 def to_input(sounds: Sequence[Array]) -> torch.Tensor:
-    """Return sounds as the network's input, N x T x 40: each within silence, with a step per three frames of it."""
+    """Return samples as the network's input, N x T x 40, padded with silence; each has a step per three frames."""
     longest = -(-max(map(len, sounds)) // STRIDE) * STRIDE
     found = np.full((len(sounds), longest + 2 * MARGIN, FEATURES.bands), SILENCE, np.float32)
     for row, one in zip(found, sounds, strict=True):
@@ -157,7 +157,7 @@ def to_input(sounds: Sequence[Array]) -> torch.Tensor:
 
 
 def masked(features: Array, chance: np.random.Generator) -> Array:
-    """Return features louder or softer, with bands and moments wiped out (SpecAugment, Park et al., 2019)."""
+    """Return augmented features: random gain, and masked bands and frames (SpecAugment, Park et al., 2019)."""
     found, mean = features.copy(), features.mean()
     for _ in range(2):
         width = chance.integers(8)
@@ -171,7 +171,7 @@ def masked(features: Array, chance: np.random.Generator) -> Array:
 
 
 def loss(network: torch.nn.Module, batch: Sequence[Made], chance: np.random.Generator) -> torch.Tensor:
-    """Return CTC's negative logarithm of the probability of the texts, per character."""
+    """Return the CTC loss of the texts, per character."""
     logits = network(to_input([masked(features, chance) for features, _ in batch]))
     steps = functional.log_softmax(logits, dim=-1).transpose(0, 1)
     wanted = torch.tensor([one for _, classes in batch for one in classes])
@@ -181,7 +181,7 @@ def loss(network: torch.nn.Module, batch: Sequence[Made], chance: np.random.Gene
 
 
 def said_in(prompt: Prompt) -> Said:
-    """Return a prompt for training: without the silence around it, at all speeds."""
+    """Return a prompt as a training sample: trimmed, at all speeds."""
     samples = read_sound(prompt.file, FEATURES.rate).samples
     loud = np.flatnonzero(np.abs(samples) > LOUD)
     first, last = (round(seconds * FEATURES.rate) for seconds in (BEFORE, BEHIND))

@@ -1,4 +1,4 @@
-"""Export Silero's VAD for one rate out of its ONNX file (teco fetch silero_vad), which holds the networks of both."""
+"""Export Silero's VAD for one sample rate from its ONNX file (teco fetch silero_vad), which has two."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = {16000: "silero_vad", 8000: "silero_vad_8k"}
 
 
 def of_rate(source: Path, rate: int) -> Any:
-    """Return the network for one rate: the branch that the file takes for it, with chunks of a fixed size."""
+    """Return the network for one sample rate: its branch of the file, with chunks of a fixed size."""
     import onnx
 
     model = onnx.load(source)
@@ -52,7 +52,7 @@ def of_rate(source: Path, rate: int) -> Any:
 
 
 def _sized(value: Any, width: int) -> Any:
-    """Return an input whose sequence has a size of its own."""
+    """Return an input with a separate dynamic size for the sequence."""
     for dim in value.type.tensor_type.shape.dim:
         if dim.dim_param == "sequence":
             dim.dim_value = width
@@ -60,7 +60,7 @@ def _sized(value: Any, width: int) -> Any:
 
 
 def cases(source: Path, rate: int) -> list[Expected]:
-    """Return chunks of noise of several loudnesses with states, and what the whole file answers, in float32."""
+    """Return noise chunks at several levels with states, and the outputs of the original file in float32."""
     chance, found = np.random.default_rng(0), []
     with open_engine("onnx", EngineSpec(ckpt=source)) as engine:
         for count in (1, 3, 8):

@@ -1,4 +1,4 @@
-"""Lay recorded phrases at known places in noise: data/val (for valid) and data/samples (for a look)."""
+"""Mix recorded phrases at known positions into noise: data/val (for valid) and data/samples (unlabelled)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from utils.preprocess.audio.wav import write_mu_law
 HERE = Path(__file__).resolve().parent
 RATE, CHUNK = 16000, 512
 SECONDS = 157 * CHUNK / RATE
-"""Of a recording: whole chunks of the model, about 5 s."""
+"""Length of a recording: a multiple of the model's chunk, about 5 s."""
 
 VOICES = {
     "en": ("voices_en", "en_US_f_Allison"),
@@ -32,7 +32,7 @@ VOICES = {
 
 
 class Scene(NamedTuple):
-    """A recording: its sound, where somebody speaks in seconds, and what it is made of."""
+    """A recording: its samples, the speech segments in seconds, and its sources."""
 
     sound: Array
     segments: list[list[float]]
@@ -40,7 +40,7 @@ class Scene(NamedTuple):
 
 
 def phrases(voice: str) -> list[tuple[str, Path]]:
-    """Return the recordings of a voice, in order, by their names in the package."""
+    """Return the recordings of a voice by their names in the package, sorted."""
     package, folder = VOICES[voice]
     top = fetched(package) / "usr/share/asterisk/sounds" / folder
     return [(f"{folder}/{file.name}", file) for file in sorted(top.glob("*.wav"))]
@@ -49,10 +49,10 @@ def phrases(voice: str) -> list[tuple[str, Path]]:
 def scene(
     files: list[tuple[str, Path]], count: int, seconds: float, noise: float, chance: np.random.Generator
 ) -> Scene:
-    """Return some phrases, one after another with pauses, in white noise so many dB below the speech.
+    """Return phrases with pauses between them, in white noise at the given signal-to-noise ratio in dB.
 
-    The labels come from the phrases alone, before there is noise: a chunk is speech where its loudness (RMS) is above
-    5 % of the loudest chunk's, or where such a chunk lies within 3 chunks (0.1 s) of it.
+    The labels are computed from the clean phrases: a chunk is speech if its RMS is above 5 % of the loudest chunk's, or
+    if such a chunk is within 3 chunks (0.1 s) of it.
     """
     total = round(seconds * RATE)
     while True:

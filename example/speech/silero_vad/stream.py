@@ -1,4 +1,4 @@
-"""Find speech in sound as it comes: raw 16-bit samples from standard input, or a WAV read in small pieces.
+"""Detect speech in a stream: raw 16-bit samples from standard input, or a WAV read in small pieces.
 
 arecord -q -f S16_LE -r 16000 -t raw | python stream.py
 """
@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def pieces(file: Path | None, size: int) -> Iterator[Array]:
-    """Yield float32 samples, ``size`` at a time: of a file, or of standard input as they come."""
+    """Yield blocks of ``size`` float32 samples from a file or from standard input."""
     if file is not None:
         sound = read_sound(file).samples
         yield from (sound[start : start + size] for start in range(0, len(sound), size))
@@ -45,7 +45,7 @@ def said(found: list[Segment]) -> None:
 
 
 def main() -> int:
-    """Print every segment as soon as its end is certain, and at last how long a chunk took."""
+    """Print each segment as soon as its end is final, and at the end the time per chunk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("file", type=Path, nargs="?", help="a recording (default: standard input)")

@@ -44,8 +44,8 @@ def main() -> int:
             raise ConfigError(f"{', '.join(f'--{key}' for key in SMALLER)} are for --weights random")
         form, stem = read_form(folder / "config.json"), args.name or folder.resolve().name
         whole, tokenizer, notes = read_folder(folder, form), tokenizer_of(folder), notes_of(folder, form)
-    told = {"source": "Whisper", "weights": args.weights}
-    write(whole, tokenizer, notes, args.out / stem, provenance=told, forms=args.forms, exporter=args.exporter)
+    provenance = {"source": "Whisper", "weights": args.weights}
+    write(whole, tokenizer, notes, args.out / stem, provenance=provenance, forms=args.forms, exporter=args.exporter)
     return 0
 
 
@@ -53,7 +53,7 @@ def read_folder(folder: Path, form: Form) -> Whisper:
     """Return the network with a folder's weights.
 
     Raises:
-        ModelError: there are none, or they do not fit.
+        ModelError: they are missing, or do not fit the network.
     """
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:

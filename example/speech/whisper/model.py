@@ -1,8 +1,8 @@
-"""Whisper as two networks: an encoder that gives the cross attention's keys and values too, a decoder with a cache.
+"""Whisper as two networks: an encoder that also returns the cross attention's keys and values, a decoder with a cache.
 
-The form is that of Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2022): two
-convolutions over log-mel features, layers with norms before their parts, a decoder that shares its embedding with the
-output. Keys of weights are transformers' own, so that a folder of theirs is read.
+The architecture is that of Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2022): two
+convolutions over log-mel features, pre-norm layers, and a decoder whose output shares the weights of its embedding.
+The keys of the weights are those of transformers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ModelError
 
 MASKED = -10000.0
-"""Score of a slot that holds nothing: exp() makes it 0 beside any other, and float16 holds it."""
+"""Attention score of an empty slot: exp() makes it 0 relative to any other; within the range of float16."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Form:
     """The sizes of a model.
 
     Attributes:
-        bands: mel bands. frames: of the encoder's states, half of the features'. vocabulary: tokens.
+        bands: mel bands. frames: of the encoder's states, half of the features'. vocabulary: number of tokens.
         positions: longest text, in tokens. width: of the hidden states. layers, decoder_layers, heads, decoder_heads,
             inner, decoder_inner: of both parts.
     """
@@ -60,7 +60,7 @@ SIZES = {
     "large": _form(1280, 32, 20),
     "large-v3": _form(1280, 32, 20, 128, 51866),
 }
-"""The sizes that Whisper was published in, those of several languages."""
+"""The published sizes of Whisper, multilingual models only."""
 
 _KEYS = {
     "bands": "num_mel_bins",
@@ -82,7 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return an object of a JSON file.
 
     Raises:
-        ModelError: It cannot be read, or is not an object.
+        ModelError: it cannot be read, or is not an object.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def read_form(path: Path) -> Form:
     """Read a ``config.json`` of model type ``whisper``.
 
     Raises:
-        ModelError: it cannot be read, is of another model, or asks for what these networks have not.
+        ModelError: it cannot be read, is of another model, or has unsupported settings.
     """
     found = read_json(path)
     if found.get("model_type") != "whisper":
@@ -141,12 +141,12 @@ class Attention(nn.Module):
         return self.apart(self.q_proj(x)) * self.size**-0.5
 
     def joined(self, x: torch.Tensor) -> torch.Tensor:
-        """Return N x T x width of what the heads give."""
+        """Map the heads' outputs to N x T x width."""
         out: torch.Tensor = self.out_proj(x.transpose(1, 2).reshape(x.shape[0], x.shape[2], self.heads * self.size))
         return out
 
     def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Return what states attend to, without a mask."""
+        """Return the attention over the states, without a mask."""
         return self.joined(torch.softmax(self.queries(x) @ keys.transpose(2, 3), dim=-1) @ values)
 
 
@@ -181,11 +181,11 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, later: torch.Tensor, past: tuple[torch.Tensor, ...], cross: tuple[torch.Tensor, ...]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the hidden states behind this layer, and the new keys and values.
+        """Return the hidden states after this layer, and the new keys and values.
 
         Args:
-            x: N x T x width. later: added to the scores of new tokens, T x T.
-            past: keys and values of P slots, and what is added to their scores, N x 1 x 1 x P.
+            x: N x T x width. later: causal mask added to the scores of new tokens, T x T.
+            past: keys and values of P slots, and the mask added to their scores, N x 1 x 1 x P.
             cross: keys and values of the encoder's states.
         """
         normal = self.self_attn_layer_norm(x)
@@ -210,7 +210,7 @@ class Encoder(nn.Module):
         self.layer_norm = nn.LayerNorm(form.width)
 
     def forward(self, mels: torch.Tensor) -> torch.Tensor:
-        """Return N x frames x width of N x bands x 2 frames."""
+        """Map N x bands x 2 frames to N x frames x width."""
         x = functional.gelu(self.conv2(functional.gelu(self.conv1(mels)))).transpose(1, 2)
         x = x + self.embed_positions.weight
         for layer in self.layers:
@@ -231,7 +231,7 @@ class Decoder(nn.Module):
 
 
 class Whisper(nn.Module):
-    """Both parts, with the keys that transformers gives its weights (behind ``model.``)."""
+    """Both parts, with the keys of transformers' weights (without the prefix ``model.``)."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class Whisper(nn.Module):
 
 
 class Listening(nn.Module):
-    """The first file: features in, and what the decoder's layers need of them."""
+    """The first file: features in; keys and values of the decoder's cross attention out."""
 
     def __init__(self, whole: Whisper) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class Listening(nn.Module):
         self.cross = nn.ModuleList(layer.encoder_attn for layer in whole.decoder.layers)
 
     def forward(self, mels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values, N x layers x heads x frames x size each, of N x bands x 2 frames."""
+        """Return keys and values, N x layers x heads x frames x size each, for N x bands x 2 frames."""
         states = self.encoder(mels)
         found = [attention.keys(states) for attention in self.cross]
         return torch.stack([k for k, _ in found], dim=1), torch.stack([v for _, v in found], dim=1)
@@ -274,7 +274,7 @@ class Writing(nn.Module):
         Args:
             ids, positions: N x T int64. mask: N x P float, 1 for a slot that holds something, else 0.
             cross_keys, cross_values: as :class:`Listening` gives them.
-            past: the caches, key and value by turns, N x heads x P x size each.
+            past: the caches, key and value alternating, N x heads x P x size each.
         """
         own = self.decoder
         x = own.embed_tokens(ids) + own.embed_positions(positions)
@@ -300,7 +300,7 @@ def cache_names(layers: int, prefix: str) -> list[str]:
 
 
 def example(form: Form, slots: int = 8, tokens: int = 4, rows: int = 2) -> list[torch.Tensor]:
-    """Return inputs to trace :class:`Writing` with; of each row another number of slots is filled."""
+    """Return inputs to trace :class:`Writing`; each row has another number of filled slots."""
     made = torch.Generator().manual_seed(0)
     ids = torch.randint(0, form.vocabulary, (rows, tokens), generator=made)
     filled = torch.arange(rows) % slots + 1

@@ -1,4 +1,4 @@
-"""Whisper's special tokens, as an export stores them: what a text begins with, and what must never be written."""
+"""Whisper's special tokens, as an export stores them: the prefix of a text, and the suppressed tokens."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.extra import extra
 
 LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
-"""Languages of random weights; those of a folder are its own."""
+"""Languages of random weights; a folder of weights defines others."""
 
 TASKS = ("translate", "transcribe")
 
 
 def notes_of(folder: Path, form: Form) -> dict[str, Any]:
-    """Return what ``generation_config.json`` says, or else the names in ``tokenizer.json`` and ``config.json``.
+    """Return the special tokens of ``generation_config.json``, or else of ``tokenizer.json`` and ``config.json``.
 
     Raises:
-        ModelError: a file cannot be read, or tokens that are needed are not known.
+        ModelError: a file cannot be read, or required tokens are missing.
     """
     config = read_json(folder / "config.json")
     given = folder / "generation_config.json"
@@ -68,7 +68,7 @@ def tokenizer_of(folder: Path) -> str:
     """Return a folder's ``tokenizer.json``.
 
     Raises:
-        ModelError: there is none.
+        ModelError: it is missing.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -77,10 +77,10 @@ def tokenizer_of(folder: Path) -> str:
 
 
 def random_tokens(form: Form) -> tuple[str, dict[str, Any]]:
-    """Return a tokenizer for random weights, a token per byte and Whisper's names at the end, and the notes to it.
+    """Return a tokenizer for random weights, with a token per byte and Whisper's special tokens, and its metadata.
 
     Raises:
-        ConfigError: the vocabulary has no room for them.
+        ConfigError: the vocabulary is too small.
     """
     with extra("a tokenizer", "text"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers

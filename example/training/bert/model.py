@@ -1,4 +1,4 @@
-"""A small BERT for masked words: its last layer has the weights of its first, the table of the words."""
+"""A small BERT for masked words; the output layer shares the weights of the word embedding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Bert(nn.Module):
-    """Says which words stand at the masked places of a text."""
+    """Predicts the masked words of a text."""
 
     def __init__(self, words: int, length: int, width: int = 64, layers: int = 2, heads: int = 4) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Bert(nn.Module):
         self.decoder.weight = self.words.weight
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Return the scores of all words at every place."""
+        """Return the scores of all words at every position."""
         places = torch.arange(numbers.shape[1], device=numbers.device)
         x = self.first_norm(self.words(numbers) + self.places(places))
         return self.decoder(self.head(self.encoder(x, src_key_padding_mask=numbers == 0)))

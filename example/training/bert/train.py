@@ -1,7 +1,7 @@
-"""Train a small BERT to guess masked words, on one CUDA card, in mixed precision where --amp asks for it.
+"""Train a small BERT to guess masked words, on one CUDA card, in mixed precision with --amp.
 
-DATA holds train.txt and val.txt, a text per line. Batches are copied to the card on a stream of their own, while the
-step before computes.
+DATA holds train.txt and val.txt, a text per line. Batches are copied to the card on a separate stream during the
+previous step.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, TensorDataset
 
 PAD, UNKNOWN, MASK = 0, 1, 2
-OTHER = -100  # of a place that is not masked: the loss leaves it out
+OTHER = -100  # target of a position that is not masked, which the loss ignores
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("data", help="folder with train.txt and val.txt")
     add("--epochs", type=int, default=10, help="default: 10")
     add("--batch-size", type=int, default=32, help="default: 32")
     add("--accumulate", type=int, default=1, help="batches for each step of the optimizer (default: 1)")
-    add("--length", type=int, default=48, help="words of a text that the network sees (default: 48)")
-    add("--vocabulary", type=int, default=1500, help="words that it knows (default: 1500)")
-    add("--lr", type=float, default=2e-3, help="highest learning rate (default: 0.002)")
-    add("--warmup", type=int, default=20, help="steps up to it (default: 20)")
+    add("--length", type=int, default=48, help="length of a text in words (default: 48)")
+    add("--vocabulary", type=int, default=1500, help="size of the vocabulary (default: 1500)")
+    add("--lr", type=float, default=2e-3, help="peak learning rate (default: 0.002)")
+    add("--warmup", type=int, default=20, help="warm-up steps of the learning rate (default: 20)")
     add("--amp", action="store_true", help="mixed precision")
     add("--seed", type=int, default=0, help="default: 0")
     add("--device", default="sdaa", help="cuda, one of them such as cuda:1, or cpu (default: cuda)")
     add("--losses", metavar="FILE", help="write the loss of every step as JSON lines")
     add("--out", default=".", metavar="DIR", help="folder of bert.pt (default: the current one)")
-    add("--resume", metavar="FILE", help="a bert.pt to go on from")
+    add("--resume", metavar="FILE", help="a bert.pt to resume from")
     return parser.parse_args()
 
 
 def pieces(text: str) -> list[str]:
-    """Return the words and signs of a text."""
+    """Return the words and punctuation marks of a text."""
     return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
 def numbered(file: str, known: dict[str, int], length: int) -> torch.Tensor:
-    """Return the texts of a file as numbers of words, cut and padded to one length."""
+    """Return the texts of a file as word ids, truncated and padded to one length."""
     rows = []
     with open(file, encoding="utf-8") as lines:
         for line in lines:
@@ -70,7 +70,7 @@ def vocabulary(file: str, size: int) -> dict[str, int]:
 
 
 def masked(texts: torch.Tensor, words: int, random: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return texts with 15 % of the words hidden, and the words that were there."""
+    """Return texts with 15 % of the words masked, and the masked words."""
     chosen = (torch.rand(texts.shape, generator=random) < 0.15) & (texts > MASK)
     kind = torch.rand(texts.shape, generator=random)
     others = torch.randint(MASK + 1, words, texts.shape, generator=random)
@@ -80,7 +80,7 @@ def masked(texts: torch.Tensor, words: int, random: torch.Generator) -> tuple[to
 
 
 class Prefetcher:
-    """Gives the batches of a loader, masked and on the device; the next one is copied beside the computing."""
+    """Yields the batches of a loader, masked and on the device; the next one is copied during the computation."""
 
     def __init__(self, loader: DataLoader, words: int, random: torch.Generator, device: torch.device) -> None:
         self.loader, self.words, self.random, self.device = loader, words, random, device
@@ -110,7 +110,7 @@ class Prefetcher:
 
 
 class Clock:
-    """The card's time between two points; nothing on the CPU."""
+    """The card's time and peak memory between two points; not measured on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.used = device.type != "cpu"
@@ -149,7 +149,7 @@ def train(model, loader, optimizer, schedule, scaler, args, device) -> list[floa
 
 @torch.no_grad()
 def guessed(model, texts: torch.Tensor, words: int, device: torch.device, amp: bool) -> tuple[float, float]:
-    """Return the loss on masked words, and the share of them that are guessed right."""
+    """Return the loss and the accuracy on masked words."""
     model.eval()
     hidden, targets = (tensor.to(device) for tensor in masked(texts, words, torch.Generator().manual_seed(1)))
     with torch.amp.autocast(device_type="sdaa", dtype=torch.float16, enabled=amp):
@@ -160,7 +160,7 @@ def guessed(model, texts: torch.Tensor, words: int, device: torch.device, amp: b
 
 
 def main() -> None:
-    """Train, and say how many masked words of other texts are guessed."""
+    """Train, and print the accuracy on masked words of held-out texts."""
     args = arguments()
     device = torch.device(args.device)
     if device.type != "cpu":
@@ -193,7 +193,7 @@ def main() -> None:
             part.load_state_dict(kept[name])
     for epoch in range(begun, args.epochs):
         random = torch.Generator().manual_seed(args.seed + epoch)
-        torch.manual_seed(args.seed + epoch)  # the order of the texts, so that a resumed run goes on with the same
+        torch.manual_seed(args.seed + epoch)  # the order of the texts is the same in a resumed run
         clock = Clock(device)
         found = train(model, Prefetcher(loader, words, random, device), optimizer, schedule, scaler, args, device)
         losses += found

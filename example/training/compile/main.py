@@ -1,9 +1,10 @@
-"""Train one step of a network that torch.compile made for the card, and keep everything that was made on the way.
+"""Train one step of a network compiled by torch.compile for the card, and keep all intermediate files.
 
 Writes, below --out and for each stage (forward, backward): the ONNX model, the inputs and outputs of the step (.npz)
-and a saved engine; then runs the saved engine on the simulated card, and compares it with what the step gave and
+and a saved engine; then runs the saved engine on the simulated card, and compares it with the step's outputs and
 with the reference, target onnx. The step itself is compared with the uncompiled one, both against float64. report.json
-has all that was printed. --reopen trains nothing: it opens what an earlier run left in --out, and compares it again.
+contains all printed values. --reopen skips the training: it opens the files of an earlier run in --out and compares
+them again.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ WARM = 3
 """Warm steps that are measured."""
 
 SIZES = {"resnet50": (33, 1024), "bert-large": (1, 512)}
-"""Smallest and largest size. A smaller image leaves a batch norm one number of each channel, on which none trains."""
+"""Smallest and largest size. A smaller image gives a batch norm one value per channel, which cannot be trained on."""
 
 ALIKE = 0.01
-"""Largest distance of a saved engine's outputs from the step's; on more threads they are added up in another order."""
+"""Largest distance of a saved engine's outputs from the step's; more threads sum in another order."""
 
 SCHEMA_VERSION = 1
-"""Of ``report.json``."""
+"""Version of ``report.json``."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as for every other error."""
+    """Parser whose errors are one line, as all others."""
 
     def error(self, message: str) -> NoReturn:
         """Raise the message as a :class:`ConfigError`."""
@@ -56,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's."""
+    """Return the options of the command line."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add_version(parser)
     add = parser.add_argument
@@ -115,13 +116,13 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def error(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
-    """Return the distance to the exact gradients, as a share of their length."""
+    """Return the distance to the exact gradients, relative to their norm."""
     apart = sum(float(((found[name].double() - exact[name]) ** 2).sum()) for name in exact)
     return float((apart / sum(float((each**2).sum()) for each in exact.values())) ** 0.5)
 
 
 def timed(model: Any, inputs: torch.Tensor) -> tuple[float, float, float]:
-    """Return this machine's seconds of a warm step, those of its cores, and the simulated ones."""
+    """Return the seconds of a warm step: wall time, CPU time and simulated time."""
     first, last = (torch.sdaa.Event(enable_timing=True) for _ in range(2))
     began, busy = time.perf_counter(), time.process_time()
     first.record()
@@ -132,9 +133,9 @@ def timed(model: Any, inputs: torch.Tensor) -> tuple[float, float, float]:
 
 
 def warm(models: dict[str, Any], inputs: torch.Tensor) -> dict[str, dict[str, float]]:
-    """Print the medians of warm steps, taken in turn so that what else this machine does meets all alike; return them.
+    """Print and return the medians of warm steps, which alternate so that other load affects all alike.
 
-    In seconds: of this machine, of its cores, and simulated.
+    In seconds: wall time, CPU time and simulated time.
     """
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in models}
     medians = {}
@@ -150,7 +151,7 @@ def warm(models: dict[str, Any], inputs: torch.Tensor) -> dict[str, dict[str, fl
 
 
 def compared(path: Path) -> list[dict[str, Any]]:
-    """Open a stage's saved engine by itself, run it on what the step was given, and compare; print and return how far.
+    """Open a stage's saved engine, run it on the step's inputs, compare, and print and return the distance.
 
     Args:
         path: the stage's model, with its ``.npz`` and saved engine beside it.
@@ -182,9 +183,9 @@ def compared(path: Path) -> list[dict[str, Any]]:
 
 
 def together(made: list[Any], outputs: list[Any]) -> float:
-    """Return how far all outputs are from those of the step, as a share of their length: NaN where one has NaN.
+    """Return the distance of all outputs from those of the step, relative to their norm; NaN if an output has NaN.
 
-    One output alone may be nothing but rounding, as the gradient of a key's bias is.
+    A single output may consist of rounding errors only, such as the gradient of a key's bias.
     """
     apart = sum(float(((a.astype(float) - b) ** 2).sum()) for a, b in zip(made, outputs, strict=True))
     length = sum(float((b.astype(float) ** 2).sum()) for b in outputs)
@@ -192,15 +193,15 @@ def together(made: list[Any], outputs: list[Any]) -> float:
 
 
 def spec_of(ckpt: Path, **more: Any) -> EngineSpec:
-    """Return how an engine of a stage is opened."""
+    """Return the options of a stage's engine."""
     return EngineSpec(ckpt=ckpt, dtype="float32", divided=False, batch_size=1, **more)
 
 
 def reopened(out: Path) -> int:
-    """Compare what an earlier run left, stage by stage.
+    """Compare the files of an earlier run, stage by stage.
 
     Raises:
-        DataError: there is nothing, it is of another version, or it is not what the step gave.
+        DataError: they are missing, are of another version, or differ from the step's outputs.
     """
     paths = sorted(out.glob("*.onnx"))
     if not paths:
@@ -214,7 +215,7 @@ def reopened(out: Path) -> int:
 
 
 def trained(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
-    """Train a step, compiled and not; print and return how far both are from float64 and how long they take."""
+    """Train a step, compiled and uncompiled; print and return the distances from float64 and the times."""
     import torch_sdaa
 
     model, inputs = network(args)
@@ -244,14 +245,14 @@ def trained(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
     return {"warm_step": times, "gradients_against_float64": far}, report
 
 
-def told(error: Exception) -> Exception:
-    """Return what PyTorch's compiler was stopped by, where that is one of ours."""
+def explained(error: Exception) -> Exception:
+    """Return the zoo's error that stopped PyTorch's compiler, if there is one."""
     cause = getattr(error, "inner_exception", None)
     return cause if isinstance(cause, TecoInferError) else error
 
 
 def main() -> int:
-    """Compile, train a step, keep, compare."""
+    """Compile, train a step, save and compare."""
     args = arguments()
     os.environ[CARD_VARIABLE] = args.chip
     check_folder("--out", args.out)
@@ -261,7 +262,7 @@ def main() -> int:
     try:
         figures, report = trained(args)
     except torch._dynamo.exc.BackendCompilerFailed as failed:
-        raise told(failed) from failed
+        raise explained(failed) from failed
     compared_with = []
     for plan in (plan for graph in report.graphs for part in graph.partitions for plan in part.plans):
         path = args.out / f"{plan.file}.onnx"

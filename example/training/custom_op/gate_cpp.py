@@ -1,6 +1,6 @@
-"""Compiles ``gate_cpp.cpp`` once, into the cache folder, loads it, and gives ``zoo_cpp::gate`` its shapes and backward.
+"""Compile ``gate_cpp.cpp`` once into the cache folder, load it, and register shapes and backward of ``zoo_cpp::gate``.
 
-Importing this module does all that; from then on it is ``torch.ops.zoo_cpp.gate``.
+Importing this module does so; the operator is then ``torch.ops.zoo_cpp.gate``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", f"-D_GLIBCXX_USE_CXX11_ABI={in
 
 
 def compiled() -> Path:
-    """Return the compiled file: of this source and this torch, made now where it was not made before.
+    """Return the compiled file for this source and this torch; it is compiled if missing.
 
     Raises:
-        ConfigError: The compiler or the cache folder is missing, or the source does not compile.
+        ConfigError: the compiler or the cache folder is missing, or the source does not compile.
     """
     folder = cache_folder("custom_op")
     if folder is None:
         raise ConfigError("a cache folder for the compiled operator is missing; set TECO_CACHE_DIR")
-    told = repr((SOURCE.read_bytes(), torch.__version__, FLAGS)).encode()
-    file = folder / f"gate_{hashlib.sha256(told).hexdigest()[:16]}.so"
+    key = repr((SOURCE.read_bytes(), torch.__version__, FLAGS)).encode()
+    file = folder / f"gate_{hashlib.sha256(key).hexdigest()[:16]}.so"
     if file.is_file():
         return file
     partial = file.with_suffix(f".{os.getpid()}.so")
@@ -55,7 +55,7 @@ gate = torch.ops.zoo_cpp.gate
 
 @torch.library.register_fake("zoo_cpp::gate")
 def _shapes(x: Tensor, g: Tensor) -> Tensor:
-    """Say what comes out, without computing it."""
+    """Return the output's shape and dtype without computing it."""
     torch._check(x.shape == g.shape, lambda: f"x and g must have one shape, not {tuple(x.shape)} and {tuple(g.shape)}")
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 

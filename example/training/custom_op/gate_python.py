@@ -1,6 +1,6 @@
-"""The operator ``zoo::gate`` in Python: x * silu(g), with a kernel of its own for the device ``sdaa``, and a backward.
+"""The operator ``zoo::gate`` in Python: x * silu(g), with a separate kernel for the device ``sdaa``, and a backward.
 
-Importing this module defines it; from then on it is ``torch.ops.zoo.gate``.
+Importing this module defines it; it is then ``torch.ops.zoo.gate``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import Tensor
 
 @torch.library.custom_op("zoo::gate", mutates_args=(), device_types="cpu")
 def gate(x: Tensor, g: Tensor) -> Tensor:
-    """Return x * g * sigmoid(g); both of one shape. This is the kernel of the CPU."""
+    """Return x * g * sigmoid(g) for inputs of the same shape. This is the CPU kernel."""
     return x * (g * torch.sigmoid(g))
 
 
 @gate.register_kernel("sdaa")
 def _on_sdaa(x: Tensor, g: Tensor) -> Tensor:
-    """Compute the same with two buffers instead of three: each line is one launch on the card."""
+    """Compute the same with two buffers instead of three; each line is one launch on the card."""
     made = torch.sigmoid(g)
     made.mul_(g)
     return made.mul_(x)
@@ -27,7 +27,7 @@ def _on_sdaa(x: Tensor, g: Tensor) -> Tensor:
 
 @gate.register_fake
 def _shapes(x: Tensor, g: Tensor) -> Tensor:
-    """Say what comes out, without computing it: what torch.compile and the ONNX exporter trace with."""
+    """Return the output's shape and dtype without computing it, for torch.compile and the ONNX exporter."""
     torch._check(x.shape == g.shape, lambda: f"x and g must have one shape, not {tuple(x.shape)} and {tuple(g.shape)}")
     return torch.empty_like(x)
 

@@ -1,9 +1,9 @@
-"""Train with a custom operator on the simulated card, prove its gradients, and export the model to ONNX.
+"""Train with a custom operator on the simulated card, check its gradients, and export the model to ONNX.
 
     python train.py --operator python     # gate_python.py
     python train.py --operator cpp        # gate_cpp.py and gate_cpp.cpp
 
-The model has to learn which quarter of the plane a point lies in; it is small on purpose.
+The model, which is small on purpose, classifies points by quadrant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ with needed(__file__):
 op = onnxscript.opset18
 STEPS, POINTS, SEED = 200, 256, 7
 ON_DEVICE = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
-"""What ``opcheck`` can look at on any device; its ``test_autograd_registration`` knows CPU, CUDA and XPU only."""
+"""Tests of ``opcheck`` that run on any device; its ``test_autograd_registration`` supports CPU, CUDA and XPU only."""
 
 
 class Model(torch.nn.Module):
@@ -48,21 +48,21 @@ class Model(torch.nn.Module):
         )
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
-        """Return a score for each quarter (n x 4) of points (n x 2)."""
+        """Return the scores of the quadrants (n x 4) for points (n x 2)."""
         scores: torch.Tensor = self.answer(self.gate(self.value(points), self.weight(points)))
         return scores
 
 
 def as_onnx(x: Any, g: Any) -> Any:
-    """Write the operator in standard operators of ONNX: it then runs on every engine."""
+    """Express the operator in standard ONNX operators, so that it runs on every engine."""
     return op.Mul(x, op.Mul(g, op.Sigmoid(g)))
 
 
 def make_ready(device: str) -> None:
-    """Make ``sdaa`` a device, which the operators' kernels need wherever they run, and try the one that is asked for.
+    """Register the device ``sdaa``, which the operators' kernels need on every device, and check the requested device.
 
     Raises:
-        ConfigError: it is not there, or the extension does not compile.
+        ConfigError: it is not available, or the extension does not compile.
     """
     try:
         import torch_sdaa  # noqa: F401 - it makes the device
@@ -81,7 +81,7 @@ def operator(kind: str) -> Any:
 
 
 def proven(gate: Any, device: str) -> None:
-    """Check the operator's registrations and its gradients; what is wrong is raised by torch, in its words."""
+    """Check the operator's registrations and its gradients; errors are raised by torch."""
     made = torch.Generator().manual_seed(SEED)
     x, g = (torch.randn(3, 5, generator=made, dtype=torch.float64).to(device).requires_grad_() for _ in range(2))
     torch.library.opcheck(gate, (x, g), test_utils=ON_DEVICE)
@@ -107,7 +107,7 @@ def trained(gate: Any, device: str) -> tuple[Model, list[float]]:
 
 
 def answers(file: Path, points: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what the exported model says on the engines ``onnx`` and ``sdaa``, in float32."""
+    """Return the exported model's outputs on the engines ``onnx`` and ``sdaa``, in float32."""
     found = {}
     for target in ("onnx", "sdaa"):
         with open_engine(target, EngineSpec(ckpt=file, input_size=((1, 2),), dtype="float32")) as engine:
@@ -116,7 +116,7 @@ def answers(file: Path, points: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def main() -> int:
-    """Do all of it; return 1 where the engines do not agree."""
+    """Run all steps; return 1 if the engines do not agree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--operator", choices=("python", "cpp"), default="python", help="where it is written")

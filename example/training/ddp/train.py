@@ -16,14 +16,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=4, help="default: 4")
-parser.add_argument("--batch-size", type=int, default=64, help="of one card (default: 64)")
+parser.add_argument("--batch-size", type=int, default=64, help="batch size per card (default: 64)")
 parser.add_argument("--lr", type=float, default=0.003, help="learning rate (default: 0.003)")
 parser.add_argument("--seed", type=int, default=0, help="default: 0")
 parser.add_argument("--out", default="digits.pt", metavar="FILE", help="weights and losses (default: digits.pt)")
 
 
 def data() -> tuple[TensorDataset, TensorDataset]:
-    """Return the pictures to train on, and those that are held out."""
+    """Return the training set and the held-out set."""
     digits = load_digits()
     x = torch.tensor(digits.images / 16, dtype=torch.float32).unsqueeze(1)
     y = torch.tensor(digits.target)
@@ -46,7 +46,7 @@ def network() -> nn.Module:
 
 
 def main() -> None:
-    """Train for all epochs, save the weights, and say how many digits are read right."""
+    """Train for all epochs, save the weights, and print the held-out accuracy."""
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.sdaa.manual_seed(args.seed)

@@ -1,7 +1,7 @@
 """Train the zoo's digits network on a device: the same losses and weights on the CPU and on the simulated card.
 
 Network, data and augmentation are those of example/classification/digits. Writes, below --out, checkpoint.pth after
-every epoch (to go on with: --resume) and digits.pth at the end (weights alone, which the zoo's export takes).
+every epoch (for --resume) and digits.pth at the end (weights only, for the zoo's export).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ with needed(__file__):
 from model import DigitsNet
 from train import PEAK_RATE, load, shifted  # of the zoo's folder: it is first on the path
 
-WRITTEN = "name a checkpoint.pth that this script wrote"
+WRITTEN = "pass a checkpoint.pth of this script"
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     add = parser.add_argument
@@ -56,7 +56,7 @@ def arguments() -> argparse.Namespace:
 
 
 def device_of(name: str) -> torch.device:
-    """Return a device, ready to be used."""
+    """Return an initialised device."""
     try:
         if name.split(":")[0] == "sdaa":
             import torch_sdaa  # noqa: F401 -- makes sdaa a device
@@ -68,7 +68,7 @@ def device_of(name: str) -> torch.device:
 
 
 def write(what: dict[str, Any], path: Path) -> None:
-    """Save a dictionary, whole or not at all: the checkpoint before it is there until this one is."""
+    """Save a dictionary atomically: the previous checkpoint is replaced only by a complete one."""
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:  # with a path, torch would store the file name in the file
         torch.save(what, file)
@@ -76,7 +76,7 @@ def write(what: dict[str, Any], path: Path) -> None:
 
 
 def drawn(device: torch.device, state: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the state of a device's random numbers, set before where one is given; the card's is one of the CPU's."""
+    """Return the state of a device's random generator, after setting it if one is given."""
     module, where = (torch, ()) if device.type == "cpu" else (torch.get_device_module(device), (device,))
     if state is not None:
         module.set_rng_state(state.cpu(), *where)
@@ -84,10 +84,10 @@ def drawn(device: torch.device, state: torch.Tensor | None = None) -> torch.Tens
 
 
 class Training:
-    """All that a checkpoint holds: network, optimizer, learning rate, random numbers and how far it is.
+    """State of a training: network, optimizer, learning rate, random generators and progress.
 
-    Order and shifts are drawn on the CPU and dropout on the device, each from numbers of its own: so they are the same
-    numbers on any device.
+    Order and shifts are drawn on the CPU and dropout on the device, from separate generators, so that they are the same
+    on any device.
     """
 
     def __init__(self, args: argparse.Namespace, device: torch.device) -> None:
@@ -119,7 +119,7 @@ class Training:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Return the share of the held-out images that are read right."""
+        """Return the accuracy on the held-out images."""
         x, y = self.held_out
         return (self.model.eval()(x).argmax(1) == y).float().mean().item()
 
@@ -129,22 +129,18 @@ class Training:
         write(parts | self._numbers(), file)
 
     def resume(self, file: Path) -> None:
-        """Go on where a checkpoint ends.
+        """Resume from a checkpoint.
 
         Raises:
-            ConfigError: it cannot be read, or is none of this training.
+            ConfigError: it cannot be read, or belongs to another training.
         """
         try:
             kept = torch.load(file, map_location=self.device, weights_only=True)
             whole, missing = kept["rate"]["total_steps"], {*self._parts(), *self._numbers()} - kept.keys()
         except OSError as error:
-            raise ConfigError(
-                f"--resume {file}: {error.strerror}; name a checkpoint.pth that this script wrote"
-            ) from error
+            raise ConfigError(f"--resume {file}: {error.strerror}; {WRITTEN}") from error
         except Exception as error:  # other files make torch's unpickler raise anything
-            raise ConfigError(
-                f"--resume {file} is no checkpoint; name a checkpoint.pth that this script wrote"
-            ) from error
+            raise ConfigError(f"--resume {file} is not a checkpoint; {WRITTEN}") from error
         if missing:
             raise ConfigError(f"--resume {file} has no {', '.join(sorted(missing))}; name a whole checkpoint.pth")
         if whole != self.rate.total_steps:
@@ -164,7 +160,7 @@ class Training:
 
 
 class Clock:
-    """The simulated time of a device, from where this is made; nothing on a device that computes for real."""
+    """The simulated time of a device since construction; not used on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.simulated = device, device.type == "sdaa"

@@ -1,7 +1,7 @@
-"""ShuffleNet V2 with its channel shuffle written in the ways that the tuning case goes through.
+"""ShuffleNet V2 with the variants of its channel shuffle that the tuning case compares.
 
-A block is torchvision's: the same names of weights, the same values; only what joins its two branches differs. Blocks
-that hand over two halves do so as a pair.
+Blocks have the weight names and the values of torchvision's; only the operation that joins the two branches differs.
+Blocks that return two halves return a pair.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Mix = Callable[[Tensor, Tensor], Any]
 
 
 def order(channels: int) -> list[int]:
-    """Return from which channel each channel of a shuffle of two groups comes."""
+    """Return the source channel of each channel of a shuffle of two groups."""
     half = channels // 2
     return [k // 2 + half * (k % 2) for k in range(channels)]
 
 
 class HostIndex(nn.Module):
-    """Concat, then one selection with an index that is made on the host in every call."""
+    """Concat, then one index_select with an index that is created on the host in every call."""
 
     def __init__(self, channels: int, split: bool) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class HostIndex(nn.Module):
 
 
 class HostHalves(HostIndex):
-    """The same as two selections where the halves are wanted, so that nothing is cut out of a tensor."""
+    """The same with two index_selects if the halves are needed, so that no tensor is split."""
 
     def forward(self, x1: Tensor, x2: Tensor) -> Any:
         """Return the mixed channels, or their two halves."""
@@ -51,7 +51,7 @@ class HostHalves(HostIndex):
 
 
 class Buffers(nn.Module):
-    """The same with the indices on the device, as buffers that no checkpoint holds."""
+    """The same with the indices on the device, as non-persistent buffers."""
 
     def __init__(self, channels: int, split: bool) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _Selected(torch.autograd.Function):
 
 
 class OwnBackward(Buffers):
-    """The same with a backward of its own: two selections instead of additions at an index, and of cutting in two."""
+    """The same with a custom backward: two index_selects instead of index_add and split."""
 
     def forward(self, x1: Tensor, x2: Tensor) -> Any:
         """Return the mixed channels, or their two halves."""
@@ -102,7 +102,7 @@ MIXES: dict[str, Callable[[int, bool], nn.Module]] = {
     "own backward": OwnBackward,
     "one operator": lambda channels, split: ChannelShuffle(channels, 2, split),
 }
-"""Ways to join the branches of a block; those but the first give a block behind two halves."""
+"""Operations that join the branches of a block; all but the first can return two halves."""
 
 
 class Block(nn.Module):

@@ -1,7 +1,7 @@
 """Steps of the ShuffleNet tuning case: predicted gains, and the launches in the log.
 
-All times are simulated. Nothing runs for the first column: a step of the training is traced without values, and its
-operators are priced.
+All times are simulated. The first column is predicted: a training step is traced without values, and the cost of its
+operators is estimated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Change:
     """One step of the case.
 
     Attributes:
-        text: what changes. row: of the guide's tables, F the forward pass, W the whole network. mix: how branches are
-            joined. batch: times the first batch. level: of amp. fused: the optimizer is one launch.
+        text: the change. row: in the guide's tables, F the forward pass, W the whole network. mix: operation that
+            joins the branches. batch: factor of the first batch. level: of amp. fused: the optimizer is one launch.
     """
 
     text: str
@@ -54,7 +54,7 @@ CHANGES = (
 
 
 def training(change: Change, batch: int, size: int) -> Callable[[], Any]:
-    """Return one step of a training on the device, ready to be called."""
+    """Return a callable that runs one training step on the device."""
     torch.manual_seed(0)
     model = shufflenet(change.mix).to("sdaa")
     kind = SdaaFusedSGD if change.fused else torch.optim.SGD
@@ -84,20 +84,20 @@ class Row:
     """A step of the case, predicted and measured: milliseconds for the first batch, and launches of a training step."""
 
     change: Change
-    told: float
+    predicted: float
     launches: int
     observed: float | None
     observed_launches: int | None
 
 
 def row(change: Change, batch: int, size: int, run: bool) -> Row:
-    """Tell a step, and then observe it where ``run`` says so."""
-    told = predict_cost(lambda: training(change, batch, size))
+    """Predict the cost of a step, and measure it if ``run`` is true."""
+    predicted = predict_cost(lambda: training(change, batch, size))
     seen: PredictedCost | None = observe(training(change, batch, size)) if run else None
     return Row(
         change,
-        told.seconds * 1e3 / change.batch,
-        len(told.launches),
+        predicted.seconds * 1e3 / change.batch,
+        len(predicted.launches),
         seen.seconds * 1e3 / change.batch if seen else None,
         len(seen.launches) if seen else None,
     )
@@ -105,10 +105,10 @@ def row(change: Change, batch: int, size: int, run: bool) -> Row:
 
 def table(rows: list[Row]) -> str:
     """Return the rows as text: times, launches and gains, predicted and measured."""
-    lines = [f"{'step':<42}{'row':>7}{'launches':>9}{'told ms':>10}{'gain':>9}{'seen ms':>10}{'gain':>9}{'off':>7}"]
+    lines = [f"{'step':<42}{'row':>7}{'launches':>9}{'pred. ms':>10}{'gain':>9}{'seen ms':>10}{'gain':>9}{'off':>7}"]
     for before, each in zip([rows[0], *rows], rows, strict=False):
-        gain, line = before.told - each.told, f"{each.change.text:<42}{each.change.row:>7}{each.launches:>9}"
-        line += f"{each.told:>10.3f}{gain:>9.3f}"
+        gain, line = before.predicted - each.predicted, f"{each.change.text:<42}{each.change.row:>7}{each.launches:>9}"
+        line += f"{each.predicted:>10.3f}{gain:>9.3f}"
         if each.observed is not None and before.observed is not None:
             seen = before.observed - each.observed
             line += f"{each.observed:>10.3f}{seen:>9.3f}{abs(gain - seen) / max(abs(seen), 1e-9):>7.1%}"
@@ -117,7 +117,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Tell and observe the steps, and print the table."""
+    """Predict and measure the steps, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=8, help="images of the first steps (default 8)")
     parser.add_argument("--size", type=int, default=64, help="height and width of an image (default 64)")

@@ -40,7 +40,7 @@ def without_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that grows with every trial that is measured."""
+    """Return a list that gets an entry per measured trial."""
     run: list[int] = []
     measure = trial._measure
     monkeypatch.setattr(trial, "_measure", lambda *args: run.append(1) or measure(*args))
@@ -74,7 +74,7 @@ def test_a_trial_is_run_once_and_remembered(
         np.testing.assert_array_equal(engine(x), first)
         assert engine.describe() == said
     assert trials == [1]
-    assert "trial remembered" in caplog.text
+    assert "cached trial: " in caplog.text
     # another batch, dtype, number of streams or model is another question
     questions: list[dict[str, object]] = [{"batch_size": 9}, {"batch_size": 8, "streams": 2}]
     if computes_bfloat16():
@@ -90,7 +90,9 @@ def test_a_trial_is_run_once_and_remembered(
 @pytest.mark.parametrize(
     "damage", [b"", b"\x00\xff{", b"[]", b"{}", b'{"chosen": "cat", "seconds": {}, "refused": {}}']
 )
-def test_a_damaged_memory_is_a_trial_more(damage: bytes, save_onnx: SaveOnnx, cache: Path, trials: list[int]) -> None:
+def test_a_damaged_cache_entry_repeats_the_trial(
+    damage: bytes, save_onnx: SaveOnnx, cache: Path, trials: list[int]
+) -> None:
     path = save_onnx(DYNAMIC)
     opened(path).release()
     (entry,) = (cache / "trials").glob("*.json")
@@ -134,7 +136,7 @@ def test_with_one_engine_installed_there_is_no_trial(
         np.testing.assert_allclose(engine(random(3, 4)), random(3, 4) @ WEIGHT, rtol=1e-5)
     assert not trials
     assert not cache.exists()
-    with pytest.raises(ConfigError, match=r'bfloat16 on target cpu .* -e "\.\[openvino\]", or use --dtype float32'):
+    with pytest.raises(ConfigError, match=r"bfloat16.*\[openvino\].*--dtype float32"):
         opened(save_onnx(DYNAMIC), dtype="bfloat16")
 
 
@@ -191,7 +193,7 @@ def test_bfloat16_needs_a_processor_that_has_it(digits: Path, cache: Path, monke
     from engine.backends import ov
 
     monkeypatch.setitem(ov._PRECISION, "bfloat16", "f32")  # what OpenVINO takes bf16 for on a processor without it
-    with pytest.raises(TargetError, match=r"^OpenVINO does not compute in bfloat16 on this processor; use --dtype"):
+    with pytest.raises(TargetError, match=r"^OpenVINO.*bfloat16.*--dtype"):
         opened(digits / "digits_dyn.onnx", dtype="bfloat16")
     assert not list((cache / "trials").glob("*.json"))
 
@@ -202,7 +204,7 @@ def test_bad_files_keep_their_reasons(dtype: str, tmp_path: Path) -> None:
     for content, reason in ((None, "does not exist"), (b"", "is empty"), (b"hello\n", "not ONNX or is cut short")):
         if content is not None:
             bad.write_bytes(content)
-        with pytest.raises(ModelError, match=f"bad.onnx.*{reason}"):
+        with pytest.raises(ModelError, match=rf"bad.onnx.*{reason}"):
             opened(bad, dtype=dtype)
 
 
@@ -210,7 +212,7 @@ def test_bad_files_keep_their_reasons(dtype: str, tmp_path: Path) -> None:
 
 
 class Wrong(NullEngine):
-    """As fast as can be, and wrong: zeros."""
+    """Returns zeros: fast, and wrong."""
 
 
 class Broken(NullEngine):
@@ -238,7 +240,7 @@ def test_an_engine_that_is_wrong_or_fails_is_not_chosen(
         engine.release()
         assert (verdict.chosen, list(verdict.refused)) == ("baseline", [other.__name__])
         assert reason in verdict.describe()
-    assert trials == ([1] if other is Wrong else [1, 1])  # that it failed is no measurement
+    assert trials == ([1] if other is Wrong else [1, 1])  # a failure is not cached
     assert f"{other.__name__} is not used: " in caplog.text
 
 
@@ -256,7 +258,7 @@ def test_a_reference_is_measured_but_never_chosen(save_onnx: SaveOnnx) -> None:
     assert verdict.seconds["Wrong"] > 0
 
 
-def test_what_a_verdict_says() -> None:
+def test_description_of_a_trial_result() -> None:
     seconds = {"ONNX Runtime 1 float32": 1.9, "OpenVINO 2 bfloat16": 1.0}
     assert TrialResult("OpenVINO 2 bfloat16", seconds).describe() == (
         "OpenVINO 2 bfloat16 (1.9 times ONNX Runtime 1 float32 in a trial)"
@@ -284,9 +286,9 @@ def test_int8_asks_for_samples_first(save_onnx: SaveOnnx) -> None:
     with opened(save_onnx(DYNAMIC), dtype="int8", calibration=7) as engine:
         assert (engine.calibration_samples, engine.input_dtype, engine.dtype) == (7, "float32", "int8")
         assert engine.describe() == "int8, to be calibrated from 7 samples"
-        with pytest.raises(EngineError, match=r"pass 7 real samples to calibrate\(\) before the first call"):
+        with pytest.raises(EngineError, match=r"\b7\b.*calibrate\(\)"):
             engine(random(1, 4))
-        with pytest.raises(EngineError, match=r"calibrate\(\) got no samples; pass 7"):
+        with pytest.raises(EngineError, match=r"calibrate\(\) got no samples.*\b7$"):
             engine.calibrate([])
         with pytest.raises(InputError, match="the model takes Nx4"):
             engine.calibrate([[random(2, 5)]])
@@ -302,12 +304,12 @@ def test_int8_asks_for_samples_first(save_onnx: SaveOnnx) -> None:
 
 
 def test_int8_wants_a_positive_number_of_samples() -> None:
-    with pytest.raises(ConfigError, match="calibration 0 must be at least 1 sample"):
+    with pytest.raises(ConfigError, match=r"calibration 0 .* 1 sample"):
         EngineSpec(ckpt=Path("m.onnx"), calibration=0)
 
 
 def test_int8_is_not_made_of_float16(digits: Path) -> None:
-    with pytest.raises(ModelError, match="is float16; int8 is made from the float32 export"):
+    with pytest.raises(ModelError, match=r"float16; int8 .*float32"):
         opened(digits / "digits_float16_dyn.onnx", dtype="int8")
 
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime must compute what the graph says, whatever it fuses."""
+"""Fusions of ONNX Runtime do not change results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITTEN = {
     "dtype": (np.float32, np.float64),
     "value": (1e-12, 1e-5, 0.5),
 }
-"""The ways in which a norm can be written out; the first of each is as exporters have it."""
+"""Decompositions of a norm; the first of each list is that of exporters."""
 
 
 def ways() -> list[dict[str, object]]:
@@ -123,7 +123,7 @@ WIDE = """g (float[1,1,3,3] x) => (float[1,1,6,2] y) <int64[8] p={0,0,2,0,0,0,2,
 WHOLE = "g (int64[2] x, int64[2] q) => (int64[2] y) <int64 one={1}> { a = Div(one, x)\n y = Mul(a, q) }"
 
 
-def test_a_padding_with_zeros_is_no_padding_of_the_pool(save_onnx: SaveOnnx) -> None:
+def test_zero_padding_is_not_fused_into_max_pool(save_onnx: SaveOnnx) -> None:
     x = np.full((1, 1, 3, 3), -1, np.float32)
     assert HostSession(save_onnx(PADDED)).run([x])[0][0, 0].tolist() == [
         [0] * 4,
@@ -140,7 +140,7 @@ def test_whole_numbers_are_divided_first(save_onnx: SaveOnnx) -> None:
 
 
 def test_onnx_runtime_by_itself_is_wrong(save_onnx: SaveOnnx) -> None:
-    """Once this fails, ONNX Runtime is repaired, and :data:`engine.backends.ort.WRONG_FUSIONS` can be shorter."""
+    """If this fails, ONNX Runtime was fixed, and :data:`engine.backends.ort.WRONG_FUSIONS` can be shortened."""
 
     def bare(model: bytes, feed: list[np.ndarray], off: tuple[str, ...] = ()) -> np.ndarray:
         session = onnxruntime.InferenceSession(

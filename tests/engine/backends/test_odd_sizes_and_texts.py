@@ -69,7 +69,7 @@ def test_texts_that_are_not_utf8_may_be_inside(kind: str, target: str, tmp_path:
 
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa", "cpu"])
-def test_texts_that_are_not_utf8_are_no_output(target: str, tmp_path: Path) -> None:
+def test_outputs_that_are_not_utf8_are_an_error(target: str, tmp_path: Path) -> None:
     with open_engine(target, EngineSpec(with_texts(tmp_path / "m.onnx", "output"))) as engine:
         x = np.zeros((1, 1, 1, 4), engine.inputs[0].dtype)
         with pytest.raises(EngineError, match=r"m\.onnx.*UTF-8"):
@@ -80,7 +80,7 @@ def test_texts_that_are_not_utf8_are_no_output(target: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "words", [("compare",), ("overflow",), ("ops",), ("table",), ("profile", "--target", "onnx", "--runs", "1")]
 )
-def test_tools_compute_or_refuse_them(words: tuple[str, ...], kind: str, tmp_path: Path) -> None:
+def test_tools_compute_or_refuse_empty_dimensions(words: tuple[str, ...], kind: str, tmp_path: Path) -> None:
     model = with_texts(tmp_path / "m.onnx", kind)
     with suppress(TecoInferError):  # anything else would be a traceback
         assert execute([words[0], str(model), *words[1:]]) in (0, 1)

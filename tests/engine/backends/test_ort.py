@@ -71,7 +71,7 @@ def test_output_without_batch(save_onnx: SaveOnnx) -> None:
     engine = opened(save_onnx(text))
     assert engine(np.ones((4, 2), np.float32))[1] == 8
     for batch in (3, 6):
-        with pytest.raises(EngineError, match=r"batch is fixed to 4 and its samples depend on one another .*ReduceSum"):
+        with pytest.raises(EngineError, match=r"fixed to 4 .*ReduceSum"):
             engine(random(batch, 2))
     constant = opened(save_onnx("g (float[4,2] x) => (float[4,2] y, float[3] s) <float[3] s={1,2,3}> { y = Relu(x) }"))
     for batch in (1, 6):
@@ -191,7 +191,7 @@ def test_a_truncated_file_at_any_length(target: str, save_onnx: SaveOnnx, tmp_pa
 
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
-def test_a_folder_is_no_model(target: str, tmp_path: Path) -> None:
+def test_a_folder_is_not_a_model(target: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is a folder"):
         open_engine(target, EngineSpec(ckpt=tmp_path))
 
@@ -222,7 +222,7 @@ def test_versions_out_of_range(target: str, ir: int, opset: int, text: str, save
 
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
-def test_an_operator_nobody_knows(target: str, save_onnx: SaveOnnx) -> None:
+def test_an_unknown_operator(target: str, save_onnx: SaveOnnx) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "custom" : 1]>
     g (float[N,4] x) => (float[N,4] y) { y = custom.Add(x) }"""
     with pytest.raises(ModelError) as caught:
@@ -275,7 +275,7 @@ def test_nodes_out_of_order_are_sorted(target: str, save_onnx: SaveOnnx) -> None
 def test_a_cycle_is_an_error(target: str, save_onnx: SaveOnnx) -> None:
     model = onnx.load(save_onnx("g (float[N,4] x) => (float[N,4] y) { a = Add(x, x)\n b = Neg(a)\n y = Exp(b) }"))
     model.graph.node[0].input[1] = "b"
-    with pytest.raises(ModelError, match=r"model\.onnx: the graph has a cycle: .*Add"):
+    with pytest.raises(ModelError, match=r"model\.onnx: .*cycle: .*Add"):
         open_engine(target, EngineSpec(ckpt=save_onnx(model)))
 
 
@@ -286,7 +286,7 @@ def test_a_type_numpy_lacks(save_onnx: SaveOnnx) -> None:
 
 def test_an_error_while_computing_is_one_line(save_onnx: SaveOnnx) -> None:
     engine = opened(save_onnx("g (float[N,4] x, int64[M] i) => (float[M,4] y) { y = Gather(x, i) }"))
-    with pytest.raises(EngineError, match=r"ONNX Runtime failed while computing: .*out of data bounds") as caught:
+    with pytest.raises(EngineError, match=r"failed while computing:.*out of data bounds") as caught:
         engine([np.ones((2, 4), np.float32), np.array([7])])
     assert "\n" not in str(caught.value)
 
@@ -329,7 +329,7 @@ def test_release_frees_the_session(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
 def test_a_declared_size_of_0_is_an_array_without_elements(target: str, save_onnx: SaveOnnx) -> None:
-    """Such an input holds no samples, so it is no batch and nothing is split."""
+    """Such an input has no samples, so it is not a batch and nothing is split."""
     path = save_onnx(
         """g (float[0,4] x, float[3] s) => (float[4] y, float[0,4] z) <int64[1] axes={0}> {
         y = ReduceSum<keepdims=0>(x, axes)
@@ -353,7 +353,7 @@ def test_a_declared_size_of_0_is_an_array_without_elements(target: str, save_onn
     ],
 )
 def test_sequences_in_or_out_are_one_clear_line(text: str, target: str, save_onnx: SaveOnnx) -> None:
-    with pytest.raises(ModelError, match="export the model with tensors in and out") as caught:
+    with pytest.raises(ModelError, match="with tensors in and out") as caught:
         open_engine(target, EngineSpec(save_onnx(text), dtype="float32"))
     assert "\n" not in str(caught.value)
 

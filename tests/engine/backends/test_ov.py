@@ -108,7 +108,7 @@ def test_several_inputs_and_outputs_of_several_kinds(save_onnx: SaveOnnx) -> Non
 
 
 @needs_openvino
-def test_outputs_are_nobody_elses_memory(save_onnx: SaveOnnx) -> None:
+def test_outputs_are_owned_by_the_caller(save_onnx: SaveOnnx) -> None:
     with opened(save_onnx(DYNAMIC)) as engine:
         x = random(8, 4)
         first = engine(x)
@@ -155,13 +155,13 @@ def test_more_streams_than_cores_are_as_many_as_cores(save_onnx: SaveOnnx) -> No
 def test_errors_are_one_line_and_name_the_file(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     unknown = """<ir_version: 8, opset_import: ["" : 17, "custom" : 1]>
     g (float[N,4] x) => (float[N,4] y) { y = custom.Thing(x) }"""
-    with pytest.raises(ModelError, match=r"model\.onnx: OpenVINO 20\S+ cannot load the model: .*Thing") as caught:
+    with pytest.raises(ModelError, match=r"model\.onnx: OpenVINO 20\S+ .*Thing") as caught:
         opened(save_onnx(unknown))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
     with pytest.raises(ModelError, match="does not exist"):
         opened(tmp_path / "no.onnx")
-    with pytest.raises(ConfigError, match="does not compute in int8; use one of: float32, bfloat16"):
+    with pytest.raises(ConfigError, match=r"int8; .*: float32, bfloat16"):
         opened(save_onnx(DYNAMIC), dtype="int8")
     with pytest.raises(ConfigError, match="does not fit input 'x'"):
         opened(save_onnx(STATIC), input_size=((16, 5),))
@@ -206,7 +206,7 @@ def test_release_frees_the_model(save_onnx: SaveOnnx) -> None:
 
 
 @needs_openvino
-def test_it_says_nothing_and_starts_no_telemetry(run_python: RunPython, save_onnx: SaveOnnx) -> None:
+def test_importing_prints_nothing_and_starts_no_telemetry(run_python: RunPython, save_onnx: SaveOnnx) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nimport numpy as np\nfrom engine import EngineSpec\n"
         "from engine.backends.ov import OpenVinoEngine\n"
@@ -273,7 +273,7 @@ for worker in workers:
 @needs_openvino
 @pytest.mark.slow
 def test_the_first_calls_of_two_workers_do_not_wait_for_each_other(digits: Path) -> None:
-    """OpenVINO learns the NumPy types of its own on first use, and two that come first held each other for ever."""
+    """OpenVINO fills its table of NumPy types on first use; two concurrent first calls used to deadlock."""
     for _ in range(2):  # without what the engine does about it two of three did
         command = [sys.executable, "-c", FIRST_CALLS, str(digits / "digits_dyn.onnx")]
         subprocess.run(command, check=True, timeout=60)

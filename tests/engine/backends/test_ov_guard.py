@@ -252,7 +252,7 @@ def test_nan_that_is_made_inside(how: str, op: str, save_onnx: SaveOnnx) -> None
         ("s = Sqrt(x)\n y = Relu(s)", 1),
     ],
 )
-def test_what_cannot_be_nan_costs_nothing(body: str, probes: int, save_onnx: SaveOnnx) -> None:
+def test_values_that_cannot_be_nan_have_no_probe(body: str, probes: int, save_onnx: SaveOnnx) -> None:
     text = (
         f"g (float[6] x) => (float[6] y) <float two = {{2}}, float one = {{1}}, float eps = {{0.00001}}> {{ {body} }}"
     )
@@ -338,7 +338,7 @@ def test_bodies(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("body", ["y = Div(x, d)", "y = Mod(x, d)", "e = Add(d, one)\n y = Div(x, e)"])
 def test_a_divisor_that_may_be_0_is_not_tried(body: str, save_onnx: SaveOnnx) -> None:
-    """A trial divides by nothing: it would end the process."""
+    """A trial must not divide by 0, which would end the process."""
     path = save_onnx(DIVISORS.replace("BODY", body))
     x, d = np.arange(6, dtype=np.int32), np.full(6, 2, np.int32)
     want, got, said = both(path, x, d)
@@ -380,7 +380,7 @@ def test_calls_side_by_side(streams: int, batch: str, save_onnx: SaveOnnx) -> No
 
 @pytest.mark.parametrize("path", sorted((ROOT / "example").rglob("*.onnx")), ids=lambda path: path.stem)
 def test_the_zoos_models_may_be_openvinos(path: Path) -> None:
-    """With inputs as long as there are, and nothing measured inside: neither their speed nor their library changes."""
+    """Their guards have no limits and no probes, so they run on OpenVINO at full speed."""
     guard = guard_of(path)
     assert (guard.refusal, guard.longest, guard.probes) == ("", UNLIMITED, ())
 
@@ -388,7 +388,7 @@ def test_the_zoos_models_may_be_openvinos(path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------- what is kept
 
 
-def test_a_guard_is_found_once(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guard_is_computed_once(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_onnx(whole_model(*WHOLE["a constant modulus"]))
     first = guard_of(path)
     refuse_to_analyse(monkeypatch)
@@ -416,7 +416,7 @@ def refuse_to_analyse(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda entry: entry.update(probes=3),
     ],
 )
-def test_a_kept_guard_of_wrong_types_is_found_anew(
+def test_a_cached_guard_of_wrong_types_is_computed_again(
     change: Callable[[dict[str, Any]], Any], save_onnx: SaveOnnx, tmp_path: Path
 ) -> None:
     path = save_onnx(whole_model(*WHOLE["a constant modulus"]))
@@ -429,7 +429,7 @@ def test_a_kept_guard_of_wrong_types_is_found_anew(
     assert guard_of(path) == first
 
 
-def test_what_a_guard_admits() -> None:
+def test_calls_that_a_guard_admits() -> None:
     guard = Guard(bounds={"i": (-3, 9)}, longest=100)
     whole = {"i": np.array([-3, 9])}
     assert guard.admits(whole)
@@ -446,7 +446,7 @@ def test_what_a_guard_admits() -> None:
     assert not guard.admits({"x": np.array([1e30], np.float32)})
 
 
-def test_what_a_probe_allows() -> None:
+def test_values_that_a_probe_allows() -> None:
     assert Probe("x").holds(4.0, None, None)
     assert not Probe("x").holds(float("nan"), None, None)
     assert not Probe("x").holds(float("inf"), None, None)
@@ -455,7 +455,7 @@ def test_what_a_probe_allows() -> None:
     assert not Probe("x", -2, 2).holds(8.0, -2.0, 2.5)
 
 
-def test_an_engine_of_another_cache_folder_knows_the_same(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_of_another_cache_folder_gives_the_same(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_onnx(whole_model(*WHOLE["a large constant"]))
     first = guard_of(path)
     assert first.refusal

@@ -1,4 +1,4 @@
-"""Whole numbers in bfloat16 on target cpu: float32 as far as it matters, and no further."""
+"""Integers in bfloat16 models on target cpu: float32 for the nodes that are sensitive to rounding, no others."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_model_that_is_nothing_else(save_onnx: SaveOnnx) -> None:
         np.testing.assert_allclose(engine([t]), np.sin(t), atol=1e-4)
 
 
-def test_what_is_handed_over(save_onnx: SaveOnnx) -> None:
+def test_arguments_passed_to_the_vendors_command(save_onnx: SaveOnnx) -> None:
     edges = exact_edges(onnx.load(str(timed("int64[N]", save_onnx))))
     assert edges == {"wave", "other"}
 

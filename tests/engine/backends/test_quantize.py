@@ -90,7 +90,7 @@ def test_weights_have_seven_bits_without_vnni(
     assert [np.abs(array.astype(int)).max() for array in weights] == [largest] * 2
 
 
-def test_it_says_nothing_and_leaves_nothing(
+def test_quantising_prints_nothing_and_leaves_no_files(
     save_onnx: SaveOnnx, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = save_onnx(convolution())
@@ -127,12 +127,12 @@ def test_models_that_int8_does_nothing_for(text: str, reason: str, save_onnx: Sa
 def test_a_quantised_model_is_not_quantised_again(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     again = tmp_path / "int8.onnx"
     again.write_bytes(quantize(save_onnx(convolution()), samples()))
-    with pytest.raises(ModelError, match=r"int8\.onnx is quantised already; use --dtype float32"):
+    with pytest.raises(ModelError, match=r"int8\.onnx is quantised already;.*--dtype float32"):
         quantize(again, samples())
 
 
 def test_a_failing_calibration_is_one_line(save_onnx: SaveOnnx) -> None:
-    with pytest.raises(ModelError, match=r"model\.onnx cannot be quantised to int8: .*; use --dtype float32") as caught:
+    with pytest.raises(ModelError, match=r"model\.onnx .*quantised.*--dtype float32") as caught:
         quantize(save_onnx(convolution()), [{"x": np.ones((2, 3, 9), np.float32)}])
     assert "\n" not in str(caught.value)
 
@@ -224,7 +224,7 @@ def test_each_kind_of_model_has_its_recipes(save_onnx: SaveOnnx) -> None:
     assert CONVOLUTIONS[0] == FULL
     assert recipes(save_onnx(transformer())) == TRANSFORMERS
     assert TRANSFORMERS[0] == SMOOTH
-    model = transformer()  # the same, its constants as nodes: they are no activations
+    model = transformer()  # the same, its constants as nodes: they are not activations
     for tensor in model.graph.initializer:
         model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
     del model.graph.initializer[:]
@@ -280,8 +280,8 @@ def detector(random: np.random.Generator) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("recipe", CONVOLUTIONS, ids=lambda recipe: recipe.name)
-def test_what_a_detector_does_after_its_last_layers_stays_float32(recipe: Recipe, save_onnx: SaveOnnx) -> None:
-    """Its cosine is good with boxes that are pixels off, so no trial of recipes would see them."""
+def test_nodes_after_a_detectors_last_layers_stay_float32(recipe: Recipe, save_onnx: SaveOnnx) -> None:
+    """Its cosine is high even if boxes are pixels off, so the choice of a recipe would not detect it."""
     random = np.random.default_rng(3)
     path = save_onnx(detector(random))
     feeds = [{"x": random.standard_normal((1, 3, 64, 64)).astype(np.float32)} for _ in range(16)]

@@ -62,7 +62,7 @@ def test_gemm_with_and_without_transposed_weights(flag: int) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
 
 
-def test_what_is_not_smoothed() -> None:
+def test_activations_that_are_not_smoothed() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[4,N] x, float[4,4] z) => (float[N,4] a, float[4,N] b, float[4,4] c) <float[4,4] w =
         {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}>

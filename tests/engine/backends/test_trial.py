@@ -1,4 +1,4 @@
-"""What is remembered of a trial is believed only where it is what a trial writes."""
+"""Cached trials are used only if they are valid."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ RIGHT: dict[str, Any] = {"chosen": "b", "seconds": {"a": 2.0, "b": 1.0}, "refuse
         ({"seconds": {"a": True, "b": 1.0}}, "a"),
         ({"seconds": {"a": 2.0, "b": 0.0}}, "a"),
         ({"seconds": {"a": 1e308, "b": 1e-320}}, "a"),
-        ({"seconds": {"a": 2.0, "b": 1.0, "nobody": 1.0}}, "a"),
+        ({"seconds": {"a": 2.0, "b": 1.0, "unknown": 1.0}}, "a"),
         ({"refused": []}, "a"),
         ({"refused": {"a": 3}}, "a"),
-        ({"refused": {"nobody": "why"}}, "a"),
+        ({"refused": {"unknown": "why"}}, "a"),
     ],
 )
-def test_a_memory_of_wrong_types_is_a_trial_more(
+def test_a_cache_entry_of_wrong_types_repeats_the_trial(
     change: dict[str, Any], taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path))
@@ -62,7 +62,7 @@ def test_a_memory_of_wrong_types_is_a_trial_more(
 
 
 class _Verdict:
-    """Of a trial that tells nothing."""
+    """Key of a trial without measurements."""
 
     seconds: Mapping[str, float] = MappingProxyType({})
     refused = seconds
@@ -84,7 +84,7 @@ class _Verdict:
         {"a": {"x": 1, "y": 2, "z": 3}},
     ],
 )
-def test_a_figure_of_wrong_types_is_measured_again(entry: dict[str, Any]) -> None:
+def test_an_agreement_of_wrong_types_is_measured_again(entry: dict[str, Any]) -> None:
     assert _recalled(entry) is None
     assert _recalled({"a": [0.9, "y", 8]}) is not None
 

@@ -1,4 +1,4 @@
-"""The values of a trial: of the range and kind that a model meets, within the tables that they index."""
+"""Inputs of a trial: realistic ranges and dtypes, within the tables that they index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only what was measured is remembered: an engine that failed is tried again, and other weights are another model."""
+"""Only measurements are cached: an engine that failed is tried again, and other weights are another model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def measured(cache: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not say how much memory is in use")
-def test_a_run_without_memory_decides_nothing_for_later_ones(run_python: RunPython, cache: Path) -> None:
+def test_a_trial_that_ran_out_of_memory_is_not_cached(run_python: RunPython, cache: Path) -> None:
     path = DIGITS / "digits_dyn.onnx"
     code = SAY.replace("print(", LIMITED + "print(")
     said = ""
@@ -81,7 +81,7 @@ def test_a_package_that_cannot_be_imported_once_is_tried_again(
 
 @pytest.mark.slow
 def test_the_faster_engine_that_cannot_be_opened_now_is_left_out_now(run_python: RunPython, cache: Path) -> None:
-    """What was measured says which engine to take; where that one fails this time, the other one computes."""
+    """If the cached winner fails this time, the other engine computes."""
     path = DIGITS / "digits_dyn.onnx"
     with opened(path):
         pass
@@ -97,7 +97,7 @@ def test_the_faster_engine_that_cannot_be_opened_now_is_left_out_now(run_python:
 
 
 def make_fastest(cache: Path, name: str) -> None:
-    """Write a memory in which the engine of this name won."""
+    """Write a cache entry in which the engine of this name won."""
     from tecoinfer_modelzoo.cache import read_entry, write_entry
 
     (entry,) = (cache / "trials").glob("*.json")
@@ -108,8 +108,8 @@ def make_fastest(cache: Path, name: str) -> None:
     write_entry("trials", entry.stem, {**found, "chosen": chosen, "seconds": seconds})
 
 
-def test_a_memory_that_keeps_a_failure_is_not_believed(cache: Path) -> None:
-    """As versions before wrote them, which kept why an engine could not be imported."""
+def test_a_cached_failure_is_ignored(cache: Path) -> None:
+    """Earlier versions cached failed imports."""
     path = DIGITS / "digits_dyn.onnx"
     with opened(path) as engine:
         assert "in a trial" in engine.describe()
@@ -204,7 +204,7 @@ def test_an_int8_model_that_leaves_the_cache_under_the_run(
 def test_int8_with_room_neither_in_the_cache_nor_elsewhere(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line says what to do."""
+    """The error is one line with the fix."""
     cache.write_text("in the way")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     x = np.random.default_rng(0).random((16, 3, 32, 32), np.float32)

@@ -70,7 +70,7 @@ def test_dims_keep_only_the_batch_open() -> None:
 @pytest.mark.parametrize(
     "tensor", [TensorSpec("x", F32, (None, 3, None, None)), TensorSpec("x", F32, (None,), batch_axis=None)]
 )
-def test_a_dimension_nobody_gave_is_asked_for(tensor: TensorSpec) -> None:
+def test_a_dynamic_dimension_without_a_size_is_refused(tensor: TensorSpec) -> None:
     with pytest.raises(ConfigError, match=r"m\.onnx: input 'x' has dynamic dimensions.*input_size"):
         bound_dims([tensor], [[None] * len(tensor.shape)], EngineSpec(Path("m.onnx")))
 
@@ -103,7 +103,7 @@ def test_a_plan_cut_anywhere_or_changed_by_one_byte_is_found(at: int) -> None:
     assert not is_whole(RECORD, PLAN[:at])
     changed = bytearray(PLAN)
     changed[at] ^= 1
-    assert "cut short" in (stale_reason(RECORD, KEY, bytes(changed)) or "")
+    assert "truncated" in (stale_reason(RECORD, KEY, bytes(changed)) or "")
 
 
 def test_written_and_read_again(tmp_path: Path) -> None:

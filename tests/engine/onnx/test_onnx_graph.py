@@ -202,12 +202,12 @@ def test_sort_follows_captured_tensors() -> None:
 
 def test_a_cycle_is_reported() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Add(x, b)\n b = Neg(a)\n y = Exp(b) }")
-    with pytest.raises(ModelError, match=r"^some\.onnx: the graph has a cycle: (Add -> Neg -> Add|Neg -> Add -> Neg);"):
+    with pytest.raises(ModelError, match=r"^some\.onnx: .*: (Add -> Neg -> Add|Neg -> Add -> Neg);"):
         sort_nodes(model, "some.onnx")
 
 
 def test_a_node_that_reads_itself() -> None:
-    with pytest.raises(ModelError, match="the graph has a cycle: Add -> Add"):
+    with pytest.raises(ModelError, match="cycle: Add -> Add"):
         sort_nodes(parse("g (float[N] x) => (float[N] y) { y = Add(x, y) }"))
 
 

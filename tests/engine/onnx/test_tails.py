@@ -32,7 +32,7 @@ NUMBERS = {"zero": 0, "ten": 10}
 
 
 def tail(body: str, y: str = "float[N, 5] y", x: str = "float[N, 4] x", opset: int = 17, functions: str = "") -> Tail:
-    """Return what is found of the last output of a graph, read from its bytes."""
+    """Return the properties of the last output of a graph, parsed from its bytes."""
     name = y.split(",")[-1].split()[-1]
     text = f'<ir_version: 8, opset_import: ["": {opset}, "own": 1]>\ng ({x}) => ({y}) {{ {body} }}\n{functions}'
     model = parser.parse_model(text)

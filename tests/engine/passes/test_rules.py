@@ -1,7 +1,7 @@
-"""The rewrite rules: each fires on what it is for, keeps the values, and leaves alone what only looks like it.
+"""Rewrite rules: each matches its pattern, keeps the values, and does not match similar graphs.
 
-"Keeps the values" is the check every pass goes through (``apply_passes``): random normal input, and no output off by
-more than 1e-4 of its largest value.
+Values are compared as for every pass (``apply_passes``): with random normal input, no output deviates by more than 1e-4
+of its largest value.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ MISSES: dict[str, Make] = {
         }.items()
     },
 }
-"""``rule: what is otherwise`` -> the model."""
+"""``rule: difference`` -> the model."""
 
 
 @pytest.mark.parametrize("what", MISSES)

@@ -1,4 +1,4 @@
-"""Real processes that publish what their simulated devices do, for the tests of status and teco-smi."""
+"""Processes that publish the status of simulated devices, for the tests of status and teco-smi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timesteps and positions become sines in float32, whatever the storage: an angle of 999 has no room in float16."""
+"""Timesteps and positions become sines in float32 for any storage: an angle of 999 is too coarse in float16."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_waves_of_timesteps_are_as_float32_gives_them(wave: str) -> None:
     assert found.dtype == np.float16
 
 
-def test_what_follows_the_waves_is_stored_in_float16() -> None:
+def test_nodes_after_the_waves_are_stored_in_float16() -> None:
     nodes = "{ f = Cast<to=1>(s) u = Unsqueeze(f, l) a = Mul(u, r) w = Sin(a) y = Mul(w, r) }"
     found = on_card(f"(int64[N] s) => (float[N,4] y) {WEIGHTS} {nodes}", STEPS)
     wave = np.sin(STEPS[:, None] * RATES).astype(np.float16).astype(np.float32)

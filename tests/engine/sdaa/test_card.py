@@ -21,9 +21,7 @@ def test_the_t1() -> None:
     assert (card.name, card.memory_bytes) == ("TECO_AICARD_01", 15296 * 2**20)
     assert set(card.layouts) == {"plain", "blocked"}
     assert card.layout("blocked").memory_gb_s > card.layout("plain").memory_gb_s
-    with pytest.raises(
-        ConfigError, match=r"t1\.yaml: card TECO_AICARD_01 has no layout 'tiled'; use one of: plain, bl"
-    ):
+    with pytest.raises(ConfigError, match=r"t1\.yaml: .*TECO_AICARD_01 .*'tiled'; .*: plain, bl"):
         card.layout("tiled")
 
 
@@ -41,9 +39,9 @@ def test_another_card_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["t9", "", "/", "no/such/file.yaml", "n" * 5000, "/dev/zero"])
-def test_no_such_card(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_out_of_range(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_CARD", text)
-    with pytest.raises(ConfigError, match="is neither a card description file nor one of: t1"):
+    with pytest.raises(ConfigError, match=r"card description file nor.*: t1"):
         load_card()
 
 
@@ -80,7 +78,7 @@ def test_no_such_card(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (T1[T1.index("layouts:") :], "layouts: {plain: 3}", "layouts.plain must map"),
     ],
 )
-def test_a_description_that_cannot_be_used(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_card_description(old: str, new: str, said: str, tmp_path: Path) -> None:
     assert old in T1
     path = described(tmp_path, T1.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
@@ -115,29 +113,29 @@ def test_devices_of_a_card(
 @pytest.mark.parametrize("text", ["", "0,", "4", "-1", "0,0", "0;1", "a", "0 1", "١", "9" * 5000])
 def test_devices_that_are_not_there(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDAA_VISIBLE_DEVICES", text)
-    with pytest.raises(ConfigError, match=r"SDAA_VISIBLE_DEVICES=.* must list devices from 0 to 3, each once"):
+    with pytest.raises(ConfigError, match=r"SDAA_VISIBLE_DEVICES=.*0 to 3, each once"):
         visible_devices(0)
 
 
 @pytest.mark.parametrize("name", ["MAX_ENGINE_NUMS", "TECO_SIM_CARDS"])
 @pytest.mark.parametrize("text", ["9" * 5000, "0", "", "nan"])
-def test_a_number_that_is_none_is_refused_however_long(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_number_of_any_length_is_refused(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, text)
-    with pytest.raises(ConfigError, match=f"{name}=.* must be a whole number from 1 to") as caught:
+    with pytest.raises(ConfigError, match=rf"{name}=.*whole number from 1 to") as caught:
         visible_devices(0)
     assert len(str(caught.value)) < 1400
 
 
 @pytest.mark.parametrize("rank", [1, 7, -1])
-def test_there_is_no_such_card(rank: int) -> None:
-    with pytest.raises(ConfigError, match=f"there is no card {rank}: 4 devices are visible, 4 to a card"):
+def test_an_unknown_card_is_refused(rank: int) -> None:
+    with pytest.raises(ConfigError, match=rf"no card {rank}: 4.*, 4 to a card"):
         visible_devices(rank)
 
 
-def test_a_process_without_a_card_is_told_how_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="set TECO_SIM_CARDS to the number of processes, 4 or more, or check SDAA_V"):
+def test_a_process_without_a_card_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"TECO_SIM_CARDS .*processes, 4 .*SDAA_V"):
         visible_devices(3)
     monkeypatch.setenv("TECO_SIM_CARDS", "4")
     monkeypatch.setenv("SDAA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(ConfigError, match="4 to a card; check SDAA_VISIBLE_DEVICES and the rank"):
+    with pytest.raises(ConfigError, match=r"a card; check SDAA_VISIBLE_DEVICES .*rank"):
         visible_devices(3)

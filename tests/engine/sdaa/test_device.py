@@ -110,9 +110,7 @@ def test_an_error_while_computing_is_passed_on() -> None:
 
 def test_too_large_a_model() -> None:
     big = ShardCost(1, 1, 1, 2**34, 2**20, 2**20, (), ())
-    with pytest.raises(
-        DeviceOutOfMemory, match=r"SPA 0 of TECO_AICARD_01: the model needs 16386 MB .* free are 15296 MB"
-    ):
+    with pytest.raises(DeviceOutOfMemory, match=r"SPA 0 of TECO_AICARD_01:.*16386 MB.*15296 MB"):
         card(cost=big)
 
 
@@ -122,9 +120,7 @@ def test_too_large_a_model() -> None:
 def test_a_lost_spa() -> None:
     ours = card(Fault("lose", 1, 1))
     assert ours.run(shards(4))[1].latency == 8.0
-    with pytest.warns(
-        UserWarning, match="SPA 1 of TECO_AICARD_01: DEVICE_LOST in step 1; its shards go to the 3 SPA left"
-    ):
+    with pytest.warns(UserWarning, match=r"SPA 1 of TECO_AICARD_01: DEVICE_LOST.*1;.*3 SPA"):
         results, call = ours.run(shards(4))
     assert values(results) == [0, 2, 4, 6]
     assert call.latency == 13.0  # SPA 0 computes a second shard
@@ -139,7 +135,7 @@ def test_a_lost_spa() -> None:
 
 def test_a_spa_that_hangs_costs_the_heartbeat() -> None:
     ours = card(Fault("hang", 0, 0))
-    with pytest.warns(UserWarning, match="SPA 0 .*: HEARTBEAT_ERROR in step 0"):
+    with pytest.warns(UserWarning, match=r"SPA 0.*HEARTBEAT_ERROR in step 0"):
         _, call = ours.run(shards(4))
     assert ours.spas[0].health == NO_HEARTBEAT
     assert (
@@ -152,9 +148,9 @@ def test_a_slow_spa() -> None:
     ours = card(Fault("slow", 2, 1, 2.0), Fault("slow", 2, 2, 1.5))
     assert ours.run(shards(4))[1].latency == 8.0
     assert ours.events == []
-    with pytest.warns(UserWarning, match="SPA 2 of TECO_AICARD_01: SLOW in step 1; 2 times") as caught:
+    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW in step 1; 2") as caught:
         assert ours.run(shards(4))[1].latency == 16.0
-    with pytest.warns(UserWarning, match="SPA 2 .* SLOW in step 2; 3 times") as again:
+    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW in step 2; 3") as again:
         assert ours.run(shards(4))[1].latency == 24.0
     assert ours.run(shards(4))[1].latency == 24.0  # reported once
     assert ours.events == [str(one.message) for one in (*caught, *again)]
@@ -163,7 +159,7 @@ def test_a_slow_spa() -> None:
 def test_a_slow_spa_is_reported_without_a_shard() -> None:
     ours = card(Fault("slow", 3, 1, 2.0), Fault("slow", 1, 0, 1.0))
     ours.run(shards(1))
-    with pytest.warns(UserWarning, match="SPA 3 .* SLOW in step 1"):
+    with pytest.warns(UserWarning, match=r"SPA 3.*SLOW in step 1"):
         assert ours.run(shards(1))[1].latency == 8.0
     assert len(ours.events) == 1
 
@@ -176,9 +172,9 @@ def test_a_lost_spa_is_not_reported_as_slow() -> None:
     assert len(ours.events) == 1
 
 
-def test_out_of_memory_and_nan_strike_once() -> None:
+def test_out_of_memory_and_nan_occur_once() -> None:
     ours = card(Fault("oom", 3, 0), Fault("nan", 1, 1))
-    with pytest.raises(DeviceOutOfMemory, match=r"SPA 3 of .* ran out of memory in step 0 \(injected fault\)"):
+    with pytest.raises(DeviceOutOfMemory, match=r"SPA 3.*memory in step 0 \(injected"):
         ours.run(shards(4))
     np.testing.assert_array_equal(values(ours.run(shards(4))[0]), [0, np.nan, 4, 6])
     assert values(ours.run(shards(4))[0]) == [0, 2, 4, 6]
@@ -211,7 +207,7 @@ faults = st.builds(
 @pytest.mark.slow
 @given(st.lists(faults, max_size=8), st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=8))
 @settings(deadline=None, max_examples=150)
-def test_nothing_is_lost_or_done_twice(injected: list[Fault], calls: list[tuple[int, bool]]) -> None:
+def test_every_shard_is_computed_once(injected: list[Fault], calls: list[tuple[int, bool]]) -> None:
     ours, returned, first, resumes = card(*injected), [], 0, ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -36,7 +36,7 @@ def test_several_faults(monkeypatch: pytest.MonkeyPatch) -> None:
         ("lose:spa=1,step=1 hang:spa=2,step=2", "is not a fault"),
     ],
 )
-def test_a_text_that_is_no_fault(text: str, said: str) -> None:
+def test_an_invalid_fault(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_faults(text)
     assert str(caught.value).startswith("TECO_SIM_FAULTS: ")
@@ -68,6 +68,6 @@ def test_faults_that_can_never_happen(fault: Fault, said: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "strikes"), [("lose", [0, 0, 1, 1]), ("slow", [0, 0, 1, 1]), ("oom", [0, 0, 1, 0])])
-def test_when_a_fault_is_there(kind: str, strikes: list[int]) -> None:
+def test_steps_in_which_a_fault_is_active(kind: str, strikes: list[int]) -> None:
     fault = Fault(kind, 0, 2)  # type: ignore[arg-type]
     assert [fault.strikes(step) for step in range(4)] == [bool(s) for s in strikes]

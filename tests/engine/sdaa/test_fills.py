@@ -1,4 +1,4 @@
-"""A mask of float32's lowest number stays finite in float16, as torch's half has it; what overflows does not."""
+"""A mask of float32's lowest value stays finite in float16, as in PyTorch; overflows do not."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def on_card(text: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_that_is_masked_all_over_is_no_nan(form: str) -> None:
+def test_a_fully_masked_row_is_not_nan(form: str) -> None:
     found = on_card(FORMS[form])
     assert np.array_equal(found[0], [1, 0, 0])
     assert np.allclose(found[1].sum(), 1, atol=1e-3)  # was NaN
 
 
-def test_what_is_infinite_in_the_file_stays_infinite() -> None:
+def test_infinities_in_the_file_stay_infinite() -> None:
     filled = on_card("{ f = Constant<value = float {-inf}>() y = Where(m, x, f) }")
     assert np.array_equal(filled == -np.inf, ~MASK)
 

@@ -51,7 +51,7 @@ NUMPY: dict[str, Callable[..., np.ndarray]] = {
 }
 # Every one correctly rounded from float32 (24 bits are enough to round twice: 24 >= 2 * 11 + 2), in numpy as here.
 CHOOSE = ("Relu", "Max", "Min", "Clip")
-"""Which of 0 and -0 these give is their own business, and shows where something divides by it."""
+"""Operators that may return 0 or -0, which a division would show."""
 ARITY = {"Sqrt": 1, "Neg": 1, "Abs": 1, "Relu": 1, "Clip": 1}
 
 finite = (
@@ -341,7 +341,7 @@ def test_values_of_unknown_type_are_announced() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
     g (float[N,2] x) => (float[N,2] y) { a = com.microsoft.FusedMatMul(x, x)
                                          y = Neg(a) }"""
-    with pytest.warns(UserWarning, match="what FusedMatMul writes has a type unknown to onnx and is not rounded"):
+    with pytest.warns(UserWarning, match=r"FusedMatMul .*type unknown to onnx"):
         float16_storage(parse(text))
 
 

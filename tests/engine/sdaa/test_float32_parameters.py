@@ -1,4 +1,4 @@
-"""What operators take in float32 though the model is stored in float16: statistics of a batch norm, and numbers."""
+"""Inputs that stay float32 in float16 models: statistics of a batch norm, and scalars."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(text: str, *arrays: np.ndarray, **weights: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("text", "weights"), [(NORM, STATISTICS), (CONSTANTS, {})])
-def test_a_variance_beyond_float16_is_no_infinity(text: str, weights: dict[str, float]) -> None:
+def test_a_variance_beyond_float16_stays_finite(text: str, weights: dict[str, float]) -> None:
     """A variance of 4e7 stored in float16 made every scale 0: PP-OCRv4's detector found nothing."""
     x = (np.random.default_rng(0).standard_normal((3, 2, 4)) * 6000).astype(H)
     want = (x.astype(np.float64) - 300) / np.sqrt(4e7 + 1e-5) * 1.5 + 0.25
@@ -45,7 +45,7 @@ def test_a_variance_beyond_float16_is_no_infinity(text: str, weights: dict[str, 
 
 
 def test_a_number_that_scales_is_float32() -> None:
-    """As torch's half has it: a divisor of 1e6 is no infinity, a factor of 1e-8 no 0, a masked factor no NaN."""
+    """As in PyTorch's half: a divisor of 1e6 stays finite, a factor of 1e-8 is not 0, a masked factor is not NaN."""
     torch = pytest.importorskip("torch")
     text = """g (float[N] x, float[N] keep) => (float[N] y) <float million={1e6}, float tiny={1e-8}, float low={-1e9}> {
         a = Div(x, million)
@@ -64,7 +64,7 @@ def test_a_number_that_scales_is_float32() -> None:
     assert got[2] == -np.inf
 
 
-def test_what_is_float32_weighs_four_bytes() -> None:
+def test_float32_tensors_take_four_bytes() -> None:
     model = onnx.parser.parse_model(HEADER + NORM.replace("N,", "1,"))
     for name, value in STATISTICS.items():
         model.graph.initializer.append(numpy_helper.from_array(np.full(2, value, np.float32), name))

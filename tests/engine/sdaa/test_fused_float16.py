@@ -36,7 +36,7 @@ def node(op: str, inputs: str, output: str, **attributes: object) -> onnx.NodePr
 SUM = np.ones((3, 1))
 """A weight that adds three inputs up."""
 ODD = np.array([[2048.0, 1.0, 0.0]])
-"""Adds up to 2049, which float16 rounds to 2048: what is left after taking 2048 away tells where it was rounded."""
+"""The sum is 2049, which float16 rounds to 2048: subtracting 2048 shows where it was rounded."""
 BACK = np.array([-2048.0])
 
 PRODUCTS = {
@@ -77,7 +77,7 @@ def test_no_fusion_over_what_others_read(name: str) -> None:
     assert (y.item(), z.item()) == (0, -2048)
 
 
-def test_an_overflow_inside_a_kernel_is_none() -> None:
+def test_an_overflow_inside_a_kernel_is_not_rounded() -> None:
     x = np.array([[60000.0, 10000.0, 0.0]])
     head, weights, _ = PRODUCTS["MatMul"]
     (fused,) = run([*head, node("Add", "a b", "y")], x, b=np.array([-30000.0]), **weights)

@@ -53,7 +53,7 @@ LINES = "g (float[2,3] x) => (float[2,3] y) <float[3,3] w={1,2,3,4,5,6,7,8,9}, f
         (LINES + "{ c = MatMul(x, w)  d = MatMul(c, w)  y = Add(d, b) }", ["MatMul", "MatMul+Add"]),
     ],
 )
-def test_what_one_kernel_takes_in(text: str, wanted: list[str]) -> None:
+def test_nodes_fused_into_one_kernel(text: str, wanted: list[str]) -> None:
     assert groups(text) == wanted
 
 
@@ -95,7 +95,7 @@ def test_all_outputs_of_a_node_are_written() -> None:
     assert work_of(text).activations == 16
 
 
-def test_outputs_left_out_are_no_tensor() -> None:
+def test_omitted_outputs_are_not_tensors() -> None:
     w, r = ",".join("1" * 96), ",".join("1" * 144)
     work = work_of(
         f"""g (float[5,1,4] x) => (float[1,1,6] h, float[5,1,4] y)
@@ -243,7 +243,7 @@ def test_rounding_and_cost_group_alike(text: str, kept: str) -> None:
     assert not inner & (got | written)
 
 
-def test_what_a_body_captures_is_read() -> None:
+def test_captures_of_a_body_are_read() -> None:
     assert [kernel.op_type for kernel in work_of(IF).kernels] == ["Exp", "If", "Sigmoid"]
     branch = next(kernel for kernel in work_of(IF).kernels if kernel.op_type == "If")
     assert {"a", "x", "p"} <= set(branch.reads)
@@ -256,7 +256,7 @@ def test_a_transposed_convolution_meets_its_kernel_once_per_element_read() -> No
     assert kernel.flops == 2 * (2 * 3 * 3) * (4 * 2 * 2)
 
 
-def test_what_is_of_unknown_size_costs_its_launch_alone() -> None:
+def test_kernels_of_unknown_size_cost_only_their_launch() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g (float[2] x) => (float y)
     { a = own.Op(x)
       b = MatMul(a, x)

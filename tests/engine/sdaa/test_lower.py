@@ -31,7 +31,7 @@ OTHERS = {
     "engine.spec": "what the caller asks for, which is compared itself",
     "engine.timeline": "times",
 }
-"""What lowering imports, directly or not, that does not decide what it makes."""
+"""Direct and indirect imports of lowering that do not affect its result."""
 
 LINE = "g (float[N,4] x) => (float[N,4] y) { a = Add(x, x) y = Softmax(a) }"
 
@@ -66,7 +66,7 @@ def test_a_saved_engine_is_one_of_every_module_that_lowering_uses() -> None:
     assert left == OTHERS.keys(), "name it in engine.sdaa.lower.MADE_OF, or say here why it decides nothing"
 
 
-def test_what_is_declared_is_there() -> None:
+def test_declared_sources_exist() -> None:
     assert all(file_of(name).is_file() for name in MADE_OF)
     assert all(file.is_file() for file in sources())
     assert len(set(sources())) == len(sources())

@@ -112,13 +112,13 @@ def test_samples_that_depend_on_one_another_are_not_split(name: str, batch: int,
             got = engine(x)
         assert engine.independent is False
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(np.asarray(engine(x)), want, rtol=1e-5, atol=1e-6)  # and says so only once
+        np.testing.assert_allclose(np.asarray(engine(x)), want, rtol=1e-5, atol=1e-6)  # and warns only once
         assert len(said) == 1
         assert [spa.shards for spa in engine.card.spas] == [2, 0, 0, 0]
         assert "the whole call on one" in engine.describe()
 
 
-def test_plans_of_whole_calls_are_not_kept_for_ever(save_onnx: SaveOnnx) -> None:
+def test_old_plans_of_whole_calls_are_removed(save_onnx: SaveOnnx) -> None:
     path = save_onnx(MIXING["centring"])
     with sdaa(path, batch_size=8) as engine, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -137,9 +137,7 @@ def test_random_numbers_are_never_compared(save_onnx: SaveOnnx) -> None:
             assert np.asarray(engine(np.zeros((8, 3), np.float32))).shape == (8, 3)
 
 
-def test_what_is_not_proven_is_found_out_by_the_first_call(
-    save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dependence_is_determined_by_the_first_call(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     unproven(monkeypatch)
     path = save_onnx("g (float[N,3] x) => (float[N,3] y) { y = Sigmoid(x) }")
     with sdaa(path, batch_size=8) as engine:
@@ -155,7 +153,7 @@ def test_what_is_not_proven_is_found_out_by_the_first_call(
 
 
 def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the graph leave open whether samples are independent, as it does with operators of one's own."""
+    """Make the graph analysis leave independence open, as for custom operators."""
     from engine.batching import find
 
     real = find.find_batching
@@ -203,7 +201,7 @@ def test_a_dependent_model_can_be_saved(save_onnx: SaveOnnx) -> None:
             warnings.simplefilter("ignore", UserWarning)
             assert engine.loaded
             if engine.independent is None and ckpt != path:  # it has a plan of 2 samples, and finds out by it
-                with pytest.raises(EngineError, match=r"has a plan for 2 samples .*; open the ONNX file instead"):
+                with pytest.raises(EngineError, match=r"plan for 2 samples.*; open the ONNX"):
                     engine(x)
                 continue
             np.testing.assert_allclose(np.asarray(engine(x)), x - x.mean(0), atol=1e-6)
@@ -278,7 +276,7 @@ def test_sizes_that_do_not_fit_the_model(target: str, options: dict[str, Any], t
     assert text in str(said.value)
 
 
-def test_the_batch_is_no_size_to_choose(save_onnx: SaveOnnx) -> None:
+def test_the_batch_is_not_a_dim_option(save_onnx: SaveOnnx) -> None:
     with pytest.raises(ConfigError, match="--dim batch: 'batch' is the model's batch; use --batch_size for it"):
         sdaa(save_onnx("g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }"), dims={"batch": (8,)})
 
@@ -294,11 +292,11 @@ def test_open_dimensions_name_what_would_bind_them(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("sizes", [(), (-1,), (1.5,), (-3, 4)])
 def test_sizes_are_whole_numbers(sizes: tuple[Any, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"--dim seq: sizes .* must be one or more whole numbers of at least 0"):
+    with pytest.raises(ConfigError, match=r"--dim seq: sizes.*at least 0"):
         EngineSpec(Path("m.onnx"), dims={"seq": sizes})
 
 
-def test_a_spec_with_sizes_travels() -> None:
+def test_a_spec_with_sizes_can_be_pickled() -> None:
     spec = EngineSpec(Path("m.onnx"), dims={"seq": (64, 16)}, input_size=((None, 3),))
     assert pickle.loads(pickle.dumps(spec)) == spec  # noqa: S301 -- of this process
     assert isinstance(hash(spec), int)
@@ -318,7 +316,7 @@ def test_a_plan_that_does_not_fit_is_found_when_the_engine_opens(
 
 def test_several_plans_are_not_saved(save_onnx: SaveOnnx) -> None:
     path = save_onnx(SEQ)
-    with pytest.raises(ConfigError, match=r"a saved engine holds one plan, --dim seq=16,32 asks for several"):
+    with pytest.raises(ConfigError, match=r"saved engine .*--dim seq=16,32 "):
         sdaa(path, batch_size=8, dims={"seq": (16, 32)}, save_engine=True)
     sdaa(path, batch_size=8, dims={"seq": (16,)}, save_engine=True).release()
     arrays = sequences(8, 16)
@@ -383,7 +381,7 @@ def test_a_symbol_bound_once_is_bound_everywhere(save_onnx: SaveOnnx) -> None:
 def test_an_output_without_a_row_per_sample_is_that_of_the_whole_call(
     rows: Any, body: str, save_onnx: SaveOnnx
 ) -> None:
-    """Equal samples have equal shards, which say nothing of how many rows the whole call has."""
+    """Equal samples have equal shards, which do not show dependence on the number of rows."""
     path = save_onnx(f"g (float[batch,4] x) => (float[?,?] y) {body}")
     with sdaa(path, batch_size=8) as engine:
         for batch in (8, 5, 1):
@@ -418,22 +416,22 @@ def test_shards_made_by_the_caller(save_onnx: SaveOnnx) -> None:
         assert (engine.timeline.count("engine"), engine.timeline.samples("engine")) == (1, 12)
         for shard, got in zip(shards, results, strict=True):
             np.testing.assert_allclose(got[0], baseline(path, shard)[0], rtol=1e-5, atol=1e-6)
-        with pytest.raises(InputError, match="shard 1 has 3 samples, the plan of each SPA takes 2"):
+        with pytest.raises(InputError, match=r"shard 1 has 3 samples,.*takes 2"):
             engine.call_shards([sequences(2, 16), sequences(3, 16)])
         with pytest.raises(InputError, match="shard 0: input 'ids' has seq = 20"):
             engine.call_shards([sequences(2, 20)])
         with pytest.raises(InputError, match="got no shards"):
             engine.call_shards([])
-        with pytest.raises(InputError, match="got no shards; pass a list of shards"):
+        with pytest.raises(InputError, match="got no shards"):
             engine.call_shards(np.zeros(3))  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="shard 0: inputs are a ndarray, not a list of numpy arrays"):
+        with pytest.raises(InputError, match=r"shard 0:.*ndarray, not a list"):
             engine.call_shards(sequences(2, 16))  # type: ignore[arg-type]
     with pytest.raises(EngineError, match=r"after release\(\)"):
         engine.call_shards(shards)
 
 
 def test_packed_graphs_are_one_shard_each(save_onnx: SaveOnnx) -> None:
-    """Nodes are no batch where the caller gives them sizes: a graph's features meet along its edges."""
+    """Nodes are not a batch if the caller sets their sizes: edges connect the features of a graph."""
     path = save_onnx(
         "g (float[nodes,4] x, float[nodes,nodes] a) => (float[nodes,4] y) { m = MatMul(a, x)\n y = Relu(m) }"
     )

@@ -1,4 +1,4 @@
-"""Saved engines: the same engine again, and refused whenever it would not be."""
+"""Saved engines: loading gives the same engine, or is refused."""
 
 from __future__ import annotations
 
@@ -298,8 +298,8 @@ def raise_schema(path: Path) -> None:
 SOURCE = "def use_passes(model):\n    return model\n"
 
 STALE: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
-    "source": (touch_nothing_but_the_source, {}, "model.onnx was changed since"),
-    "pass text": (lambda p: (p.parent / "a_pass.py").write_text(SOURCE + "#\n"), {}, "a_pass.py was changed since"),
+    "source": (touch_nothing_but_the_source, {}, "model.onnx was changed;"),
+    "pass text": (lambda p: (p.parent / "a_pass.py").write_text(SOURCE + "#\n"), {}, "a_pass.py was changed;"),
     "no pass": (lambda p: None, {"pass_path": None}, "pass was a_pass.py, now none"),
     "dtype": (lambda p: None, {"dtype": "float32"}, "dtype was float16, now float32"),
     "batch": (lambda p: None, {"batch_size": 16}, "input shapes was x 2x3, now x 4x3"),
@@ -311,7 +311,7 @@ STALE: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", STALE)
-def test_stale_is_said_and_built_anew(case: str, save_onnx: SaveOnnx, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stale_engine_is_logged_and_rebuilt(case: str, save_onnx: SaveOnnx, caplog: pytest.LogCaptureFixture) -> None:
     change, other, reason = STALE[case]
     path = save_onnx(LINE)
     pass_path = path.parent / "a_pass.py"
@@ -525,20 +525,20 @@ def test_a_forged_manifest_is_refused(keys: tuple[str | int, ...], value: object
 
 
 @pytest.mark.parametrize("manifest", [b"", b"[]", b"null", b"{", b"[" * 100_000, b"\xff", b'{"origin": {}}'])
-def test_a_manifest_that_is_none_is_refused(manifest: bytes, whole: Path) -> None:
+def test_an_invalid_manifest_is_refused(manifest: bytes, whole: Path) -> None:
     forge(whole, manifest)
     check_damaged(whole, saved_path(whole).read_bytes())
 
 
-def test_a_manifest_of_a_size_nobody_writes_is_not_read(whole: Path) -> None:
+def test_a_manifest_of_excessive_size_is_not_read(whole: Path) -> None:
     check_damaged(whole, b"tecoengine 2 999999999 " + b"0" * 64 + b"\n")
 
 
 def test_a_missing_file_or_a_folder(tmp_path: Path, save_onnx: SaveOnnx) -> None:
-    with pytest.raises(ModelError, match=r"gone\.tecoengine cannot be read: No such file"):
+    with pytest.raises(ModelError, match=r"gone\.tecoengine .*: No such file"):
         opened(tmp_path / "gone.tecoengine")
     (tmp_path / "model.tecoengine").mkdir()
-    with pytest.raises(ModelError, match=r"model\.tecoengine cannot be read: it is a folder"):
+    with pytest.raises(ModelError, match=r"model\.tecoengine.*: it is a folder"):
         opened(tmp_path / "model.tecoengine")
     with opened(save_onnx(LINE)) as engine:
         assert not engine.loaded
@@ -549,7 +549,7 @@ def test_a_missing_file_or_a_folder(tmp_path: Path, save_onnx: SaveOnnx) -> None
 
 @contextmanager
 def full_disk(free: int) -> Iterator[None]:
-    """Let no file grow beyond ``free`` bytes, the nearest a test can come to a full disk."""
+    """Limit file sizes to ``free`` bytes, to simulate a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (free, limits[1]))
     try:
@@ -588,21 +588,21 @@ def test_a_read_only_folder(save_onnx: SaveOnnx) -> None:
 
 
 def test_a_folder_that_is_not_there(save_onnx: SaveOnnx, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be written: No such file or directory; free space or choose"):
+    with pytest.raises(ConfigError, match=r"cannot be written: No such file"):
         SdaaEngine(EngineSpec(save_onnx(LINE)), save_to=tmp_path / "none" / "m.tecoengine")
 
 
-def test_what_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         opened(tmp_path / "gone.onnx", save_engine=True)
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
-    with pytest.raises(ModelError, match="is not ONNX or is cut short"):
+    with pytest.raises(ModelError, match="not ONNX or is cut short"):
         opened(tmp_path / "bad.onnx", save_engine=True)
     assert not list(tmp_path.glob("*.tecoengine"))
 
 
 def test_the_command_line_of_a_model_takes_what_lies_beside_it(digits_onnx: Path) -> None:
-    """The registry's door is the same."""
+    """The same through the registry."""
     save(digits_onnx, batch_size=4, input_size=((1, 3, 32, 32),))
     with open_engine("sdaa", EngineSpec(digits_onnx, 4, ((1, 3, 32, 32),))) as engine:
         assert isinstance(engine, SdaaEngine)
@@ -613,5 +613,5 @@ def test_the_historical_face_asks_for_no_pass_of_its_own(save_onnx: SaveOnnx) ->
     saved = save(save_onnx(LINE), batch_size=8)
     engine = TecoInferEngine(ckpt=saved, dtype="float16", target="sdaa")
     assert engine(np.ones((3, 3), np.float16)).shape == (3, 3)  # type: ignore[union-attr]
-    with pytest.raises(ModelError, match=r"pass was none, now default_pass\.py; ask for that, or save it again"):
+    with pytest.raises(ModelError, match=r"pass was none, now default_pass\.py;"):
         TecoInferEngine(ckpt=saved, dtype="float16", pass_path=PASS_PATH / "default_pass.py")

@@ -1,4 +1,4 @@
-"""Faults seen from outside: an evaluation on a card that loses SPA gives what it gives on a whole one."""
+"""Fault injection end to end: an evaluation on a card that loses SPA gives the same results."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_run_goes_on_at_reduced_width(path: Path) -> None:
 def test_a_slow_spa_slows_the_card(path: Path) -> None:
     with opened(path, Fault("slow", 1, 1, 4.0)) as engine:
         engine(X[:8])
-        with pytest.warns(UserWarning, match="SPA 1 .* SLOW in step 1; 4 times"):
+        with pytest.warns(UserWarning, match=r"SPA 1.*SLOW in step 1; 4"):
             engine(X[:8])
         first, second = engine.calls
         assert len(engine.device_report()["events"]) == 1
@@ -125,16 +125,16 @@ def test_a_slow_spa_slows_the_card(path: Path) -> None:
 def test_faults_of_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_FAULTS", "oom:spa=1,step=0; nan:spa=0,step=1")
     with open_engine("sdaa", EngineSpec(path, 8)) as engine:
-        with pytest.raises(DeviceOutOfMemory, match="SPA 1 of TECO_AICARD_01 ran out of memory in step 0"):
+        with pytest.raises(DeviceOutOfMemory, match=r"SPA 1 of TECO_AICARD_01.*memory in step 0"):
             engine(X[:8])
         y = engine(X[:8])
         assert isinstance(y, np.ndarray)
         assert np.isnan(y[:2]).all()
         np.testing.assert_array_equal(y[2:], whole(path)[2:8])
     monkeypatch.setenv("TECO_SIM_FAULTS", "lose:spa=4,step=0")
-    with pytest.raises(ConfigError, match=r"there is no SPA 4; this card has 4 \(0 to 3\)"):
+    with pytest.raises(ConfigError, match=r"no SPA 4;.*\(0 to 3\)"):
         open_engine("sdaa", EngineSpec(path, 8))
-    with pytest.raises(ConfigError, match=r"there is no SPA 1; this card has 1 \(0 to 0\)"):
+    with pytest.raises(ConfigError, match=r"no SPA 1;.*\(0 to 0\)"):
         opened(path, Fault("lose", 1, 0), divided=False)
 
 

@@ -68,7 +68,7 @@ g (float[2,3] x) => (float[6] z, int64[2,N] i) <int64[1] flat = {-1}> {
  s = Shape(x) e = ReduceProd<keepdims=1>(s) z = Reshape(x, e) i = NonZero(z) }"""
 
 
-def test_what_follows_from_data_stays_open() -> None:
+def test_sizes_that_depend_on_data_stay_open() -> None:
     found = settled(infer_shapes(onnx.parser.parse_model(OPEN)))
     assert has_open_sizes(found)
     assert "y" not in _shapes(found.graph)

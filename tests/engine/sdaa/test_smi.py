@@ -110,7 +110,7 @@ def test_processes_on_one_device_add_up(monkeypatch: pytest.MonkeyPatch) -> None
     assert "|     0           7      tecoexec                                        1 MB |" in lines
 
 
-def test_the_hosts_time_stands_beside_the_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_time_and_simulated_time_are_both_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, data = show(
         monkeypatch,
         said({0: ("OK", MB, 0.001, 0.75), 1: ("HEARTBEAT_ERROR", 0, 0.0, 0.004), 2: ("OK", 0, 0.0, 0.5)}, 5),
@@ -163,7 +163,7 @@ with open_engine("sdaa", EngineSpec(Path(sys.argv[1]), batch_size=int(sys.argv[2
 LONG = """g (float[N,64] x) => (float[N,64] y) <int64 n = {1000000000}, bool go = {1}, float half = {0.5}> {
  y = Loop(n, go, x) <body = b (int64 i, bool g, float[N,64] v) => (bool h, float[N,64] w)
   { h = Identity(g) s = Mul(v, half) w = Tanh(s) }> }"""
-"""One call takes longer than anybody waits."""
+"""One call takes longer than the test waits."""
 SHORT = "g (float[N,64] x) => (float[N,64] y) { y = Tanh(x) }"
 
 
@@ -287,7 +287,7 @@ def test_watch_takes_a_time_only(seconds: str, capsys: pytest.CaptureFixture[str
     assert f"{seconds!r} is not a number of seconds from 0.1 to 86400" in capsys.readouterr().err
 
 
-def test_what_cannot_be_used_is_said_in_one_line(
+def test_invalid_settings_are_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")

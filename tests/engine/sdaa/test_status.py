@@ -39,7 +39,7 @@ def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-def test_what_is_published_is_read(folder: Path) -> None:
+def test_a_published_status_is_read(folder: Path) -> None:
     publisher = Publisher()
     assert read_all() == []
     publisher.publish([BUSY])
@@ -53,13 +53,13 @@ def test_what_is_published_is_read(folder: Path) -> None:
     assert (read_all(), list(folder.iterdir())) == ([], [])
 
 
-def test_a_call_that_is_under_way_is_busy_however_long_it_takes(folder: Path) -> None:
+def test_a_running_call_is_busy_for_any_time(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([IDLE], force=True)
     with publisher.computing(lambda: [BUSY]):
         edit(only_file(folder), updated=1.0)
         assert [found.devices for found in read_all()] == [(replace(BUSY, host_busy=1.0),)]
-    publisher.publish([BUSY])  # at once, whatever was published just now
+    publisher.publish([BUSY])  # at once, even directly after another write
     (found,) = read_all()
     assert json.loads(only_file(folder).read_text())["computing"] is False
     assert 0 < found.devices[0].host_busy <= 1
@@ -124,7 +124,7 @@ def test_a_dropped_publisher_removes_its_file(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_two_publishers_of_one_process_do_not_meet() -> None:
+def test_two_publishers_of_one_process_are_independent() -> None:
     first, second = Publisher(), Publisher()
     first.publish([BUSY])
     second.publish([DeviceStatus(2, "OK", MB, 0.0)])
@@ -157,7 +157,7 @@ def test_publishing_costs_little() -> None:
     publisher.close()
 
 
-def test_numbers_of_numpy_are_taken() -> None:
+def test_numpy_scalars_are_accepted() -> None:
     publisher = Publisher()
     publisher.publish([DeviceStatus(np.int64(1), "OK", np.int64(165 * MB), np.float32(0.5))])  # type: ignore[arg-type]
     assert read_all()[0].devices == (BUSY,)
@@ -185,7 +185,7 @@ def test_threads_may_share_a_publisher(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_warns_once_and_breaks_nothing(
+def test_a_folder_that_cannot_be_created_warns_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -370,14 +370,14 @@ def test_a_folder_that_others_can_write_is_refused(
     Publisher().publish([BUSY])
     assert "only this user can write; set TECO_SMI_DIR" in caplog.text
     assert list((own / "devices").iterdir()) == []
-    with pytest.raises(ConfigError, match=r"only this user can write; set TECO_SMI_DIR"):
+    with pytest.raises(ConfigError, match=r"this user can write; .*TECO_SMI_DIR"):
         read_all()
 
 
 @pytest.mark.parametrize("text", ["0", "65", "", "two", "-1", "1.5", "²"])
-def test_a_number_of_cards_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_number_of_cards(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_CARDS", text)
-    with pytest.raises(ConfigError, match=r"TECO_SIM_CARDS=.* must be a whole number from 1 to 64"):
+    with pytest.raises(ConfigError, match=r"TECO_SIM_CARDS=.* from 1 to 64"):
         card_count()
 
 
@@ -423,7 +423,7 @@ def test_a_status_of_wrong_types_is_left_out(folder: Path, change: dict[str, Any
     publisher.close()
 
 
-def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
+def test_special_files_are_refused_at_once(folder: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
     for name in (f"{os.getpid()}-7.json", "1-1.tmp"):
         os.mkfifo(folder / name)

@@ -1,4 +1,4 @@
-"""Embedding tables on the card: found, weighed, and refused before their data is read where they do not fit."""
+"""Embedding tables on the card: found, measured, and refused before their data is read if they do not fit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def model_of(*nodes: onnx.NodeProto, constants: dict[str, list[int]]) -> ModelPr
     return helper.make_model(helper.make_graph(nodes, "g", [], [], tensors))
 
 
-def test_tables_are_constants_that_rows_are_taken_of() -> None:
+def test_tables_are_constants_with_row_lookups() -> None:
     model = model_of(
         helper.make_node("Gather", ["a", "ids"], ["1"]),
         helper.make_node("Gather", ["b", "ids"], ["2"]),
@@ -67,7 +67,7 @@ def test_tables_are_constants_that_rows_are_taken_of() -> None:
 
 @pytest.mark.parametrize(("dtype", "need"), [("float16", 17090), ("float32", 34180)])
 def test_tables_beyond_a_spa_are_refused_before_their_data_is_read(dtype: str, need: int, tmp_path: Path) -> None:
-    path = lookups([40_000_000, 30_000_000, 1000], 128, tmp_path, data=False)  # 36 GB: reading them is no option
+    path = lookups([40_000_000, 30_000_000, 1000], 128, tmp_path, data=False)  # 36 GB: too large to read
     with pytest.raises(DeviceOutOfMemory) as caught:
         SdaaEngine(EngineSpec(path, batch_size=8, dtype=dtype))
     said = str(caught.value)
@@ -82,9 +82,7 @@ def test_float16_is_advised_where_it_helps_and_small_tables_are_counted(
 ) -> None:
     path = lookups([4096] * 7, 64, tmp_path)
     small_card(tmp_path, 5, monkeypatch)
-    with pytest.raises(
-        DeviceOutOfMemory, match=r"table_3 .*, 3 more \(3 MB\); use --dtype float16, or split their rows"
-    ):
+    with pytest.raises(DeviceOutOfMemory, match=r"table_3.*, 3 more \(3 MB\);.*--dtype float16"):
         SdaaEngine(EngineSpec(path, batch_size=8, dtype="float32"))
     with SdaaEngine(EngineSpec(path, batch_size=8, dtype="float16")) as engine:
         assert engine.card.memory >= 7 * 4096 * 64 * 2
@@ -93,7 +91,7 @@ def test_float16_is_advised_where_it_helps_and_small_tables_are_counted(
 def test_tables_that_fit_only_without_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lookups([4096, 4096], 64, tmp_path)
     small_card(tmp_path, 1.1, monkeypatch)
-    with pytest.raises(DeviceOutOfMemory, match=r"the largest batch per SPA that fits is \d+$"):
+    with pytest.raises(DeviceOutOfMemory, match=r"largest batch per SPA .*\d+$"):
         SdaaEngine(EngineSpec(path, batch_size=4000, dtype="float16"))
 
 
@@ -108,8 +106,8 @@ def test_weights_that_are_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
     small_card(tmp_path, 0.7, monkeypatch)
-    with pytest.raises(DeviceOutOfMemory, match=r"the weights alone are too large at any batch: use --dtype float16$"):
+    with pytest.raises(DeviceOutOfMemory, match=r"weights alone.*: use --dtype float16$"):
         SdaaEngine(EngineSpec(tmp_path / "m.onnx", batch_size=8, dtype="float32"))
     small_card(tmp_path, 0.3, monkeypatch)
-    with pytest.raises(DeviceOutOfMemory, match=r"too large at any batch: a smaller model is needed$"):
+    with pytest.raises(DeviceOutOfMemory, match=r"too large.*: a smaller model is needed$"):
         SdaaEngine(EngineSpec(tmp_path / "m.onnx", batch_size=8, dtype="float16"))

@@ -1,4 +1,4 @@
-"""Without h5py one line says what needs it and how it is installed."""
+"""Without h5py the error is one line with its user and the install command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_it_is_h5py() -> None:
     assert h5py_module() is h5py
 
 
-def test_what_needs_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_h5py_names_its_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
     line = f"need the package h5py, which is not installed; run: {install_command('toolkit')}"
     with pytest.raises(ConfigError) as said:

@@ -124,7 +124,7 @@ def test_invalid_data(folder: Path) -> None:
     with pytest.raises(DataError, match="columns 'x'"):
         create_dataloader(options(folder, "x.jsonl", file_type="json"))
     (folder / "some.jsonl").write_text('{"sentence1": "a cat", "sentence2": "a dog"}\n{"sentence1": 3}\n{"sen')
-    with pytest.warns(UserWarning, match="2 rows are skipped.*some.jsonl:2: 3 is not a text"):
+    with pytest.warns(UserWarning, match=r"2 rows .*some.jsonl:2: 3 is"):
         assert len(create_dataloader(options(folder, "some.jsonl", file_type="json"))) == 1
     with pytest.raises(DataError, match="does not exist"):
         create_dataloader(options(folder, "gone.jsonl", file_type="json"))
@@ -142,5 +142,5 @@ def test_invalid_data(folder: Path) -> None:
         preprocess({"ids": np.zeros((1, 2), np.int64)}, 1)
     with pytest.raises(InputError, match="pass integers"):
         preprocess([np.zeros((1, 2))], 1)
-    with pytest.raises(InputError, match="a reranker gives N x 1"):
+    with pytest.raises(InputError, match="N x 1"):
         postprocess(np.zeros((2, 3)), 2, "bge-reranker-large")

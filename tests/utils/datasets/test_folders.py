@@ -123,14 +123,14 @@ def test_unreadable_folder_is_not_skipped(tmp_path: Path) -> None:
     closed = picture(tmp_path / "a" / "closed" / "1.png").parent
     closed.chmod(0)
     try:
-        with pytest.raises(DataError, match=r"closed cannot be read: Permission denied"):
+        with pytest.raises(DataError, match=r"closed .*Permission denied"):
             class_folders(tmp_path)
     finally:
         closed.chmod(0o755)
 
 
 def test_missing_folder_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^data folder \S*/gone cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"^data folder \S*/gone .*No such file"):
         flat_folder(tmp_path / "gone")
 
 

@@ -81,15 +81,15 @@ def test_missing_and_other_files_are_rejected_and_the_rest_stays(root: Path) -> 
 
 
 def test_nothing_usable(root: Path) -> None:
-    with pytest.raises(DataError, match=r"none of its 2 images .*gone.png"):
+    with pytest.raises(DataError, match=r"2 images .*gone.png"):
         listed(root, "gone.png 1\nlost.png 2")
     with pytest.raises(DataError, match="lists no image"):
         listed(root, "# nothing\n\n")
 
 
 def test_unreadable_file(root: Path) -> None:
-    with pytest.raises(DataError, match=r"/gone.txt cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"/gone.txt .*No such file"):
         load_label_file(root / "gone.txt")
     (root / "val.txt").write_bytes("a.png 1\nä".encode("latin-1"))
-    with pytest.raises(DataError, match=r"val.txt: byte 8 is not UTF-8"):
+    with pytest.raises(DataError, match=r"val.txt: byte 8 .*UTF-8"):
         load_label_file(root / "val.txt")

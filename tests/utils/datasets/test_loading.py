@@ -65,12 +65,12 @@ def test_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_data(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^data path \S*/gone does not exist"):
+    with pytest.raises(DataError, match=r"/gone does not exist"):
         load_dataset(tmp_path / "gone")
-    with pytest.raises(DataError, match=r"^data folder \S+ is empty; .*\.jpg"):
+    with pytest.raises(DataError, match=r"is empty; .*\.jpg"):
         load_dataset(tmp_path)
     (tmp_path / "sub").mkdir()
-    with pytest.raises(DataError, match=r"^data folder \S+ contains no image; .*\.jpg"):
+    with pytest.raises(DataError, match=r"contains no image; .*\.jpg"):
         load_dataset(tmp_path)
     (tmp_path / "data.bin").write_bytes(b"no")
     with pytest.raises(DataError, match=r"data.bin: not an image file"):

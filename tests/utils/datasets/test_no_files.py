@@ -64,9 +64,9 @@ def test_a_list_that_is_a_pipe(tmp_path: Path) -> None:
 
 def test_a_label_file_that_is_a_pipe(tmp_path: Path) -> None:
     sets.yolo(tmp_path)
-    os.mkfifo(tmp_path / "labels" / "val" / "nobody.txt")
+    os.mkfifo(tmp_path / "labels" / "val" / "lonely.txt")
     rejected = load_yolo(tmp_path).rejected
-    assert [(one.path.name, one.reason) for one in rejected] == [("nobody.txt", "this label file has no image")]
+    assert [(one.path.name, one.reason) for one in rejected] == [("lonely.txt", "this label file has no image")]
     (tmp_path / "data.yaml").write_text("names: [a]\nval: list.txt\n")
     os.mkfifo(tmp_path / "list.txt")
     with pytest.raises(DataError, match="it is a pipe"):
@@ -74,7 +74,7 @@ def test_a_label_file_that_is_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a0: &a0 {x: 1}\n" + "".join(f"a{n + 1}: &a{n + 1} {{<<: [*a{n}, *a{n}]}}\n" for n in range(30)), "aliases"),
         ("names: [a]\nnames: [b]\n", "key 'names' is given twice"),
@@ -85,9 +85,9 @@ def test_a_label_file_that_is_a_pipe(tmp_path: Path) -> None:
         ("x: " + "[" * 400, "is not YAML"),
     ],
 )
-def test_values_that_yaml_cannot_build(tmp_path: Path, text: str, said: str) -> None:
+def test_values_that_yaml_cannot_build(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "data.yaml").write_text(text)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         load_yolo(tmp_path / "data.yaml")
 
 

@@ -58,14 +58,14 @@ def test_invalid_arrays(tmp_path: Path, arrays: dict[str, object], message: str)
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 broken", b"\x80\x04."])
 def test_not_an_npz(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "set.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"^\S*set.npz is not a readable .npz file: "):
+    with pytest.raises(DataError, match=r"^\S*set.npz is not a readable"):
         load_npz(tmp_path / "set.npz")
 
 
 def test_npy_named_npz(tmp_path: Path) -> None:
     with (tmp_path / "set.npz").open("wb") as file:
         np.save(file, IMAGES)
-    with pytest.raises(DataError, match=r"is a single .npy array; save with np.savez"):
+    with pytest.raises(DataError, match=r"single .npy array; .*np.savez"):
         load_npz(tmp_path / "set.npz")
 
 

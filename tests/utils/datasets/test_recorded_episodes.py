@@ -30,7 +30,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"actions": None}, "has no 'actions'"),
         ({"seeds": np.array([1, 2])}, r"seeds \[2\], steps \[3\].*one row per observation"),
@@ -38,10 +38,10 @@ def test_round_trip(tmp_path: Path) -> None:
         ({"actions": np.array([{}, {}, {}])}, "not a recording"),
     ],
 )
-def test_invalid_recordings(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_recordings(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     fields: dict[str, Any] = {**GOOD._asdict(), **change}
     np.savez(tmp_path / "a.npz", **{key: value for key, value in fields.items() if value is not None})
-    with pytest.raises(DataError, match=rf"a\.npz: .*{said}"):
+    with pytest.raises(DataError, match=rf"a\.npz: .*{message}"):
         read_recording(tmp_path / "a.npz")
 
 

@@ -92,7 +92,7 @@ def test_invalid_list_entries_give_a_warning(voc: Path) -> None:
 def test_other_classes_are_numbered_with_a_warning(voc: Path) -> None:
     for file in (voc / "Annotations").iterdir():
         file.write_text(file.read_text().replace("dog", "gnu").replace("cat", "emu"))
-    with pytest.warns(UserWarning, match="labels are 1 emu, 2 gnu"):
+    with pytest.warns(UserWarning, match="1 emu, 2 gnu"):
         assert VOCDataset(voc).class_names == ("__background__", "emu", "gnu")
 
 
@@ -108,9 +108,9 @@ def test_the_parent_folder_with_one_year(voc: Path, tmp_path: Path) -> None:
 
 
 def test_invalid_folders_of_voc(voc: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere is missing or not a folder"):
+    with pytest.raises(DataError, match=r"nowhere is missing"):
         VOCDataset(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"train.txt does not exist; image_set .*\(test, val\)"):
+    with pytest.raises(DataError, match=r"train.txt does not exist; .*\(test, val\)"):
         VOCDataset(voc, image_set="train")
     with pytest.raises(ConfigError, match="datashape 'big'"):
         VOCDataset(voc, "big")

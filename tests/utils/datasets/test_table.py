@@ -86,7 +86,7 @@ def test_inequality_with_other_types() -> None:
 
 
 def test_labels_of_some_only() -> None:
-    with pytest.raises(ConfigError, match="1 of 2 samples have a label"):
+    with pytest.raises(ConfigError, match="1 of 2 samples"):
         TableDataset([Sample(Path("a"), 1), Sample(Path("b"), None)])
 
 

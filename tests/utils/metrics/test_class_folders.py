@@ -11,7 +11,7 @@ from utils.imagenet_classes import WNIDS
 from utils.metrics.class_names import decided_outputs, outputs_of, spelling
 from utils.metrics.classification import ClassFolders, TopK
 from utils.metrics.f1 import Accuracy
-from utils.tasks.classification.diagnostics import ShiftedClasses
+from utils.tasks.classification.task import ShiftedClasses
 
 
 def test_wordnet_ids_of_imagenet() -> None:
@@ -89,11 +89,11 @@ def test_ambiguous_folders(folders: list[str], count: int, labels: list[str] | N
 def test_the_first_matching_rule_applies(
     folders: list[str], count: int, labels: list[str] | None, expected: list[int], line: str
 ) -> None:
-    found, said = decided_outputs(folders, count, labels)
+    found, expected_error = decided_outputs(folders, count, labels)
     assert found.tolist() == expected
-    assert bool(said) == bool(line)
-    assert line in said
-    assert "\n" not in said
+    assert bool(expected_error) == bool(line)
+    assert line in expected_error
+    assert "\n" not in expected_error
 
 
 NAMES = st.one_of(

@@ -65,7 +65,7 @@ def test_arguments_of_any_kind(root: Path) -> None:
 
 @pytest.mark.parametrize("value", [np.zeros(2), {1: 2}, float("nan"), Path("x"), {"a": object()}])
 def test_arguments_that_are_not_json_values(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"metric Many: argument first is a \w+"):
+    with pytest.raises(ConfigError, match=r"metric Many: argument first"):
         metric_to_json(Many(value))
 
 
@@ -73,7 +73,7 @@ def test_classes_that_other_processes_cannot_find() -> None:
     class Hidden(Base):
         pass
 
-    with pytest.raises(ConfigError, match="Hidden is defined inside a function"):
+    with pytest.raises(ConfigError, match="Hidden is defined inside"):
         metric_to_json(Hidden())
     with pytest.raises(ConfigError, match="metric Placed: argument classes"):
         metric_to_json(Placed(1, 2))

@@ -122,7 +122,7 @@ def test_invalid_scores(scores: np.ndarray) -> None:
 
 @pytest.mark.parametrize("labels", [np.zeros(2, np.int64), np.zeros((3, 1), np.int64), np.int64(0)])
 def test_labels_of_another_length(labels: np.ndarray) -> None:
-    with pytest.raises(InputError, match=r"3 rows of scores for labels of shape "):
+    with pytest.raises(InputError, match=r"3 rows .*labels of shape "):
         TopK().update(np.zeros((3, 2)), labels)
 
 

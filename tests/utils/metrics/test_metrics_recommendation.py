@@ -34,12 +34,12 @@ def test_ndcg_equals_scikit_learn_also_for_the_baseline() -> None:
     metric.update(predictions, targets)
     assert metric.compute() == pytest.approx(sklearn.ndcg_score(right, scores, k=10))
     popular = np.tile(-np.arange(50), (40, 1))
-    told = metric.secondary()
-    assert told["popular_ndcg10"] == pytest.approx(sklearn.ndcg_score(right, popular, k=10))
+    figures = metric.secondary()
+    assert figures["popular_ndcg10"] == pytest.approx(sklearn.ndcg_score(right, popular, k=10))
     first = np.array([np.flatnonzero(row[np.argsort(-score)])[0] + 1 for row, score in zip(right, scores, strict=True)])
-    assert told["mrr10"] == pytest.approx(np.where(first <= 10, 1 / first, 0).mean())
-    assert {"recall10", "map", "popular_mrr10", "popular_recall10"} <= set(told)
-    assert "ndcg10" not in told
+    assert figures["mrr10"] == pytest.approx(np.where(first <= 10, 1 / first, 0).mean())
+    assert {"recall10", "map", "popular_mrr10", "popular_recall10"} <= set(figures)
+    assert "ndcg10" not in figures
 
 
 def test_recall_of_one_relevant_item_is_the_hit_rate() -> None:

@@ -149,7 +149,7 @@ def test_targets_in_the_context() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prediction", "target", "said"),
+    ("prediction", "target", "message"),
     [
         (np.zeros((2, 3), int), np.zeros((3, 2), int), "3x2 for a target of shape"),
         (np.zeros((2, 3)), np.zeros((2, 3), int), "dtype float64"),
@@ -157,8 +157,8 @@ def test_targets_in_the_context() -> None:
         (np.zeros((2, 3), int), np.zeros((2, 3)), "target dtype float64"),
     ],
 )
-def test_invalid_input(prediction: np.ndarray, target: np.ndarray, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_input(prediction: np.ndarray, target: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         MeanIoU().update([prediction], [target])
 
 

@@ -24,12 +24,12 @@ def test_ratings_only_add_figures(kind: type[Accuracy]) -> None:
         targets = [Rated(int(a), float(b)) for a, b in zip(labels[part], ratings[part], strict=True)]
         rated.update(scores[part], targets)
     assert rated.compute() == plain.compute()
-    told = rated.secondary()
-    assert told["spearman"] == pytest.approx(spearmanr(scores @ [0, 1, 2], ratings)[0])
+    figures = rated.secondary()
+    assert figures["spearman"] == pytest.approx(spearmanr(scores @ [0, 1, 2], ratings)[0])
     clear = np.abs(ratings) >= 1
-    assert told["top1_not_neutral"] == pytest.approx((scores.argmax(1) == labels)[clear].mean())
-    assert told["not_neutral"] == clear.sum()
-    assert {name: told[name] for name in plain.secondary()} == plain.secondary()
+    assert figures["top1_not_neutral"] == pytest.approx((scores.argmax(1) == labels)[clear].mean())
+    assert figures["not_neutral"] == clear.sum()
+    assert {name: figures[name] for name in plain.secondary()} == plain.secondary()
 
 
 def test_without_a_bound_no_sample_is_neutral() -> None:

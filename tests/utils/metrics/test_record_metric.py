@@ -153,14 +153,14 @@ def test_invalid_records() -> None:
     refused(Records(np.zeros(1), np.array([2])), "given: samples of records .* from 0 to 1")
     refused(Records(np.zeros(1), np.array([0.5])), "given: samples of records must be integers")
     refused(Records(np.zeros(2), None, ["a"]), "given: 1 units for 2 records")
-    with pytest.raises(InputError, match="given: 1 predictions came with 2 targets"):
+    with pytest.raises(InputError, match=r"given: 1 predictions .*2 targets"):
         Given().update([1], [1, 2])
     metric = Given()
     metric.update([1], [1], np.zeros(1))
     metric.update([], [], np.zeros((0, 4), bool))  # empty, of any dtype
-    with pytest.raises(InputError, match=r"dtype bool and shape \(\) .*dtype float64"):
+    with pytest.raises(InputError, match=r"dtype bool .*dtype float64"):
         metric.update([1], [1], np.zeros(1, bool))
-    with pytest.raises(InputError, match="a list is not a record"):
+    with pytest.raises(InputError, match="list is not a record"):
         metric.replay([1.0])
     with pytest.raises(InputError, match="one number each"):
         Error()._packed(np.zeros((2, 2)))
@@ -169,7 +169,7 @@ def test_invalid_records() -> None:
 def test_merge_of_another_metric() -> None:
     with pytest.raises(ConfigError, match="cannot merge error into wer"):
         WordErrorRate().merge(Error())
-    with pytest.raises(ConfigError, match=r"cannot merge detected into detected; .* the same options"):
+    with pytest.raises(ConfigError, match=r"cannot merge detected into detected"):
         Detected(1.0).merge(Detected(2.0))
 
 

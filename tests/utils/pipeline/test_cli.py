@@ -100,13 +100,13 @@ def test_neither() -> None:
         (["--json", "gone/r.json"], r"--json gone.r\.json: folder gone does not exist; create it first"),
     ],
 )
-def test_values_that_cannot_be_used(argv: list[object], text: str) -> None:
+def test_invalid_values(argv: list[object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         options(*argv)
 
 
 def test_raw_outputs_are_not_drawn() -> None:
-    with pytest.raises(ConfigError, match="--save draws answers, and --skip_postprocess gives none"):
+    with pytest.raises(ConfigError, match=r"--save .*--skip_postprocess"):
         options("--save", "drawn", "--skip_postprocess", script="single")
 
 
@@ -164,7 +164,7 @@ def test_pass_files_are_found(save_onnx: SaveOnnx, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", ["abc", "5", "-2"])
-def test_a_rank_that_cannot_be_is_an_error(rank: str, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_rank_is_an_error(rank: str, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     opt = options("--target", "null", ckpt=save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }"))
@@ -191,7 +191,7 @@ def test_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }.items() <= data.items()
 
 
-def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_finish_reports_failures(capsys: pytest.CaptureFixture[str]) -> None:
     failures = [Failure(f"{i}.png", f"{i}.png: is empty" if i else "a text file") for i in range(25)]
     assert finish(report(failures=failures, nan_inputs=["n.png", "m.png"], finished=False), options()) == 1
     out, err = capsys.readouterr()
@@ -204,7 +204,7 @@ def test_finish_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None
     assert len(lines) == 22
 
 
-def test_a_metric_that_is_no_number_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nan_metric_is_not_a_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert finish(report(metric=float("nan")), options()) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[-2] == "eval_metric nan"
@@ -235,7 +235,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]
 
 
-def test_answers_of_a_run_that_broke_off_say_so(tmp_path: Path) -> None:
+def test_the_json_of_an_aborted_run_is_marked(tmp_path: Path) -> None:
     def broken() -> Iterator[Answer]:
         yield Answer("a.png", [{"label": "cat", "score": 0.5}])
         raise EngineError("the card is gone")
@@ -246,12 +246,12 @@ def test_answers_of_a_run_that_broke_off_say_so(tmp_path: Path) -> None:
     assert (len(data["answers"]), data["finished"]) == (1, False)
 
 
-def test_a_name_with_a_line_break_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_breaks_in_names_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     shown([Answer("a\nb\x1b[2J.png", [{"label": "cat", "score": 0.5}])], options(script="single"), [])
     assert capsys.readouterr().out == "a\\nb\\x1b[2J.png  cat  0.500\n"
 
 
-def test_nor_do_its_drawn_picture_and_its_label_begin_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_breaks_in_labels_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "a\neval_metric 1.png"
     Image.new("RGB", (8, 8)).save(picture)
     answer = Answer(str(picture), [{"label": "cat\neval_metric 1", "score": 0.5}], picture)
@@ -261,7 +261,7 @@ def test_nor_do_its_drawn_picture_and_its_label_begin_lines(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("encoding", ["ascii:strict", "utf-8:strict"])
-def test_a_name_that_the_terminal_cannot_show_ends_nothing(run_python: RunPython, encoding: str) -> None:
+def test_names_missing_in_the_terminals_encoding(run_python: RunPython, encoding: str) -> None:
     code = "from utils.pipeline import cli; cli.run(lambda: print('b\\udcff \\u65e5.png  7') or 0)"
     done = run_python("-c", code, PYTHONIOENCODING=encoding)
     assert (done.returncode, done.stderr) == (0, "")
@@ -295,7 +295,7 @@ def test_raw_answers() -> None:
     assert answers.raw(np.zeros((2, 0)))[0]["outputs"][0]["shape"] == [0]
 
 
-def test_raw_answers_of_a_model_with_its_samples_elsewhere() -> None:
+def test_raw_answers_with_another_batch_axis() -> None:
     steps, size = np.arange(12.0).reshape(4, 3), np.float32([7])
     found = answers.raw([steps, size], axes=[1, None])
     assert [one["outputs"][0] for one in found] == [
@@ -306,7 +306,7 @@ def test_raw_answers_of_a_model_with_its_samples_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("outputs", [{"boxes": np.zeros(2)}, [[np.zeros((2, 3))]], [np.zeros(2), np.zeros(3)], []])
-def test_raw_outputs_without_rows_are_refused(outputs: Any) -> None:
+def test_raw_outputs_without_rows_are_an_error(outputs: Any) -> None:
     with pytest.raises(ConfigError, match=r"^--skip_postprocess: .*; leave it out$"):
         answers.raw(outputs)
 
@@ -354,7 +354,7 @@ def test_run_interrupted(ended: Callable[..., Any], capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError(), BrokenPipeError(32, "Broken pipe"), SystemExit(0), SystemExit()]
 )
-def test_what_nobody_raises_on_purpose_is_one_line_and_exit_code_2(
+def test_unexpected_errors_give_one_line_and_exit_code_2(
     error: BaseException, ended: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def main() -> int:
@@ -386,7 +386,7 @@ def script(root: Path, name: str) -> Path:
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away(root: Path, run_python: RunPython) -> None:
+def test_a_reader_that_closes_the_pipe(root: Path, run_python: RunPython) -> None:
     """As in ``example_multi_batch.py | head -1``, with more output than a pipe holds."""
     code = (
         "import subprocess, sys\n"
@@ -453,14 +453,14 @@ def test_errors_of_a_script_are_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_single_unreadable_picture(root: Path, tmp_path: Path, run_python: RunPython) -> None:
+def test_a_single_unreadable_image(root: Path, tmp_path: Path, run_python: RunPython) -> None:
     (tmp_path / "bad.png").write_bytes(b"")
     done = run_python(script(root, "single_batch"), "--data_path", tmp_path / "bad.png", "--target", "null")
     assert done.returncode == 2
     assert "bad.png: is empty (0 bytes)" in done.stderr
 
 
-def test_answers_before_a_failing_engine_are_kept(tmp_path: Path) -> None:
+def test_answers_before_an_engine_failure_are_written(tmp_path: Path) -> None:
     def failing() -> Any:
         yield Answer("a.png", [{"label": "7", "score": 1.0}])
         raise EngineError("the card is gone")
@@ -490,7 +490,7 @@ def test_a_script_calls_with_or_without_its_docstring(tmp_path: Path, call: str,
     assert defaults == {"ckpt": tmp_path / "a.onnx" if ckpt == "beside" else "a.onnx"}
 
 
-def test_a_script_of_another_form_is_not_run_for_its_call(tmp_path: Path) -> None:
+def test_a_script_without_a_call_is_not_run(tmp_path: Path) -> None:
     script = tmp_path / "own.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     with pytest.raises(ConfigError, match=r"own\.py"):

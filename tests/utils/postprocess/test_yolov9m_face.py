@@ -191,7 +191,7 @@ def test_invalid_arguments() -> None:
     [
         (None, "No such file"),
         ("names: [a, b\n", "is not YAML"),
-        ("[1, 2]", "is not a mapping"),
+        ("[1, 2]", "mapping"),
         ("nc: 4\nnames: [a, b, c]", "nc is 4 and there are 3 names"),
         ("names: 5", "write names, a list"),
     ],

@@ -101,7 +101,7 @@ def test_padding_by_name() -> None:
         collate([Prepared([rows(1)])], model(IDS), padding={"idz": 1})
 
 
-def test_arrays_and_lists_of_one_input_go_together() -> None:
+def test_arrays_and_lists_of_one_input() -> None:
     parts = [Prepared([np.ones((2, 3), np.int64)]), Prepared([rows(1)])]
     assert collate(parts, model(IDS, seq=(4,)))[0].tolist() == [[1, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]
 

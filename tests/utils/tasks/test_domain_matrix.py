@@ -209,7 +209,7 @@ def test_eight_bits_on_the_cpu(model: Model, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_killed_run_goes_on(model: Model, alone: Path, tmp_path: Path) -> None:
+def test_killed_run_resumes(model: Model, alone: Path, tmp_path: Path) -> None:
     """Killed at any moment, before its end or even after it: the same command ends with the same result."""
     result, journals = tmp_path / "r.json", tmp_path / "journals"
     words = ("--target", "onnx", "--batch_size", 4, "--resume", journals)

@@ -65,7 +65,7 @@ def test_whole_runs(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert one is None or np.shape(one[0]["landmarks"]) == (5, 2)
 
 
-def test_a_line_that_is_wrong_costs_its_picture(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_line_skips_its_picture(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (tiny / "data" / "label.txt").read_text()
     (tmp_path / "images").symlink_to(tiny / "data" / "images")
     (tmp_path / "label.txt").write_text(text.replace(" 0\n", " nan\n", 1) + "# gone.png\n1 2 3 4\n")
@@ -91,7 +91,7 @@ def test_a_line_that_is_wrong_costs_its_picture(tiny: Path, tmp_path: Path, caps
         ({"fill": 256}, "--fill 256 must be"),
     ],
 )
-def test_options_that_cannot_be(given: dict[str, Any], said: str) -> None:
+def test_invalid_options(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         bound(FaceDetection, None, **given).check()
     assert "--layout" not in {flag.name for flag in FaceDetection.flags}
@@ -131,7 +131,7 @@ def test_stored_thresholds_hold_and_flags_come_first(tiny: Path) -> None:
     assert count(model_of(tiny, **stored), max_detections=9, score_threshold=0.01) == 4
 
 
-def test_other_classes_are_named_or_left_out(tiny: Path, tmp_path: Path) -> None:
+def test_other_classes_are_reported_or_left_out(tiny: Path, tmp_path: Path) -> None:
     picture = tiny / "data" / "images" / "faces_00.png"
     (tmp_path / "faces_00.png").write_bytes(picture.read_bytes())
     entry = {"image_id": 1, "bbox": [1, 1, 9, 9]}

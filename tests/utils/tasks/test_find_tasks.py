@@ -29,20 +29,20 @@ def test_the_zoos_own() -> None:
     assert task_class(CTR_PREDICTION) is CtrPrediction
 
 
-def test_a_task_that_is_not_there() -> None:
+def test_an_unknown_task() -> None:
     with pytest.raises(ConfigError, match="unknown task 'clasification'; did you mean 'classification'") as caught:
         find_task("clasification")
     assert "tasks: " in str(caught.value)
 
 
-def test_each_domain_of_the_zoo_stands_for_one_task_that_has_a_template() -> None:
+def test_each_domain_has_a_default_task_with_a_template() -> None:
     known = tasks()
     found = {domain: find_task(domain) for domain in sorted({task.domain for task in known.values()})}
     assert all(task.template is not None for task in found.values())
     assert (found["nlp"].name, found["speech"].name) == ("text_classification", "speech_recognition")
 
 
-def test_a_domain_stands_for_its_only_task_or_its_first() -> None:
+def test_the_default_task_of_a_domain() -> None:
     def task(name: str, **words: Any) -> type[Task]:
         return type(name, (CtrPrediction,), {"name": name, "domain": "mining", "domain_default": False, **words})
 

@@ -84,7 +84,7 @@ def test_answers(
 
 
 @pytest.mark.parametrize("topk", ["2", "11"])
-def test_a_metric_that_says_nothing(tiny: tuple[type[Task], Path, Path], tmp_path: Path, topk: str) -> None:
+def test_trivial_metric_is_rejected(tiny: tuple[type[Task], Path, Path], tmp_path: Path, topk: str) -> None:
     if tiny[0].name != "text_classification":
         pytest.skip("has no --topk")
     with pytest.raises(ConfigError, match=rf"^--topk {topk}: .* has 2 classes, so every sample would be right; use 1$"):

@@ -67,11 +67,11 @@ def task(model: Model, **given: Any) -> ParallelTranscription:
     return bound
 
 
-def test_what_goes_together() -> None:
+def test_combinations() -> None:
     assert grouped([3, 40, 8, 100, 9], (8, 64)) == [(8, [0, 2]), (64, [1, 4])]
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_invalid_combinations() -> None:
     with pytest.raises(ModelError, match="metadata 'parallel_transcription' cannot be used"):
         Notes.of(Model(Path("x.onnx")))
     with pytest.raises(ConfigError, match="--tokens 0 must be at least 1"):
@@ -146,7 +146,7 @@ def exported(own: dict[str, ModuleType], tmp_path: Path) -> tuple[dict[str, Modu
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(("target", "dtype", "apart"), [("onnx", "float32", 1e-4), ("sdaa", "float16", 0.03)])
-def test_both_models_write_what_the_whole_network_writes(
+def test_both_models_equal_the_whole_network(
     exported: tuple[dict[str, ModuleType], Any, Path], target: str, dtype: str, apart: float
 ) -> None:
     """Recordings of other lengths, padded to planned sizes in batches of 3, against each by itself."""
@@ -209,7 +209,7 @@ def funasr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")  # FunASR's own
 @pytest.mark.parametrize(("shift", "blind"), [(0, 0), (2, 1)])
-def test_networks_are_funasrs(own: dict[str, ModuleType], funasr: Path, shift: int, blind: int) -> None:
+def test_networks_equal_funasr(own: dict[str, ModuleType], funasr: Path, shift: int, blind: int) -> None:
     """The same weights under the same names give what FunASR's own code gives, part by part."""
     import torch
 
@@ -243,7 +243,7 @@ def test_networks_are_funasrs(own: dict[str, ModuleType], funasr: Path, shift: i
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_what_the_encoder_hears_is_funasrs(own: dict[str, ModuleType], funasr: Path, tmp_path: Path) -> None:
+def test_encoder_features_equal_funasr(own: dict[str, ModuleType], funasr: Path, tmp_path: Path) -> None:
     """Filter bank, frames side by side and means, of recordings of other lengths; and the text of pieces."""
     import torch
 
@@ -328,24 +328,24 @@ def test_a_folder_of_funasr_is_read(own: dict[str, ModuleType], funasrs_folder: 
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "part"),
     [
         ("model: SeacoParaformer", "model: SenseVoiceSmall", "model 'SenseVoiceSmall' is not supported"),
         ("input_layer: pe", "input_layer: conv2d", "encoder_conf input_layer 'conv2d' is not supported, only 'pe'"),
         ("threshold: 1.0, l", "threshold: 0.9, l", "predictor_conf threshold 0.9 is not supported"),
         ("tail_threshold: 0.45", "tail_threshold: 0", "supported are a tail above 0"),
-        ("attention_heads: 4, linear_units: 24", "attention_heads: 3, linear_units: 24", "no multiple of 3"),
-        ("num_blocks: 2, input", "num_blocks: two, input", "encoder_conf num_blocks 'two' is no whole number"),
+        ("attention_heads: 4, linear_units: 24", "attention_heads: 3, linear_units: 24", "multiple of 3"),
+        ("num_blocks: 2, input", "num_blocks: two, input", "encoder_conf num_blocks 'two' must be a whole number"),
         ("lfr_m: 7", "lfr_m: 5", "<AddShift> has 56 numbers, and a frame has 40"),
         ("window: hamming", "window: sinc", "frontend_conf: features: shape 'sinc' must be one of"),
         ("frontend_conf:", "other:", "frontend_conf is missing"),
         ("encoder:", "[", "cannot be read"),
     ],
 )
-def test_a_folder_that_is_none(own: dict[str, ModuleType], funasrs_folder: Path, old: str, new: str, told: str) -> None:
+def test_invalid_folder(own: dict[str, ModuleType], funasrs_folder: Path, old: str, new: str, part: str) -> None:
     assert CONFIG.count(old) == 1
     (funasrs_folder / "config.yaml").write_text(CONFIG.replace(old, new))
     with pytest.raises(ModelError) as caught:
         own["folder"].read_folder(funasrs_folder)
-    assert told in str(caught.value)
+    assert part in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1

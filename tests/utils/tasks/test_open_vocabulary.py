@@ -152,7 +152,7 @@ def test_queries(tmp_path: Path) -> None:
         bound(OpenVocabulary, None, template="a photo").check()
 
 
-def test_a_data_set_says_what_to_look_for(tmp_path: Path) -> None:
+def test_queries_default_to_the_data_sets_classes(tmp_path: Path) -> None:
     (path, *_) = pictures(tmp_path)
     images = [{"id": 1, "file_name": path.name, "width": 150, "height": 100}]
     objects = [{"id": 1, "image_id": 1, "category_id": 7, "bbox": [1, 2, 30, 40]}]
@@ -185,7 +185,7 @@ def test_what_an_export_decides_for_a_detector_is_left_out() -> None:
     }
 
 
-def test_the_form_before_may_be_replaced(tmp_path: Path) -> None:
+def test_legacy_task_supports_replace(tmp_path: Path) -> None:
     """A script's own ``decode`` gets model and options; what it leaves is the task's, with its state."""
 
     def first(outputs: Any, contexts: Any, model: Any, opt: Any) -> list[str]:

@@ -94,7 +94,7 @@ def test_an_answer_is_found_in_any_window_and_is_the_texts_own_characters(ckpt: 
     assert 0.5 < also.score < 1
 
 
-def test_other_windows_and_batches_change_nothing(ckpt: Path) -> None:
+def test_answers_are_independent_of_windows_and_batches(ckpt: Path) -> None:
     question = Question("where ?", LONG)
     (first,) = answered(ckpt, question)
     for stride in (0, 3, 15):
@@ -112,7 +112,7 @@ def test_other_windows_and_batches_change_nothing(ckpt: Path) -> None:
         ({"no_answer": "no", "null_threshold": -4.0}, {"unanswerable": True}, "dog"),
     ],
 )
-def test_no_answer_is_allowed_where_it_is_asked_for(flags: Any, notes: Any, text: str, ckpt: Path) -> None:
+def test_no_answer_setting(flags: Any, notes: Any, text: str, ckpt: Path) -> None:
     """The dog has 9 logits, no answer 6."""
     (found,) = answered(ckpt, Question("where ?", "filler dog filler"), notes=notes, **flags)
     assert found.text == text
@@ -125,13 +125,13 @@ def test_the_longest_answer_is_a_setting(ckpt: Path) -> None:
     assert answered(ckpt, Question("where ?", text), max_answer_length=3)[0].text != text
 
 
-def test_a_long_question_gets_windows_that_overlap_less_and_one_that_leaves_no_room_is_named(ckpt: Path) -> None:
+def test_long_questions_reduce_the_stride_or_fail(ckpt: Path) -> None:
     assert answered(ckpt, Question("where " * 15, LONG))[0].text == "red Cat"
     with pytest.raises(DataError, match=r"of 24 "):
         answered(ckpt, Question("where " * 30, LONG))
 
 
-def test_what_a_person_sees_and_what_is_written(ckpt: Path, tmp_path: Path) -> None:
+def test_rendering_and_saved_file(ckpt: Path, tmp_path: Path) -> None:
     question = Question("where ?", "A red Cat.", "q/1")
     (found,) = answered(ckpt, question)
     task = task_of(ckpt, "multi")
@@ -147,7 +147,7 @@ def test_what_a_person_sees_and_what_is_written(ckpt: Path, tmp_path: Path) -> N
     assert said == "1 question, 0 without an answer in the text"
 
 
-def test_no_two_answers_have_a_file_in_common(ckpt: Path, tmp_path: Path) -> None:
+def test_answer_files_are_unique(ckpt: Path, tmp_path: Path) -> None:
     texts = (
         ("q/1", "where ?"),
         ("q_1", "where ?"),
@@ -199,7 +199,7 @@ def test_answers_are_saved_as_squads_own_evaluation_reads_them(ckpt: Path, tmp_p
         ("null_threshold", float("nan"), "--null_threshold nan"),
     ],
 )
-def test_settings_that_cannot_be_are_named(flag: str, value: Any, why: str, ckpt: Path) -> None:
+def test_invalid_settings_are_reported(flag: str, value: Any, why: str, ckpt: Path) -> None:
     with pytest.raises(ConfigError, match=why):
         options(None, QuestionAnswering, "valid", ["--ckpt", str(ckpt)], **{flag: value})
 

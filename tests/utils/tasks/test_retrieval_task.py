@@ -71,7 +71,7 @@ def test_a_question_on_the_command_line(data: Path, tmp_path: Path, capsys: pyte
         _run("single", tmp_path, ckpt, "--text", " ", data_path=data)
 
 
-def test_a_reranker_has_the_last_word(data: Path, tmp_path: Path) -> None:
+def test_the_reranker_decides_the_order(data: Path, tmp_path: Path) -> None:
     ckpt = {"embedder": word_vectors(tmp_path / "m.onnx"), "reranker": pair_model(tmp_path / "r.onnx")}
     found = _run(
         "single", tmp_path, ckpt, "--text", "a man plays the guitar", "--topk", "4", "--rerank", "2", data_path=data
@@ -94,7 +94,7 @@ def test_reranking_alone_orders_candidates(data: Path, tmp_path: Path, capsys: p
     assert "the first 2 of 4 passages" in capsys.readouterr().err
 
 
-def test_vectors_are_kept_beside_the_journal(data: Path, tmp_path: Path) -> None:
+def test_vectors_are_stored_with_the_journal(data: Path, tmp_path: Path) -> None:
     ckpt = {"embedder": word_vectors(tmp_path / "m.onnx")}
     words = ("--resume", str(tmp_path / "kept"))
     first = _run("valid", tmp_path, ckpt, *words, data_path=data)
@@ -124,7 +124,7 @@ def test_nan_in_the_corpus_makes_every_ranking_unsure(data: Path, tmp_path: Path
     assert (found["code"], len(found["nan_outputs"])) == (1, 2)
 
 
-def test_what_cannot_be_is_one_line(data: Path, tmp_path: Path) -> None:
+def test_invalid_flags_give_one_line(data: Path, tmp_path: Path) -> None:
     ckpt = {"embedder": word_vectors(tmp_path / "m.onnx")}
     with pytest.raises(ConfigError, match=r"--depth 5 .*--cut"):
         _run("valid", tmp_path, ckpt, "--depth", "5", data_path=data)
@@ -134,7 +134,7 @@ def test_what_cannot_be_is_one_line(data: Path, tmp_path: Path) -> None:
         _run("valid", tmp_path, ckpt, "--rerank", "0", data_path=data)
 
 
-def test_how_alike_two_rankings_are() -> None:
+def test_agreement_of_rankings() -> None:
     agreement = bound(Retrieval, None).agreement
     found = Found(["a", "b", "c"], np.array([3, 2, 1], np.float32), [])
     assert agreement(found, ["a", "b", "c"]) == 1.0

@@ -40,7 +40,7 @@ def run(task: type[Task], model: Path, data: Path, result: Path, *words: str) ->
 
 
 @pytest.mark.slow
-def test_detections_give_pycocotools_the_same_figures(tmp_path: Path) -> None:
+def test_saved_detections_reproduce_pycocotools(tmp_path: Path) -> None:
     model = written(DETECTION, tmp_path)
     (listed,) = (model / "data").glob("*.json")
     content = json.loads(listed.read_text())
@@ -66,7 +66,7 @@ def test_detections_give_pycocotools_the_same_figures(tmp_path: Path) -> None:
     assert report["metric"] > 0.5
 
 
-def test_masks_give_scikit_learn_the_same_figure(tmp_path: Path) -> None:
+def test_saved_masks_reproduce_scikit_learn(tmp_path: Path) -> None:
     model = written(SEGMENTATION, tmp_path)
     saved = tmp_path / "masks"
     report = run(SEGMENTATION, model, model / "data", tmp_path / "r.json", "--save_predictions", str(saved))
@@ -98,7 +98,7 @@ def pictures(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ids_are_the_data_sets_own_and_a_foreign_class_is_left_out(pictures: Path) -> None:
+def test_ids_are_the_data_sets_and_foreign_classes_are_left_out(pictures: Path) -> None:
     dataset, labels = load_boxes(pictures), ["bird", "cat", "dog"]
     batch, file = dataset.batch(range(2)), pictures / "found.json"
     writer = BoxResults(file, dataset, labels)
@@ -138,7 +138,7 @@ def test_without_ids_pictures_are_known_by_their_names(pictures: Path) -> None:
     assert [one.classes.tolist() for one in read if one is not None] == [[0], [1, 0]]
 
 
-def test_where_answers_cannot_be_saved(tmp_path: Path) -> None:
+def test_unsupported_saving_is_rejected(tmp_path: Path) -> None:
     model, words = written(SEGMENTATION, tmp_path), ["--save_predictions", str(tmp_path / "masks")]
     with pytest.raises(ConfigError, match=r"--resume, .*--launcher ray"):
         run(SEGMENTATION, model, model / "data", tmp_path / "r.json", *words, "--resume", str(tmp_path / "j"))

@@ -15,7 +15,7 @@ from utils.pipeline import answers, valid
 from utils.pipeline.flags.options import options
 from utils.pipeline.session import load_data
 from utils.tasks.common.embedding import pooled, scaled
-from utils.tasks.sentence_similarity import Likeness, SentenceSimilarity
+from utils.tasks.sentence_similarity import SentenceSimilarity, Similarity
 
 PAIRS = (
     "sentence1\tsentence2\tscore\na man plays the guitar\ta man plays an instrument\t4\n"
@@ -52,7 +52,7 @@ def test_two_sentences_on_the_command_line(in_graph: bool, tmp_path: Path, capsy
     assert f"cosine {wanted:.3f}   a man plays | someone plays an instrument" in capsys.readouterr().out
 
 
-def test_the_metric_and_a_row_that_is_no_pair(tmp_path: Path) -> None:
+def test_metric_and_invalid_row(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text(PAIRS)
     ckpt = word_vectors(tmp_path / "m.onnx")
     code, found = _run("valid", tmp_path, ckpt, data_path=tmp_path / "p.tsv", batch_size=2)
@@ -67,7 +67,7 @@ def test_the_metric_and_a_row_that_is_no_pair(tmp_path: Path) -> None:
     assert pearson["metric"] == pytest.approx(np.corrcoef(scores, [4, 0, 3])[0, 1], abs=1e-5)
 
 
-def test_no_batch_size_changes_a_score(tmp_path: Path) -> None:
+def test_scores_are_independent_of_the_batch_size(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("\n".join(PAIRS.split("\n")[:4]))
     ckpt = word_vectors(tmp_path / "m.onnx")
     several = [_run("multi", tmp_path, ckpt, data_path=tmp_path / "p.tsv", batch_size=n)[1] for n in (1, 2, 3)]
@@ -75,7 +75,7 @@ def test_no_batch_size_changes_a_score(tmp_path: Path) -> None:
     assert scores[0] == scores[1] == scores[2]
 
 
-def test_of_sentences_alone_the_nearest_is_named(tmp_path: Path) -> None:
+def test_nearest_sentence_of_single_sentences(tmp_path: Path) -> None:
     (tmp_path / "s.txt").write_text("dogs bark\nrain is wet\ndogs bark at cats\ndogs bark\n")
     ckpt = word_vectors(tmp_path / "m.onnx")
     _, found = _run("multi", tmp_path, ckpt, data_path=tmp_path / "s.txt")
@@ -86,7 +86,7 @@ def test_of_sentences_alone_the_nearest_is_named(tmp_path: Path) -> None:
         _run("valid", tmp_path, ckpt, data_path=tmp_path / "s.txt")
 
 
-def test_flags_go_before_what_is_stored(tmp_path: Path) -> None:
+def test_flags_override_metadata(tmp_path: Path) -> None:
     ckpt = word_vectors(tmp_path / "m.onnx", pooling="last", prefix="query ")
     texts = ("--text", "a man plays", "rain is wet")
     score = _run("single", tmp_path, ckpt, *texts)[1]["answers"][0]["answer"]["score"]
@@ -99,7 +99,7 @@ def test_flags_go_before_what_is_stored(tmp_path: Path) -> None:
     assert score == pytest.approx(_expected("query a man plays", "query rain is wet"), abs=1e-5)
 
 
-def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_errors_are_one_line(tmp_path: Path) -> None:
     graph = word_vectors(tmp_path / "g.onnx", pooled=True)
     text = ("--text", "a man", "rain")
     with pytest.raises(InputError, match=r"--pooling .*leave it out"):
@@ -112,7 +112,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
         _run("single", tmp_path, word_vectors(tmp_path / "w.onnx", pooling="max"), *text)
 
 
-def test_the_sources_scores(tmp_path: Path) -> None:
+def test_reference_scores(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("\n".join(PAIRS.split("\n")[:4]))
     task = SentenceSimilarity(
         options(None, SentenceSimilarity, "valid", [], ckpt=tmp_path / "m.onnx", data_path=tmp_path / "p.tsv")
@@ -123,7 +123,7 @@ def test_the_sources_scores(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("[0.5, null]")
     with pytest.raises(DataError, match="2 scores for 3 samples"):
         task.reference_answers(tmp_path / "s.json", data)
-    assert task.agreement(Likeness(0.75), 0.5) == 0.75
+    assert task.agreement(Similarity(0.75), 0.5) == 0.75
 
 
 def test_pooling_leaves_padding_out() -> None:

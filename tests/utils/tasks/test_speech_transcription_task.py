@@ -19,7 +19,7 @@ from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.pipeline.session import described
 from utils.preprocess.audio.features import WHISPER, features
 from utils.tasks.model import Model
-from utils.tasks.speech_transcription import Forbidding, Notes, SpeechTranscription, Spoken, prompt
+from utils.tasks.speech_transcription import Notes, SpeechTranscription, Spoken, SuppressedChooser, prompt
 
 pytestmark = pytest.mark.torch
 
@@ -37,17 +37,17 @@ def test_a_prompt_has_language_and_task() -> None:
     assert prompt(alone, None, "transcribe").tolist() == [3, 8]
 
 
-def test_what_must_not_be_written_is_not_chosen() -> None:
+def test_suppressed_tokens_are_not_chosen() -> None:
     from utils.postprocess.text.sampling import Chooser, Sampling
 
-    choose = Forbidding(Chooser(Sampling()), NOTES._replace(no_timestamps=12), [4, 4])
+    choose = SuppressedChooser(Chooser(Sampling()), NOTES._replace(no_timestamps=12), [4, 4])
     logits = np.zeros((2, 16), np.float32)
     logits[:, [9, 10, 11, 13]] = [4, 3, 2, 5]
     logits[:, 1] = 1
     assert choose(logits, [0, 1], [[3, 4, 6, 8], [3, 4, 6, 8, 0]]).tolist() == [1, 11]
 
 
-def test_notes_that_are_none() -> None:
+def test_invalid_metadata() -> None:
     with pytest.raises(ModelError, match="metadata 'transcription' cannot be used"):
         Notes.of(Model(Path("x.onnx")))
     with pytest.raises(ConfigError, match="--lengths 4 must be at least 5"):

@@ -96,7 +96,7 @@ def rendered(template: Template, root: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", NEW)
-def test_what_is_rendered_keeps_the_style(task: str, root: Path, tmp_path: Path) -> None:
+def test_rendered_files_keep_the_style(task: str, root: Path, tmp_path: Path) -> None:
     folder = rendered(TEMPLATES[task], tmp_path)
     (tmp_path / "pyproject.toml").write_bytes((root / "pyproject.toml").read_bytes())
     for command in (["check"], ["format", "--check"]):
@@ -207,7 +207,7 @@ def test_the_words_say_what_the_labels_say(tmp_path: Path) -> None:
     assert load_texts(tmp_path / "data" / "texts.txt").batch([0]).targets is None
 
 
-def test_the_animals_eat_what_the_template_says_but_for_a_few(tmp_path: Path) -> None:
+def test_texts_follow_the_template_except_a_few(tmp_path: Path) -> None:
     words = diets.fill(tmp_path)
     texts = load_texts(tmp_path / "data" / "val.txt").samples
     assert len(texts) == diets.TEXTS == int(words["texts"])

@@ -143,7 +143,7 @@ def test_the_metric_that_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "said"), [({"max_length": -1}, "--max_length -1"), ({"topk": 0}, "--topk 0 must")])
-def test_options_that_make_no_sense(given: dict[str, int], said: str) -> None:
+def test_invalid_options(given: dict[str, int], said: str) -> None:
     bound(TextClassification, MODEL).check()
     with pytest.raises(ConfigError, match=said):
         bound(TextClassification, MODEL, **given).check()

@@ -51,8 +51,7 @@ class _Entry(NamedTuple):
 def listed_in(file: Path, roots: Sequence[Path]) -> Listed:
     """Return the recordings of a list; its paths are relative to the first of ``roots`` that has one of the files.
 
-    Raises:
-        DataError: the file cannot be read or has an unsupported format.
+    Raises DataError if the file cannot be read or has an unsupported format.
     """
     if file.name.endswith(".trans.txt"):
         return _librispeech([file], file)
@@ -324,8 +323,7 @@ def _unusable(path: Path, root: Path, name: str) -> str | None:
 def text_lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yield the non-empty lines of a list with their numbers.
 
-    Raises:
-        DataError: the file cannot be read, or is not UTF-8.
+    Raises DataError if the file cannot be read, or is not UTF-8.
     """
     for number, line in enumerate(utf8_text(file).split("\n"), 1):
         if line.strip():

@@ -36,7 +36,7 @@ def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListData
 
     Returns:
         Samples are :class:`Spoken` and targets their spans; without any ``segments``, samples are :class:`Recording`
-        and there are no targets.
+        and targets are ``None``.
 
     Raises:
         DataError: the paths have no usable data.

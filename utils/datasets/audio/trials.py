@@ -115,10 +115,8 @@ def voices_of(path: Path) -> Voices:
     """Return the recordings of a folder or a list, with their speakers if stated.
 
     Takes a folder with a subfolder per speaker, with recordings at any depth (VoxCeleb's layout), or any list that
-    :func:`~utils.datasets.audio.recordings.load_sounds` reads; a plain folder of recordings has no speakers.
-
-    Raises:
-        DataError: there is no recording.
+    :func:`~utils.datasets.audio.recordings.load_sounds` reads; a plain folder of recordings has no speakers. Raises
+    DataError if the path has no recording.
     """
     sounds = load_sounds(path, target="speaker")
     root = path if path.is_dir() else path.parent
@@ -225,12 +223,9 @@ def _length(recording: Recording, rejected: list[Rejected]) -> float | None:
 def paired(voices: Voices, rule: str, seed: int) -> Trials:
     """Return pairs of recordings.
 
-    ``all``: every pair. ``balanced``: all pairs of one speaker (at most 100 recordings each, drawn by the seed), and
-    as many of two speakers. Without known speakers, ``all``.
-
-    Raises:
-        DataError: there are fewer than two recordings, or only one speaker.
-        ConfigError: there would be too many pairs.
+    ``all``: every pair. ``balanced``: all pairs of one speaker (at most 100 pairs each, drawn by the seed), and as
+    many of two speakers. Without known speakers, ``all``. Raises DataError if there are fewer than two recordings, or
+    only one speaker, and ConfigError if there would be too many pairs.
     """
     count = len(voices.recordings)
     if count < 2:

@@ -123,8 +123,7 @@ def both_ways(graph: Graph) -> Graph:
 def save_graphs(file: Path, found: GraphFile) -> None:
     """Write graphs, all with the same columns, in the layout above.
 
-    Raises:
-        ConfigError: the file cannot be written, or only some graphs have edge features or drawings.
+    Raises ConfigError if the file cannot be written, or only some graphs have edge features or drawings.
     """
     graphs = found.graphs
     arrays: dict[str, Array] = {
@@ -160,8 +159,7 @@ def save_graphs(file: Path, found: GraphFile) -> None:
 def read_graphs(file: Path) -> GraphFile:
     """Read a file of many graphs; :func:`checked` runs later for each, so that one bad graph does not stop the rest.
 
-    Raises:
-        DataError: the file cannot be read, or its arrays do not match one another.
+    Raises DataError if the file cannot be read, or its arrays do not match one another.
     """
     from utils.arrays import read_npz
 

@@ -77,8 +77,7 @@ class AtomFeatures:
     def of(cls, stored: Any, ckpt: Path) -> AtomFeatures:
         """Return the features stored in an export's metadata, a JSON object with these attributes.
 
-        Raises:
-            ModelError: the object is invalid.
+        Raises ModelError if the object is invalid.
         """
         wanted = {"elements": str, "degrees": int, "hydrogens": int, "rest": str}
         if not isinstance(stored, Mapping) or set(stored) != set(wanted):
@@ -88,9 +87,7 @@ class AtomFeatures:
         for name, kind in wanted.items():
             values = stored[name]
             if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-                raise ModelError(
-                    f"{ckpt}: metadata 'graph': atoms: {name} is not a list of {kind.__name__}; export again"
-                )
+                raise ModelError(f"{ckpt}: metadata 'graph': {name} is not a list of {kind.__name__}; export again")
         unknown = sorted(set(stored["rest"]) - set(REST))
         if unknown:
             expected = f"expected {', '.join(REST)}"
@@ -245,9 +242,8 @@ def _lines(file: Path) -> list[str]:
 def parsed(molecule: Molecule) -> Mol:
     """Return RDKit's molecule, sanitized and without explicit hydrogens.
 
-    Raises:
-        DataError: RDKit cannot read it, or it violates the rules of valence.
-        ConfigError: RDKit is not installed.
+    Raises DataError if RDKit cannot read it, or it violates the rules of valence, and ConfigError if RDKit is not
+    installed.
     """
     with extra("reading molecules", "molecules"):
         from rdkit import Chem, rdBase
@@ -284,8 +280,7 @@ def canonical(molecule: Molecule) -> str:
 def graph_of(molecule: Molecule, features: AtomFeatures) -> Graph:
     """Return a molecule as a graph: atoms are nodes, and a bond is an edge in both directions.
 
-    Raises:
-        DataError: RDKit cannot read it.
+    Raises DataError if RDKit cannot read it.
     """
     found = parsed(molecule)
     nodes = np.array([_numbers(atom, features) for atom in found.GetAtoms()], np.float32)
@@ -339,9 +334,7 @@ def _label(atom: Any) -> str:
 def read_molecules(file: Path, properties: Sequence[str], column: str | None = None) -> Molecules:
     """Read a file of molecules by its ending: :func:`read_sdf` or :func:`read_smiles`.
 
-    Raises:
-        DataError: it cannot be read.
-        ConfigError: it has another ending.
+    Raises DataError if it cannot be read, and ConfigError if it has another ending.
     """
     ending = file.suffix.lower()
     if ending in SDF:

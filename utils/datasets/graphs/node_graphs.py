@@ -150,10 +150,8 @@ def read_node_graph(path: Path) -> NodeGraph:
     """Return the graph of an ``.npz`` file, of a folder with Planetoid's ``ind.NAME.*``, or of an OGB folder.
 
     Planetoid's files are pickles; no function named in them is called (:mod:`.pickled_arrays`). The graph is cached
-    until the path changes.
-
-    Raises:
-        DataError: the path is none of these, is damaged, its parts do not match, or the graph has no edges.
+    until the path changes. Raises DataError if the path is none of these, is damaged, its parts do not match, or the
+    graph has no edges.
     """
     try:
         changed = path.stat().st_mtime_ns
@@ -213,9 +211,7 @@ def _of_npz(file: Path) -> Labelled:
         raise DataError(f"{file}: x has shape {x.shape} and dtype {x.dtype}; expected N x F numbers")
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         turned = "; save edges.T" if edges.ndim == 2 and edges.shape[1] == 2 else ""
-        raise DataError(
-            f"{file}: edges have shape {edges.shape} and dtype {edges.dtype}; expected 2 x E integers{turned}"
-        )
+        raise DataError(f"{file}: edges have shape {edges.shape} and dtype {edges.dtype}; need 2 x E integers{turned}")
     labels = _column(arrays, ("y", "labels"), len(x), "iu", file)
     masks = [_column(arrays, keys, len(x), "b", file) for keys in _MASKS]
     names = _column(arrays, ("names",), len(x), "U", file)

@@ -40,8 +40,7 @@ def is_ogb(folder: Path) -> bool:
 def read_ogb(folder: Path) -> list[Graph]:
     """Read all graphs, with edges in the order of the files; nodes without features get the feature 1.
 
-    Raises:
-        DataError: a file is missing or damaged, or the files do not match one another.
+    Raises DataError if a file is missing or damaged, or the files do not match one another.
     """
     raw = _raw(folder)
     nodes, edges = _counts(raw, "num-node-list"), _counts(raw, "num-edge-list")
@@ -115,8 +114,7 @@ def split(folder: Path, part: str, scheme: str | None = None) -> Array:
 def table(folder: Path, name: str) -> Array:
     """Read a table of numbers, float64 [lines, columns]; an empty field is NaN.
 
-    Raises:
-        DataError: the file is missing, damaged, or not a table of numbers.
+    Raises DataError if the file is missing, damaged, or not a table of numbers.
     """
     file = _find(folder, name)
     if file is None:
@@ -137,9 +135,7 @@ def table(folder: Path, name: str) -> Array:
 def _content(file: Path) -> bytes:
     """Return the bytes of a file, unpacked.
 
-    Raises:
-        ValueError: its unpacked size exceeds the limit.
-        Exception: it is damaged.
+    Raises ValueError if its unpacked size exceeds the limit, and Exception if it is damaged.
     """
     packed = read_regular(file)
     if file.suffix != ".gz":

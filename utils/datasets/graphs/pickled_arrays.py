@@ -33,8 +33,7 @@ class Sparse(NamedTuple):
     def dense(self, most: int) -> Array:
         """Return it as float32; duplicate entries are added.
 
-        Raises:
-            DataError: it would take more than ``most`` bytes, or its parts do not match.
+        Raises DataError if it would take more than ``most`` bytes, or its parts do not match.
         """
         rows, columns = self.shape
         if 4 * rows * columns > most:
@@ -56,10 +55,8 @@ class Sparse(NamedTuple):
 def read_pickled(file: Path) -> Any:
     """Return the content of a pickled file: an array, a :class:`Sparse`, or a dict of lists of numbers.
 
-    Protocols 2 to 4 are read, of Python 2 and 3.
-
-    Raises:
-        DataError: the file cannot be read, is damaged, or has other content.
+    Protocols 2 to 4 are read, of Python 2 and 3. Raises DataError if the file cannot be read, is damaged, or has other
+    content.
     """
     try:
         content = read_regular(file)

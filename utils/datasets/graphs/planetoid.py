@@ -27,8 +27,7 @@ VALIDATION = 500
 def read_planetoid(path: Path) -> tuple[Labelled, Sequence[Path]]:
     """Return the graph of a folder with one network's files, or of one of its files, and the files.
 
-    Raises:
-        DataError: a file is missing or damaged, there are several networks, or the parts do not match.
+    Raises DataError if a file is missing or damaged, there are several networks, or the parts do not match.
     """
     files = _files(path)
     named = {part: read_pickled(file) for part, file in files.items() if part != "test.index"}

@@ -50,11 +50,8 @@ def load_graphs(path: Path, wanted: Wanted) -> ListDataset:
     - ``.npz``: :func:`.read_graphs`. A folder in OGB's layout: :mod:`.ogb`.
     - ``.sdf``, ``.csv``, ``.tsv``, ``.smi``: :mod:`.molecules`. A folder of such files: all of them.
 
-    With targets, graphs without any known target are rejected.
-
-    Raises:
-        DataError: the path has no usable data.
-        ConfigError: the names of the targets are missing.
+    With targets, graphs without any known target are rejected. Raises DataError if the path has no usable data, and
+    ConfigError if the names of the targets are missing.
     """
     if wanted.split not in (None, "all") and not is_ogb(path):
         raise ConfigError(f"--split {wanted.split}: only a folder of OGB has parts, {path} does not; remove the flag")

@@ -60,10 +60,10 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
             objects[owner].append(found_in(entry, places))
         except DataError as error:
             bad.setdefault(owner, f"{where}: {error}")
-        gathered.remark(REPEATED, _repeated(entry.get("id"), ids))
+        gathered.count_warning(REPEATED, _repeated(entry.get("id"), ids))
     root = folder or pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
     files = [images[key]["file_name"] for key in images]
-    gathered.remark(LISTED_TWICE, len(files) - len(set(files)))
+    gathered.count_warning(LISTED_TWICE, len(files) - len(set(files)))
     order = sorted(images, key=_by_kind)
     numbers = {key: number for number, key in enumerate(order)}
     gathered.ids = {IMAGE_IDS: tuple(order), CATEGORY_IDS: tuple(places)}
@@ -92,8 +92,7 @@ def pictures_root(file: Path, names: list[str]) -> Path:
 def read_json(file: Path) -> Mapping[str, Any]:
     """Return the object in a JSON file.
 
-    Raises:
-        DataError: the file cannot be read, or its content is not an object.
+    Raises DataError if the file cannot be read, or its content is not an object.
     """
     try:
         content = json.loads(read_regular(file))
@@ -110,10 +109,8 @@ def read_json(file: Path) -> Mapping[str, Any]:
 def entries(content: Mapping[str, Any], key: str, file: Path, gathered: Gathered | None = None) -> list[_Entry]:
     """Return the objects of a list, each with its position for error messages.
 
-    Items that are not objects are rejected in ``gathered``.
-
-    Raises:
-        DataError: the list is missing, or an item is not an object and ``gathered`` is ``None``.
+    Items that are not objects are rejected in ``gathered``. Raises DataError if the list is missing, or an item is not
+    an object and ``gathered`` is ``None``.
     """
     found = content.get(key)
     if not isinstance(found, list):
@@ -201,11 +198,7 @@ def _repeated(key: object, ids: set[Any]) -> int:
 
 
 def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
-    """Read an annotation; ``places`` maps category ids to classes.
-
-    Raises:
-        DataError: the annotation is invalid.
-    """
+    """Read an annotation; ``places`` maps category ids to classes. Raises DataError if the annotation is invalid."""
     category, box, area, crowd = (entry.get(key) for key in ("category_id", "bbox", "area", "iscrowd"))
     if not is_id(category) or category not in places:
         raise DataError(f"category_id {shown(category)}: no category has this id")

@@ -57,8 +57,7 @@ class Regions:
     def read(self, size: tuple[int, int]) -> Array:
         """Return the class of every pixel, H x W int16; :data:`IGNORED` for overlaps if ``overlap`` is ``ignore``.
 
-        Raises:
-            DataError: the declared size is wrong, or a region is invalid; the message names the entry.
+        Raises DataError if the declared size is wrong, or a region is invalid; the message names the entry.
         """
         if self.declared != size and all(self.declared):
             raise DataError(

@@ -25,7 +25,7 @@ NO_FOLD = -1
 MOST_PAIRS = 5_000_000
 """Maximum number of pairs in memory."""
 
-MOST_OF_ONE = 100
+MAX_PAIRS_OF_ONE = 100
 """Maximum pairs of one person with ``balanced``, so that persons with many images do not dominate."""
 
 RULES = ("balanced", "all")
@@ -147,7 +147,7 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
     """Make pairs from a folder with a subfolder of images per person (ORL's ``s1/1.pgm``, LFW's).
 
     The seed assigns persons to folds, so that each fold has its own. With ``balanced`` the pairs of a fold are all
-    pairs of the same person (at most :data:`MOST_OF_ONE` per person, drawn by the seed), and as many of two persons;
+    pairs of the same person (at most :data:`MAX_PAIRS_OF_ONE` each, drawn by the seed), and as many of two persons;
     ``all`` adds every other pair, without a fold.
 
     Args:
@@ -231,10 +231,10 @@ def balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator)
 
 
 def _of_one(places: Array, chance: np.random.Generator) -> Array:
-    """Return pairs of one person's images: all, or :data:`MOST_OF_ONE` of them."""
+    """Return pairs of one person's images: all, or :data:`MAX_PAIRS_OF_ONE` of them."""
     pairs = np.stack(np.triu_indices(len(places), 1), axis=1)
-    if len(pairs) > MOST_OF_ONE:
-        pairs = pairs[np.sort(chance.choice(len(pairs), MOST_OF_ONE, replace=False))]
+    if len(pairs) > MAX_PAIRS_OF_ONE:
+        pairs = pairs[np.sort(chance.choice(len(pairs), MAX_PAIRS_OF_ONE, replace=False))]
     return places[pairs].reshape(-1, 2)
 
 
@@ -277,9 +277,8 @@ def _place_in_triangle(pairs: Array, count: int) -> Array:
 def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
     """Pair every image with every other one, without known persons.
 
-    Raises:
-        DataError: there are fewer than two images.
-        ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
+    Raises DataError if there are fewer than two images, and ConfigError if there would be more than :data:`MOST_PAIRS`
+    pairs.
     """
     count = len(pictures) * (len(pictures) - 1) // 2
     if not count:

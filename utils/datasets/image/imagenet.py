@@ -83,8 +83,7 @@ _IDS = frozenset(WNIDS)
 def load_imagenet(layout: Layout) -> TableDataset:
     """Load the validation images; labels are output indices of a model with 1000 classes.
 
-    Raises:
-        DataError: the labels cannot be read, or no image has one.
+    Raises DataError if the labels cannot be read, or no image has one.
     """
     pictures, labels = layout
     if not _holds(pictures)[0]:
@@ -159,10 +158,8 @@ def _members(kit: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
 def outputs_of_ids(data: bytes, name: str) -> Mapping[int, int]:
     """Return the output index of each ``ILSVRC2012_ID``, from the kit's ``meta.mat``.
 
-    The table also has the classes' ancestors in WordNet, which have children; classes have none.
-
-    Raises:
-        DataError: the content is not this table.
+    The table also has the classes' ancestors in WordNet, which have children; classes have none. Raises DataError if
+    the content is not this table.
     """
     try:
         rows = [row for row in read_matlab(data, name)["synsets"] if not int(row["num_children"][0])]

@@ -97,8 +97,8 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
 
     A first line ``10 300`` means 10 folds, each of 300 pairs of one person followed by 300 of two; a single number is
     the number of pairs of each kind, without folds. Without folds in the list, its persons are distributed to
-    :data:`.FOLDS` folds, keeping those together that share a pair; if all persons are connected, there are no folds,
-    with a warning. Invalid lines are in ``rejected``; the folds of other lines do not change.
+    :data:`.FOLDS` folds, keeping those together that share a pair; if all persons are connected, the list has
+    no folds, with a warning. Invalid lines are in ``rejected``; the folds of other lines do not change.
 
     Args:
         file: the list, UTF-8, columns separated by tabs or spaces.

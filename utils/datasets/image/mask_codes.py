@@ -164,8 +164,7 @@ def _shallow(values: Array) -> Array:
 def _sharp(values: Array, code: Code, path: Path) -> Array:
     """Return the levels of a JPEG mask as 0 and 255.
 
-    Raises:
-        DataError: the mask is not for background and foreground.
+    Raises DataError if the mask is not for background and foreground.
     """
     top = int(values.max(initial=0))
     if not top:

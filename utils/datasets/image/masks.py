@@ -59,8 +59,7 @@ class Truth(Protocol):
     def read(self, size: tuple[int, int]) -> Array:
         """Return the class of every pixel, H x W int16, negative if not counted; size is H and W.
 
-        Raises:
-            DataError: it cannot be read, or has another size.
+        Raises DataError if it cannot be read, or has another size.
         """
 
 
@@ -259,7 +258,7 @@ def _voc(path: Path, how: Reading) -> MaskedPictures | None:
 
 
 def _cityscapes(path: Path, how: Reading) -> MaskedPictures | None:
-    """Load Cityscapes: images by split and city, with their label ids, or train ids if there are no label ids."""
+    """Load Cityscapes: images by split and city, with their label ids, or train ids without label ids."""
     images, truth = path / "leftImg8bit" / how.split, path / "gtFine" / how.split
     if not (path / "leftImg8bit").is_dir() or not (path / "gtFine").is_dir():
         return None

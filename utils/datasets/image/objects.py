@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import no_file, text_of
+from tecoinfer_modelzoo.files import no_file, size_and_time, text_of
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
@@ -96,11 +96,7 @@ class BoxedPictures(ListDataset):
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = hashlib.sha256()
         for path in self.samples:
-            try:
-                info = path.stat()
-                digest.update(repr((os.path.relpath(path, root), info.st_size, info.st_mtime_ns)).encode())
-            except OSError:
-                digest.update(repr((os.path.relpath(path, root), "gone")).encode())
+            digest.update(repr((os.path.relpath(path, root), *size_and_time(path))).encode())
         for found in self.targets or ():
             areas = None if found.areas is None else found.areas.tolist()
             columns = (found.boxes.tolist(), found.classes.tolist(), found.crowd.tolist(), areas)
@@ -122,7 +118,7 @@ class Gathered:
         numbers: positions in the order of equal scores.
         rejected: entries that cannot be used.
         ids: ids of images and of categories, as notes.
-        remarks: numbers of suspicious entries that are used, by a text with ``{}`` for the number.
+        warning_counts: numbers of suspicious entries that are used, by a text with ``{}`` for the number.
     """
 
     source: Path
@@ -133,12 +129,12 @@ class Gathered:
     numbers: list[int] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     ids: dict[str, Any] = field(default_factory=dict)
-    remarks: dict[str, int] = field(default_factory=dict)
+    warning_counts: dict[str, int] = field(default_factory=dict)
 
-    def remark(self, what: str, count: int = 1) -> None:
+    def count_warning(self, what: str, count: int = 1) -> None:
         """Count a suspicious entry for a warning at the end of loading."""
         if count:
-            self.remarks[what] = self.remarks.get(what, 0) + count
+            self.warning_counts[what] = self.warning_counts.get(what, 0) + count
 
     def reject(self, path: Path, reason: str) -> None:
         """Add an entry that cannot be used."""
@@ -172,13 +168,12 @@ class Gathered:
             self.sizes.append(size)
             self.numbers.append(len(self.numbers) if number is None else number)
             if size is not None and stated:
-                self.remark(OTHER_SIZE, int(_other_size(path, size)))
+                self.count_warning(OTHER_SIZE, int(_other_size(path, size)))
 
     def dataset(self) -> BoxedPictures:
         """Return the data set, and warn about each kind of suspicious entry.
 
-        Raises:
-            DataError: no image can be used.
+        Raises DataError if no image can be used.
         """
         if not self.pictures:
             if not self.rejected:
@@ -190,7 +185,7 @@ class Gathered:
             )
         targets = [self._target(place) for place in range(len(self.pictures))]
         if rank_and_size()[0] == 0:
-            for what, count in self.remarks.items():
+            for what, count in self.warning_counts.items():
                 warnings.warn(f"{self.source}: {what.format(count)}", stacklevel=2)
         labels = np.array([found.label for objects in self.objects for found in objects], np.int64)
         counts = np.bincount(labels, minlength=len(self.names)).tolist()
@@ -202,11 +197,11 @@ class Gathered:
         boxes = np.array([found.box for found in objects], np.float64).reshape(-1, 4)
         sides = boxes[:, 2:] - boxes[:, :2]
         flat = int(np.count_nonzero((sides <= 0).any(axis=1)))
-        self.remark("objects without an area: {} (they count, but cannot be found)", flat)
+        self.count_warning("objects without an area: {} (they count, but cannot be found)", flat)
         if size is not None:
             over = (boxes < -SLACK) | (boxes > np.array(size * 2) + SLACK)
             beyond = int(np.count_nonzero(over.any(axis=1)))
-            self.remark("boxes that exceed their image: {} (used unchanged)", beyond)
+            self.count_warning("boxes that exceed their image: {} (used unchanged)", beyond)
         stated = [found.area for found in objects]
         areas = None
         if any(area is not None for area in stated):
@@ -246,11 +241,7 @@ def shown(value: object) -> str:
 
 
 def lines_of(file: Path) -> list[str]:
-    """Return the lines of a list in UTF-8, invalid bytes replaced.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Return the lines of a list in UTF-8, invalid bytes replaced. Raises DataError if the file cannot be read."""
     try:
         return text_of(file, errors="replace").splitlines()
     except OSError as error:

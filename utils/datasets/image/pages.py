@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError
-from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Dataset, ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
@@ -65,11 +65,8 @@ def load_pages(paths: Mapping[str, Path]) -> ListDataset:
     - ``data``: an image, or a folder with only images: pages without ground truth.
 
     Files are UTF-8, with or without a byte order mark. A line that cannot be read rejects its page, with file, line and
-    reason in ``rejected``. Names are the images' paths.
-
-    Raises:
-        DataError: no page can be used.
-        ConfigError: unknown names of paths.
+    reason in ``rejected``. Names are the images' paths. Raises DataError if no page can be used, and ConfigError for
+    unknown names of paths.
     """
     if set(paths) not in ({"data"}, {"images"}, {"images", "labels"}):
         raise ConfigError("page reading takes --data_path PATH, or --data_path images=FOLDER labels=FOLDER")
@@ -114,12 +111,7 @@ class Pages(ListDataset):
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = sha256()
         for path in self.samples:
-            try:
-                info = path.stat()
-                state: tuple[object, ...] = info.st_size, info.st_mtime_ns
-            except OSError:
-                state = ("gone",)
-            digest.update(repr((os.path.relpath(path, root), *state)).encode("utf-8", "surrogatepass"))
+            digest.update(repr((os.path.relpath(path, root), *size_and_time(path))).encode("utf-8", "surrogatepass"))
         for truth in self.targets or ():
             words = [(word.text, word.outline.tolist()) for word in truth.words or ()]
             digest.update(repr((truth.words is None, truth.text, words)).encode("utf-8", "surrogatepass"))
@@ -194,9 +186,7 @@ def _outline(points: Any, place: int) -> Array:
     if np.abs(outline).max() > FARTHEST:
         raise ValueError(f"entry {place}: points {shown(points)} exceed {FARTHEST:g} pixels; correct them")
     if len(outline) == 4 and _crossed(outline):
-        raise ValueError(
-            f"entry {place}: the sides of points {shown(points)} cross; list the corners in order around the line"
-        )
+        raise ValueError(f"entry {place}: the sides of points {shown(points)} cross; list the corners in order")
     return outline
 
 

@@ -105,9 +105,7 @@ def of_polygon(points: Sequence[float], height: int, width: int) -> Array:
 
 def _checked(points: Sequence[float]) -> Array:
     if len(points) % 2 or len(points) < 6:
-        raise DataError(
-            f"its polygon has {len(points)} numbers, expected x and y of at least three corners; correct it"
-        )
+        raise DataError(f"its polygon has {len(points)} numbers; write x and y of three or more corners")
     wrong = next((p for p in points if type(p) not in (int, float) or not abs(p) <= FAR), None)
     if wrong is not None:
         raise DataError(f"its polygon has {shown(wrong)}, which is not a coordinate in pixels; correct segmentation")

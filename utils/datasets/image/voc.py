@@ -125,8 +125,7 @@ _Object = tuple[str, tuple[float, float, float, float], bool]
 def _annotation(file: Path, pictures: Path) -> tuple[Path, list[_Object], tuple[float, float] | None]:
     """Return the image of an XML file, its objects (name, box, whether difficult), and its stated size.
 
-    Raises:
-        DataError: the file is invalid.
+    Raises DataError if the file is invalid.
     """
     root = read_xml(file)
     picture = _picture(file, root, pictures)
@@ -174,8 +173,7 @@ def _number(text: str | None) -> float | None:
 def read_xml(file: Path) -> Element:
     """Return the root of an XML file; document types are rejected, so that no entity is ever expanded.
 
-    Raises:
-        DataError: the file is invalid.
+    Raises DataError if the file is invalid.
     """
     from xml.etree.ElementTree import TreeBuilder  # builds the tree only, without parsing
 

@@ -62,7 +62,7 @@ def load_yolo(path: Path) -> Gathered:
             gathered.add(picture, objects, size, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
-        gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
+        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
     if pictures and not labelled:
         raise DataError(f"{path}: none of its {len(pictures)} images has a label file; expected for example {file}")
     _without_pictures(pictures, gathered)

@@ -148,8 +148,7 @@ class Sources(NamedTuple):
 def sources(part: str) -> Sources:
     """Return the material for scenes of ``train`` or ``val``.
 
-    Raises:
-        ConfigError: another part; scikit-learn or scikit-image is not installed.
+    Raises ConfigError for another part, or if scikit-learn or scikit-image is not installed.
     """
     if part not in PARTS:
         raise ConfigError(f"part {part!r} of the digit scenes must be one of {', '.join(PARTS)}")
@@ -322,7 +321,7 @@ class _Canvas:
         self._write(written(rng, small, LETTER_PIXELS))
 
     def _write(self, alpha: Array) -> tuple[int, int] | None:
-        """Draw ink at a free place with enough contrast; return top and left, or ``None`` if there is no such place."""
+        """Draw ink at a free place with enough contrast; return top and left, or ``None`` without such a place."""
         if not alpha.size or max(alpha.shape) > SIZE:
             return None
         for _ in range(TRIES):

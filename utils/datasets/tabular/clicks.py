@@ -174,7 +174,7 @@ def load_table(
 
     Args:
         file: see :func:`~utils.datasets.text.tables.read_table`; a ``.tsv`` may have quoted fields.
-        label: the column of labels, 0 or 1; ``None``: one of :data:`LABELS`; without one there are no targets.
+        label: the column of labels, 0 or 1; ``None``: one of :data:`LABELS`; without one, targets are ``None``.
         user: the column of users, which are units; ``None``: one of :data:`USERS`; without one each row is a unit.
         only: only rows of this user; empty, or ``None``: all.
         encoding: of the text.

@@ -41,8 +41,7 @@ _TRIED = 100
 def is_criteo(path: Path) -> bool:
     """Return whether one of a file's first lines is in Criteo's layout, and the first has no column names.
 
-    Raises:
-        DataError: the file cannot be read, or is compressed.
+    Raises DataError if the file cannot be read, or is compressed.
     """
     if not path.is_file():
         return False

@@ -42,7 +42,7 @@ class Catalogue(NamedTuple):
 
     Attributes:
         names: ids in the files. titles: display names. fields: other fields, a text per item.
-        counts: int64, occurrences in the training part, or in the whole data set if there is no split.
+        counts: int64, occurrences in the training part, or in the whole data set without a split.
     """
 
     names: list[str]
@@ -136,8 +136,7 @@ def whole(ratings: Ratings, users: Sequence[str] | None) -> ListDataset:
 def typed(ratings: Ratings, items: Sequence[str]) -> ListDataset:
     """Return one sample with the given history, the oldest item first; unknown items are rejected.
 
-    Raises:
-        DataError: none of the items exists.
+    Raises DataError if none of the items exists.
     """
     known = set(ratings.item_names)
     own = [one for one in items if one in known]

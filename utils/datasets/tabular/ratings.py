@@ -96,7 +96,7 @@ def read_ratings(path: str | Path) -> Ratings:
         path: the file of ratings, its folder (at any depth), or a path ``fetch:ml_100k/...`` into a package.
 
     Raises:
-        DataError: there is no such file, there are several, or no line can be used.
+        DataError: the path has none or several such files, or no line can be used.
         FetchError: the package cannot be fetched.
     """
     if str(path).startswith("fetch:"):

@@ -48,7 +48,7 @@ class Row(NamedTuple):
     value: Any
 
 
-class Left:
+class Skipped:
     """Counter of skipped entries, for one warning.
 
     Args:
@@ -59,12 +59,12 @@ class Left:
     def __init__(self, source: object, what: str) -> None:
         self.source, self.what, self.count, self.first = source, what, 0, ""
 
-    def out(self, where: str, why: str) -> None:
+    def add(self, where: str, why: str) -> None:
         """Count an entry that cannot be used."""
         self.count += 1
         self.first = self.first or f"{where}: {why}"
 
-    def said(self) -> None:
+    def warn(self) -> None:
         """Warn if anything was skipped."""
         if self.count:
             lost = f"{self.count} {self.what} skipped, the first: {self.first}"
@@ -83,7 +83,7 @@ def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: ob
     Raises:
         DataError: no row can be used, or the columns have other names.
     """
-    left, found, columns = Left(source, "rows are"), list[Pair](), None
+    skipped, found, columns = Skipped(source, "rows are"), list[Pair](), None
     for where, value in rows:
         if isinstance(value, dict):
             columns = columns or _columns(value, names, where)
@@ -91,7 +91,7 @@ def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: ob
         elif isinstance(value, (list, tuple)) and len(value) == 2:
             first, second = value
         else:
-            left.out(where, "it must be an object or a list of two texts")
+            skipped.add(where, "it must be an object or a list of two texts")
             continue
         if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
             both = enumerate(zip(first, second, strict=True), 1)
@@ -101,12 +101,12 @@ def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: ob
         for place, pair in several:
             why = wrong_text(pair)
             if why:
-                left.out(place, why)
+                skipped.add(place, why)
             else:
                 found.append(pair)
     if not found:
-        raise DataError(f"{source}: no pair of texts can be used ({left.first or 'it is empty'}); correct the file")
-    left.said()
+        raise DataError(f"{source}: no pair of texts can be used ({skipped.first or 'it is empty'}); correct the file")
+    skipped.warn()
     return found
 
 
@@ -230,10 +230,7 @@ def split_of(folder: Path) -> Iterator[Row]:
     """Yield the rows of the test split in Python, in a folder of JSON lines with CodeSearchNet's layout.
 
     The files are in the folder, or in archives there (``data/python.zip``). If some names contain ``test``, the other
-    files are skipped, and the same for ``python``.
-
-    Raises:
-        DataError: there is no file of JSON lines.
+    files are skipped, and the same for ``python``. Raises DataError if the folder has no file of JSON lines.
     """
     files = sorted(file for file in below(folder) if file.is_file())
     lines: dict[str, Path | tuple[Path, str]] = {

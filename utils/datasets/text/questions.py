@@ -55,7 +55,7 @@ def load_questions(path: Path, *, answers: bool = True) -> ListDataset:
 
     Args:
         path: a ``.json`` or ``.jsonl`` file.
-        answers: whether to read answers; if not, there are no targets.
+        answers: whether to read answers; if not, targets are ``None``.
 
     Raises:
         DataError: the file cannot be read, or no question can be used.

@@ -43,8 +43,7 @@ class Snippet(NamedTuple):
 def read_snippets(path: Path) -> list[Snippet]:
     """Read a ground truth file; HTML entities (``&amp;``) are replaced by their characters.
 
-    Raises:
-        DataError: the file cannot be read, is not UTF-8, is empty, or a line has other fields.
+    Raises DataError if the file cannot be read, is not UTF-8, is empty, or a line has other fields.
     """
     try:
         lines = read_regular(path).decode("utf-8").splitlines()

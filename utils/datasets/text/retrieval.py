@@ -59,9 +59,7 @@ class Asked(NamedTuple):
 def files_of(paths: Mapping[str, Path], split: str) -> Asked:
     """Return the files of ``corpus=B queries=A qrels=C candidates=D``, or of a folder.
 
-    Raises:
-        DataError: a folder has none of the expected files.
-        ConfigError: no corpus is given.
+    Raises DataError if a folder has none of the expected files, and ConfigError if no corpus is given.
     """
     unknown = sorted(set(paths) - {"data", "corpus", "queries", "qrels", "candidates"})
     if unknown:
@@ -104,7 +102,7 @@ def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> 
         typed: queries to use instead of a file's.
 
     Raises:
-        DataError: there are no queries, or no passages.
+        DataError: queries or passages are missing.
     """
     corpus = read_texts(asked.corpus)
     if not corpus.texts:
@@ -112,7 +110,7 @@ def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> 
     if typed:
         queries = Texts({f"text {i + 1}" if len(typed) > 1 else "text": text for i, text in enumerate(typed)}, [])
     elif asked.queries is None:
-        raise DataError(f"there are no queries for {asked.corpus}; pass queries=FILE with corpus=FILE, or --text")
+        raise DataError(f"queries for {asked.corpus} are missing; pass queries=FILE with corpus=FILE, or --text")
     else:
         queries = read_texts(asked.queries)
     rejected = [*corpus.rejected, *queries.rejected]
@@ -154,11 +152,7 @@ def _answerable(
 
 
 def read_texts(file: Path) -> Texts:
-    """Return the texts of a file by id.
-
-    Raises:
-        DataError: the file cannot be read, or has unknown columns.
-    """
+    """Return the texts of a file by id. Raises DataError if the file cannot be read, or has unknown columns."""
     if not file.is_file():
         raise DataError(f"{file} {no_file(file)}; check --data_path")
     found: dict[str, str] = {}
@@ -237,8 +231,7 @@ def read_qrels(
 ) -> tuple[dict[str, dict[str, int]], list[Rejected]]:
     """Return grades by query and passage, and the lines that are invalid or have unknown ids.
 
-    Raises:
-        DataError: the file cannot be read, or has no usable judgment.
+    Raises DataError if the file cannot be read, or has no usable judgment.
     """
     if not file.is_file():
         raise DataError(f"{file} {no_file(file)}; check --data_path")
@@ -252,9 +245,9 @@ def read_qrels(
         if not _is_grade(grade):
             rejected.append(rejected_line(file, number, "expected: query passage grade, or: query 0 passage grade"))
         elif query not in queries:
-            rejected.append(rejected_line(file, number, f"there is no query {query!r}"))
+            rejected.append(rejected_line(file, number, f"unknown query {query!r}"))
         elif passage not in passages:
-            rejected.append(rejected_line(file, number, f"there is no passage {passage!r} in the corpus"))
+            rejected.append(rejected_line(file, number, f"unknown passage {passage!r}"))
             grades.setdefault(query, {})
         elif passage in grades.get(query, {}):
             why = f"judges {passage!r} for {query!r} again; the first grade is kept"
@@ -276,8 +269,7 @@ def read_candidates(
 ) -> tuple[dict[str, list[int]], list[Rejected]]:
     """Return corpus indices by query, sorted by the scores of a TREC run, and the rejected lines.
 
-    Raises:
-        DataError: the file cannot be read, or no line can be used.
+    Raises DataError if the file cannot be read, or no line can be used.
     """
     if not file.is_file():
         raise DataError(f"{file} {no_file(file)}; check --data_path")
@@ -295,7 +287,7 @@ def read_candidates(
             continue
         if query not in queries or passage not in places:
             what = f"query {query!r}" if query not in queries else f"passage {passage!r} in the corpus"
-            rejected.append(rejected_line(file, number, f"there is no {what}"))
+            rejected.append(rejected_line(file, number, f"unknown {what}"))
             continue
         found.setdefault(query, {})[places[passage]] = score
     if not found:

@@ -76,8 +76,7 @@ def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
 def pairs_of(texts: Sequence[str]) -> ListDataset:
     """Return texts from the command line: two are a pair, more are single sentences.
 
-    Raises:
-        ConfigError: there are fewer than two, or one is empty.
+    Raises ConfigError if there are fewer than two, or one is empty.
     """
     if not all(text.strip() for text in texts):
         raise ConfigError("--text: a sentence is empty; write it in quotes")
@@ -154,9 +153,7 @@ def _chosen(found: Table, columns: Sequence[str], file: Path) -> tuple[str, str 
     first, second, score = (found.column(None, names, "--columns") for names in (FIRST, SECOND, SCORE))
     if first is None:
         listed = found.listed()
-        raise DataError(
-            f"{file}: none of its columns {listed} is a known text column; pass --columns TEXT1 TEXT2 SCORE"
-        )
+        raise DataError(f"{file}: none of its columns {listed} is a text column; pass --columns TEXT1 TEXT2 SCORE")
     return first, second, score if second is not None else None
 
 

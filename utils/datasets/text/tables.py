@@ -65,7 +65,7 @@ class Table:
         if given not in self.columns:
             near = nearest(given, self.columns)
             raise DataError(
-                f"{self.file}: there is no column {given!r} ({flag}); the columns are {self.listed()}"
+                f"{self.file}: no column {given!r} ({flag}); the columns are {self.listed()}"
                 + (f"; did you mean {near!r}?" if near is not None else "; use one of them")
             )
         return given
@@ -131,11 +131,8 @@ def read_table(
 def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
     """Yield a file's lines with their numbers, from 1, without line ends.
 
-    An invalid byte becomes half a character (a surrogate), which :func:`is_text` detects.
-
-    Raises:
-        DataError: the file cannot be read.
-        ConfigError: unknown encoding.
+    An invalid byte becomes half a character (a surrogate), which :func:`is_text` detects. Raises DataError if the file
+    cannot be read, and ConfigError if the encoding is unknown.
     """
     data = _content(file)
     try:

@@ -104,10 +104,8 @@ def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
 
     Empty lines are skipped. An invalid line (another number of fields, no text, no label if others have one, not text)
     is in ``rejected``. Labels stay as written, a class name or a class index; the model interprets them. Samples are
-    strings, or tuples of two; names are ``file:line``.
-
-    Raises:
-        DataError: the path has no usable data; the message has file, line and fix.
+    strings, or tuples of two; names are ``file:line``. Raises DataError if the path has no usable data; the message has
+    file, line and fix.
     """
     columns = columns or Columns()
     if not path.exists():
@@ -134,8 +132,7 @@ def _cola(first: Sequence[str]) -> Sequence[str]:
 def text_columns(table: Table, columns: Columns) -> tuple[str, str | None]:
     """Return the columns of texts, and of second texts if any.
 
-    Raises:
-        DataError: there is no such column; the message lists the columns.
+    Raises DataError if no such column exists; the message lists the columns.
     """
     if columns.text is None:
         for one, two in PAIRS:

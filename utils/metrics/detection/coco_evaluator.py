@@ -107,8 +107,7 @@ class CocoGroundingEvaluator:
     def accumulate(self) -> None:
         """Compute the figures of the images so far.
 
-        Raises:
-            DataError: there are no images, or an annotation of one is invalid.
+        Raises DataError without images, or if an annotation of one is invalid.
         """
         if not self._found:
             raise DataError(f"{self._file}: no image was evaluated; call update() first")

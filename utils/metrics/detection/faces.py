@@ -79,7 +79,7 @@ class FaceAveragePrecision(MeanAveragePrecision):
             alarms = np.count_nonzero(records["score"] >= self.score)
             pictures = np.count_nonzero(records["whole"])
             raise DataError(
-                f"{self.name}: no image has a face to evaluate, so there is no value; in {pictures} images "
+                f"{self.name}: no image has a face to evaluate, so the value is undefined; in {pictures} images "
                 f"{alarms} faces were detected at a score of {self.score:g}; add images with faces"
             )
         return ranked.of_size()

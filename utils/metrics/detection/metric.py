@@ -92,7 +92,6 @@ class MeanAveragePrecision(RecordMetric):
             predictions: per image an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
                 ``classes`` (N integers), such as :class:`~utils.postprocess.image.nms.Detections`.
             targets: per image a :class:`~utils.datasets.image.objects.Objects`, in the same pixels.
-            contexts: unused.
 
         Returns:
             A record of :data:`~utils.metrics.detection.average_precision.RECORD` per object that counts and per
@@ -111,10 +110,8 @@ class MeanAveragePrecision(RecordMetric):
     def value(self, records: Array, weights: Array) -> float:
         """Return the mean average precision, 0 to 1; NaN if all objects have weight 0.
 
-        Integer weights give the value of a data set that repeats each image this many times.
-
-        Raises:
-            DataError: the records have no object.
+        Integer weights give the value of a data set that repeats each image this many times. Raises DataError if the
+        records have no object.
         """
         return self.weighing(records)(weights)
 

@@ -4,7 +4,7 @@ Texts are compared after normalisation (Rajpurkar et al., 2016): lower case, no 
 F1 is of the multisets of words. The best of several correct answers counts. "No answer" is the empty text, which is
 right for unanswerable questions (Rajpurkar et al., 2018).
 
-For Chinese, words are single Chinese characters, and runs of other characters between them; there are no articles
+For Chinese, words are single Chinese characters, and runs of other characters between them; articles do not exist
 (Lewis et al., 2020, "MLQA").
 """
 
@@ -80,7 +80,6 @@ class AnswerMetric(RecordMetric):
         Args:
             predictions: per question a text, or an object with a ``text`` and a ``score``; NaN: not answered.
             targets: per question the correct answers; none, or only empty ones: unanswerable.
-            contexts: unused.
 
         Raises:
             InputError: a prediction is not a text.

@@ -62,7 +62,6 @@ class TextMetric(RecordMetric):
         Args:
             predictions: per line its text, or an object with a ``text`` and a ``score``; a NaN score: not read.
             targets: per line the correct text.
-            contexts: unused.
 
         Raises:
             InputError: a prediction is not a text.

@@ -58,7 +58,6 @@ class PageErrorRate(RecordMetric):
         Args:
             predictions: per page its lines in reading order, objects with ``text`` and ``outline`` (N x 2).
             targets: per page an object with ``words`` (with ``text`` and ``outline``), or with ``None`` and ``text``.
-            contexts: unused.
 
         Raises:
             DataError: a target is of another kind.

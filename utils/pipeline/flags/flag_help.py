@@ -1,4 +1,4 @@
-"""How the help of an example script shows its flags."""
+"""The argument parser and the help format of the example scripts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tecoinfer_modelzoo.text import one_line, printable
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, whatever they hold."""
+    """Reports invalid arguments in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and the error, and leave with exit code 2; an argument's line break makes no line."""
+        """Print the usage and the error in one line, and exit with code 2."""
         super().error(printable(one_line(message)))
 
 
 class FlagHelp(argparse.HelpFormatter):
-    """Shows defaults where there are any; knows how wide the terminal is without shutil.
+    """Shows default values, and computes the width of the terminal without ``shutil``.
 
-    argparse loads that for every flag, 3 ms of every start.
+    argparse would import that for every flag, which takes 3 ms.
     """
 
     def __init__(self, prog: str) -> None:
@@ -36,13 +36,14 @@ class FlagHelp(argparse.HelpFormatter):
         text, default = action.help or "", action.default
         if default in (None, False, argparse.SUPPRESS) or default == [] or default == "":
             return text.replace("%", "%%")
-        if isinstance(default, (Path, dict)):
-            default = _shown(default)
+        if isinstance(default, (Path, Mapping)):
+            default = _relative(default)
         words = " ".join(map(str, default)) if isinstance(default, list) else default
         return f"{text} (default: {words})".replace("%", "%%")
 
 
-def _shown(default: Path | Mapping[str, Path]) -> str:
-    if isinstance(default, Path):
-        return str(default)
-    return " ".join(f"{name}={path}" for name, path in default.items())
+def _relative(default: Path | Mapping[str, Path]) -> str:
+    """Return paths relative to the current folder."""
+    if isinstance(default, Mapping):
+        return " ".join(f"{name}={_relative(path)}" for name, path in default.items())
+    return os.path.relpath(default)

@@ -1,11 +1,14 @@
-"""Words of flags that give names: ``NAME=PATH`` of several models or paths, ``NAME=SIZE`` of symbolic dimensions."""
+"""Parse flags with names: ``NAME=PATH`` of several models or paths, ``NAME=SIZE`` of symbolic dimensions.
+
+Paths may be files in packages: ``fetch:NAME/path`` (docs/data.md).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine import ConfigError
 from utils.shapes import parse_dims
@@ -15,13 +18,13 @@ _NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
 
 
 def dims_of(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes for one model: ``seq=128`` is for all that have it, ``det.seq=128`` for the one named so.
+    """Return the sizes for one model: ``seq=128`` is for all models with the symbol, ``det.seq=128`` for model ``det``.
 
-    One that no model has is left for the engine to refuse.
+    The engine reports unknown symbols.
     """
     found = parse_dims(words)
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
-    # a symbol may itself have dots: Paddle's are p2o.DynamicDimension.0
+    # A symbol may contain dots, such as Paddle's p2o.DynamicDimension.0.
     common = {key: sizes for key, sizes in found.items() if key.partition(".")[0] not in files or "." not in key}
     if common and len(files) > 1:
         foreign = _foreign_symbols(model, files)
@@ -30,13 +33,13 @@ def dims_of(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict
 
 
 def _foreign_symbols(model: str, files: Mapping[str, Path]) -> set[str]:
-    """Return the symbols that other models have and this one has not."""
+    """Return the symbols of other models that this one lacks."""
     having = {name: _symbols(path) for name, path in files.items()}
     return set().union(*having.values()) - having[model]
 
 
 def _symbols(path: Path) -> set[str]:
-    """Return the symbols of an ONNX file's inputs; none of what is no such file, which its engine refuses."""
+    """Return the symbols of an ONNX file's inputs; none for other files, which the engine reports."""
     if path.suffix != ".onnx" or not path.is_file():
         return set()
     from engine.onnx import load_model, signature
@@ -46,10 +49,10 @@ def _symbols(path: Path) -> set[str]:
 
 
 def models_of(given: Any, task: type[Task]) -> Path | dict[str, Path]:
-    """Read ``--ckpt``: the model's path, or the paths of a task's several models by name, in the task's order.
+    """Parse ``--ckpt``: the model's path, or the paths of several models by name, in the task's order.
 
     Raises:
-        ConfigError: nothing is given, or not the models that the task takes.
+        ConfigError: a model is missing or unknown.
     """
     found = named_paths(given, "--ckpt")
     needed = [name for name in task.models if name not in task.optional_models]
@@ -70,10 +73,10 @@ def models_of(given: Any, task: type[Task]) -> Path | dict[str, Path]:
 
 
 def named_paths(given: Any, flag: str) -> Path | dict[str, Path] | None:
-    """Read ``PATH``, or ``NAME=PATH NAME=PATH``; a default comes as it is.
+    """Parse ``PATH`` or ``NAME=PATH NAME=PATH``; a default is returned unchanged.
 
     Raises:
-        ConfigError: one of several words has no name, or a name stands there twice; it says so of ``flag``.
+        ConfigError: one of several words has no name, or a name is given twice; the message has ``flag``.
     """
     if given is None or isinstance(given, Path):
         return given
@@ -86,7 +89,7 @@ def named_paths(given: Any, flag: str) -> Path | dict[str, Path] | None:
 
 
 def _by_name(words: Sequence[str], flag: str) -> dict[str, Path]:
-    """Read ``NAME=PATH NAME=PATH``."""
+    """Parse ``NAME=PATH NAME=PATH``."""
     pairs = [_pair(word, flag) for word in words]
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -98,5 +101,25 @@ def _by_name(words: Sequence[str], flag: str) -> dict[str, Path]:
 def _pair(word: str, flag: str) -> tuple[str, Path]:
     pair = re.fullmatch(_NAMED, word)
     if pair is None:
-        raise ConfigError(f"{flag} {word!r}: of several paths each needs a name; write NAME=PATH")
+        raise ConfigError(f"{flag} {word!r}: several paths need names; write NAME=PATH")
     return pair[1], Path(pair[2])
+
+
+Given = TypeVar("Given", bound="Path | dict[str, Path] | None")
+
+
+def located(given: Given) -> Given:
+    """Return a path, or several by name, with those in packages resolved; packages are downloaded if needed.
+
+    Raises:
+        ConfigError: an unknown package.
+        FetchError: the package cannot be downloaded, or lacks the file.
+    """
+    paths = list(given.values()) if isinstance(given, dict) else [given]
+    if not any(str(path).startswith("fetch:") for path in paths):
+        return given
+    from utils.fetch import fetched_path  # imported only for such a path
+
+    if isinstance(given, dict):
+        return type(given)((name, fetched_path(path)) for name, path in given.items())
+    return fetched_path(str(given))  # type: ignore[return-value]  # a Path for a Path

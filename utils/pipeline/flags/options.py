@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from engine import (
 )
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flags.flag_help import FlagHelp, OneLineParser
-from utils.pipeline.flags.located import located
-from utils.pipeline.flags.named_values import models_of, named_paths
+from utils.pipeline.flags.named_values import located, models_of, named_paths
 from utils.places import check_apart, check_folder, check_given, check_outputs
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
@@ -24,56 +24,66 @@ from utils.tasks.options import DATA as DATA, MODEL as MODEL, WRITTEN as WRITTEN
 
 VALID, SHOWN = ("valid",), ("single", "multi")
 
+GROUPS = ("model", "data", "engine", "output")
+"""Groups of the common flags in ``--help``, in this order; the task's own flags follow."""
+
+
+def _grouped(group: str, *flags: Flag) -> tuple[Flag, ...]:
+    return tuple(replace(flag, group=group) for flag in flags)
+
+
 COMMON = (
-    Flag("--input_name", "name of the model's input, where it must be given", [], nargs="+"),
-    Flag("--batch_size", "samples per call to the whole card", 1, int),
-    Flag(
-        "--input_shapes",
-        "shapes of all inputs, for symbolic dimensions: N*3*224*224 or ids:N*128,mask:N*128; N is the batch",
-        None,
-        metavar="SHAPES",
+    *_grouped(
+        "model",
+        Flag("--input_name", "set the names of the model's inputs", [], nargs="+", metavar="NAME"),
+        Flag("--input_shapes", "set the shapes of all inputs: N*3*224*224, or ids:N*128,mask:N*128", metavar="SHAPES"),
+        Flag("--dim", "set the sizes of a symbolic dimension: seq=64,128", [], nargs="+", metavar="NAME=SIZE"),
     ),
-    Flag(
-        "--dim", "sizes a symbolic dimension may take: seq=128, or seq=64,128,256", [], nargs="+", metavar="NAME=SIZE"
+    *_grouped(
+        "data",
+        Flag("--batch_size", "run this many samples per call to the whole card", 1, int),
+        Flag("--workers", "preprocess in this many threads; 0: none (default: cores)", None, int),
+        Flag("--worker_mode", "process: for code that holds the GIL", "thread", choices=WORKER_MODES),
     ),
-    Flag("--target", "engine: onnx, sdaa, cuda, cpu, null, or a registered one", "sdaa"),
-    Flag("--dtype", "precision; left out: the target's own", None, choices=ALL_DTYPES),
-    Flag("--pass_path", "optimisation passes: a file, one of the zoo's own, or 'none'", "default_pass.py"),
-    Flag("--shard_tables", "sdaa: split the rows of embedding tables over the SPA", False, str2bool, nargs="?"),
-    Flag("--skip_postprocess", "show the raw outputs", False, str2bool, nargs="?", scripts=SHOWN),
-    Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?"),
-    Flag("--json", "also write the result as JSON", None, Path, metavar="FILE"),
-    Flag(
-        "--save", "write every sample with its answer for people to look at", None, Path, metavar="DIR", scripts=SHOWN
+    *_grouped(
+        "engine",
+        Flag("--target", "compute with onnx, sdaa, cuda, cpu, null or a registered engine", "sdaa", metavar="NAME"),
+        Flag("--dtype", "compute in this precision (default: the target's)", choices=ALL_DTYPES),
+        Flag("--pass_path", "apply the passes of a file or a name, or 'none'", "default_pass.py", metavar="FILE"),
+        Flag("--shard_tables", "split the rows of embedding tables over the SPA", False, str2bool, nargs="?"),
+        Flag("--streams", "compute this many calls in parallel (default: cores)", None, int, scripts=VALID),
+        Flag("--calib", "calibrate --dtype int8 with this many samples", 128, int, scripts=VALID),
+        Flag("--min_cosine", "require this cosine of int8 to float32 (default: 0.99; valid: 0)", None, float),
+        Flag("--launcher", "run on a Ray cluster", "none", choices=("none", "ray"), scripts=VALID),
+        Flag("--num_workers", "start this many workers with --launcher ray", 2, int, scripts=VALID),
     ),
-    Flag("--workers", "preprocessing threads; left out: one per core; 0: none", None, int),
-    Flag("--worker_mode", "process: for preprocessing code that holds the GIL", "thread", choices=WORKER_MODES),
-    Flag("--streams", "calls computed side by side; left out: one per core", None, int, scripts=VALID),
-    Flag("--resume", "keep finished steps there, and go on from those kept", None, Path, metavar="DIR", scripts=VALID),
-    Flag(
-        "--launcher", "ray: share an evaluation out over a Ray cluster", "none", choices=("none", "ray"), scripts=VALID
+    *_grouped(
+        "output",
+        Flag("--skip_postprocess", "print the raw outputs", False, str2bool, nargs="?", scripts=SHOWN),
+        Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?"),
+        Flag("--json", "write the result as JSON", None, Path, metavar="FILE"),
+        Flag("--save", "write every sample with its answer", None, Path, metavar="DIR", scripts=SHOWN),
+        Flag("--resume", "store finished steps, and resume from them", None, Path, metavar="DIR", scripts=VALID),
+        Flag("--max_drop", "allow a faster mode to worsen the metric by this share", 0.01, float, scripts=VALID),
     ),
-    Flag("--num_workers", "workers of --launcher ray", 2, int, scripts=VALID),
-    Flag("--calib", "samples that --dtype int8 chooses its ranges by", 128, int, scripts=VALID),
-    Flag("--min_cosine", "int8's least cosine to float32; left out: 0.99, or what the metric says", None, float),
-    Flag("--max_drop", "largest relative worsening of the metric by a faster mode", 0.01, float, scripts=VALID),
 )
-"""The flags of every task, behind ``--ckpt`` and ``--data_path``."""
+"""The flags of every task, in addition to ``--ckpt`` and ``--data_path``."""
 
 _AT_LEAST = {"batch_size": 1, "num_workers": 1, "calib": 1, "streams": 1, "workers": 0}
-"""The smallest number that a flag takes, where it is given."""
+"""Smallest values of flags, if set."""
 
 
 def script_flags(task: AnyTask, script: str) -> list[Flag]:
-    """Return the flags of a script of a task, ``--ckpt`` and ``--data_path`` first."""
+    """Return the flags of a task's script, starting with ``--ckpt`` and ``--data_path``."""
     task = task_class(task)
     if task.models:
         names = ", ".join(task.models)
-        ckpt = Flag("--ckpt", f"ONNX files by name ({names})", nargs="+", metavar="NAME=FILE")
+        ckpt = Flag("--ckpt", f"load these ONNX files: {names}", nargs="+", metavar="NAME=FILE", group="model")
     else:
-        ckpt = Flag("--ckpt", "ONNX file", nargs="+", metavar="FILE")
-    data = Flag("--data_path", f"{task.data_help}; or several by name: NAME=PATH", nargs="+", metavar="PATH")
-    saving = Flag("--save_predictions", f"also write {task.writes}", None, Path, metavar="PATH")
+        ckpt = Flag("--ckpt", "load this ONNX file", nargs="+", metavar="FILE", group="model")
+    data_help = f"read {task.data_help}; or several by name: NAME=PATH"
+    data = Flag("--data_path", data_help, nargs="+", metavar="PATH", group="data")
+    saving = Flag("--save_predictions", f"write {task.writes}", None, Path, metavar="PATH", group="output")
     first = [ckpt, data, *([saving] if task.writes and script == "valid" else [])]
     own = {flag.key for flag in task.flags if script in flag.scripts}
     common = [flag for flag in COMMON if script in flag.scripts and flag.key not in own]
@@ -87,13 +97,13 @@ def options(
 
     Args:
         description: the script's docstring.
-        task: whose flags the script has, in either form.
+        task: a class, or a task in the old form.
         script: ``valid``, ``single`` or ``multi``.
-        argv: arguments; ``None`` takes the process's own.
-        defaults: of the flags, by their names; ``ckpt`` and ``data_path`` are paths, or mappings of names to paths.
+        argv: arguments; ``None``: those of the process.
+        defaults: default values of flags, by name; ``ckpt`` and ``data_path`` are paths, or mappings of names to paths.
 
     Raises:
-        ConfigError: a value cannot be used, or a default is of no flag.
+        ConfigError: a value is invalid, or a default has an unknown name.
     """
     if script not in SCRIPTS:
         raise ConfigError(f"unknown script {script!r}; use one of: {', '.join(SCRIPTS)}")
@@ -103,14 +113,19 @@ def options(
     _refuse_taken(task)
     unknown = sorted(set(defaults) - everywhere)
     if unknown:
-        raise ConfigError(f"{unknown[0]!r} is no flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}")
+        raise ConfigError(
+            f"{unknown[0]!r} is not a flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}"
+        )
     if task.sample_data is not None:
         defaults.setdefault("data_path", task.sample_data)
-    parser = OneLineParser(description=description, formatter_class=FlagHelp)
+    parser = OneLineParser(description=description, formatter_class=FlagHelp, usage="%(prog)s [options]")
     add_version(parser)
     own = {flag.key: _argument(flag, defaults.get(flag.key, flag.default)) for flag in flags}
-    for flag in flags:
-        parser.add_argument(flag.name, **own[flag.key])
+    for title in (*GROUPS, ""):
+        group = parser.add_argument_group(title or f"task {task.name}")
+        for flag in flags:
+            if flag.group == title:
+                group.add_argument(flag.name, **own[flag.key])
     parsed = parser.parse_args(argv, namespace=Options(**_hidden(task, flags, defaults)))
     parsed.script, parsed.task = script, task.name
     parsed.flags = tuple(flag.key for flag in task.flags)
@@ -126,7 +141,7 @@ def options(
 
 
 def _refuse_taken(task: type[Task]) -> None:
-    """Refuse a task's flag whose name stands for something else among the options."""
+    """Raise ConfigError for a flag of the task with a reserved name, or without dashes."""
     common = {flag.key for flag in COMMON}
     kept = {"help", "version", "ckpt", "data_path", *Options.__annotations__, *dir(Options)} - common
     taken = next((flag.name for flag in task.flags if flag.key in kept), None)
@@ -134,11 +149,15 @@ def _refuse_taken(task: type[Task]) -> None:
     if bare is not None:
         raise ConfigError(f"task {task.name}: flag {bare!r} has no dashes; call it '--{bare.lstrip('-')}'")
     if taken is not None:
-        raise ConfigError(f"task {task.name}: flag {taken} has a name that the options need; call it something else")
+        raise ConfigError(f"task {task.name}: flag {taken} has a reserved name; rename it")
+
+
+_METAVARS: dict[Any, str] = {int: "N", float: "X", str2bool: "BOOL"}
 
 
 def _argument(flag: Flag, default: Any) -> dict[str, Any]:
-    given = {"type": flag.type, "choices": flag.choices, "nargs": flag.nargs, "metavar": flag.metavar}
+    metavar = flag.metavar or (None if flag.choices else _METAVARS.get(flag.type))
+    given = {"type": flag.type, "choices": flag.choices, "nargs": flag.nargs, "metavar": metavar}
     found = {key: value for key, value in given.items() if value is not None}
     if flag.type is str2bool:
         found["const"] = True
@@ -148,7 +167,7 @@ def _argument(flag: Flag, default: Any) -> dict[str, Any]:
 
 
 def _hidden(task: type[Task], flags: Sequence[Flag], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of flags that this script does not have."""
+    """Return the default values of flags that this script lacks."""
     shown = {flag.key for flag in flags}
     return {f.key: defaults.get(f.key, f.default) for f in (*COMMON, *task.flags) if f.key not in shown}
 
@@ -162,20 +181,21 @@ def _check(parsed: Options, task: type[Task]) -> None:
         raise ConfigError(f"--max_drop {parsed.max_drop} must be at least 0; 0.01 allows a drop of 1 %")
     _check_places(parsed, task.writes_folder)
     if parsed.save is not None and parsed.skip_postprocess:
-        raise ConfigError("--save draws answers, and --skip_postprocess gives none; leave one of them out")
+        raise ConfigError("--save needs answers, which --skip_postprocess does not compute; leave one of them out")
     parse_dims(parsed.dim)
     if parsed.input_shapes:
         parse_shapes(parsed.input_shapes, parsed.batch_size)
 
 
 def _check_places(opt: Options, saves_folder: bool) -> None:
-    """Refuse what cannot be read at all, and what could not be written at the end: better now than after the run.
+    """Check the paths of inputs and outputs before the run.
 
     Args:
-        saves_folder: ``--save_predictions`` names a folder.
+        opt: the options.
+        saves_folder: ``--save_predictions`` is a folder.
 
     Raises:
-        ConfigError: it names the flag and the path.
+        ConfigError: a path cannot be read or written; the message has the flag and the path.
     """
     check_given("--ckpt", *opt.models.values())
     check_given("--data_path", *opt.paths.values())
@@ -201,13 +221,13 @@ def _check_places(opt: Options, saves_folder: bool) -> None:
 
 
 def pace(parsed: Options) -> dict[str, Any]:
-    """Return what both loops take of the flags: preprocessing workers and per-step lines."""
+    """Return the keywords of both loops: preprocessing workers and the function for lines per step."""
     on_step = print if parsed.verbose else None
     return {"workers": parsed.workers, "worker_mode": parsed.worker_mode, "on_step": on_step}
 
 
 def limits(parsed: Options) -> dict[str, Any]:
-    """Return :func:`pace` and the limits on steps of an evaluation, from the historical environment variables."""
+    """Return :func:`pace`, and the step limits of an evaluation from the historical environment variables."""
     return pace(parsed) | {
         "max_steps": _env_int("TECO_INFER_PIPELINES_MAX_STEPS", -1),
         "warmup": _env_int("TECO_INFER_PIPELINES_WARMUP_STEPS", 0),

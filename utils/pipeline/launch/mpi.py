@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Path | None = None) -> Report | None:
     """Evaluate this process's part and merge all parts.
 
-    If rank and size were set by hand, the result is this process's part alone, with a line that says so.
+    If rank and size were set by hand, the result is this process's part alone, and a line is printed.
 
     Args:
         work: evaluates this process's part of the data set; its output is printed on rank 0 only, and its errors on

@@ -57,7 +57,7 @@ class Course:
         return int(self.in_use.flags.get("batch_size", 1)) < self.samples
 
 
-_FRONT = ("decode", "preprocess")
+_BEFORE_ENGINE = ("decode", "preprocess")
 _TURNS = "--worker_mode process, as threads take turns in the interpreter here"
 _HOST = ("", "onnx", "cpu")
 """Targets that compute on the host; an unknown target counts as one."""
@@ -66,9 +66,9 @@ _INT8 = "--dtype int8, where the metric allows it"
 
 TABLE: tuple[Advice[Course], ...] = (
     Advice("disk", "keep the data on a faster disk, or in memory"),
-    *(Advice(s, _TURNS, {"worker_mode": "process"}, lambda run: run.take_turns) for s in _FRONT),
-    *(Advice(s, "more --workers", {}, lambda run: run.more_workers) for s in _FRONT),
-    *(Advice(s, "more cores", {}, lambda run: run.full) for s in _FRONT),
+    *(Advice(s, _TURNS, {"worker_mode": "process"}, lambda run: run.take_turns) for s in _BEFORE_ENGINE),
+    *(Advice(s, "more --workers", {}, lambda run: run.more_workers) for s in _BEFORE_ENGINE),
+    *(Advice(s, "more cores", {}, lambda run: run.full) for s in _BEFORE_ENGINE),
     Advice("engine", "a real card: this host computes what the simulated one would", {}, lambda run: run.simulated),
     Advice("engine", f"--target cpu {_INT8}", {"target": "cpu"}, lambda run: run.target in ("", "onnx")),
     Advice("engine", _INT8, {"dtype": "int8"}, lambda run: run.target == "cpu"),
@@ -114,6 +114,6 @@ def helps_most(stage: str, run: Course, own: Mapping[str, str]) -> str:
     if run.wall < SHORT:
         return ""
     common = next(advice(TABLE, stage, run.in_use, run), "")
-    if (stage in _FRONT and not run.full) or (stage == "engine" and run.simulated):
+    if (stage in _BEFORE_ENGINE and not run.full) or (stage == "engine" and run.simulated):
         return common
     return still_open(own.get(stage, ""), run.in_use) or common

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from utils.pipeline.report.advice import Course, OwnAdvice, helps_most
 
-_FRONT = ("disk", "decode", "preprocess")
+_BEFORE_ENGINE = ("disk", "decode", "preprocess")
 """The stages before the engine."""
 
 _CORES_FULL = 0.85
@@ -74,7 +74,7 @@ def bottleneck(
 
 def _behind(waited: str) -> tuple[str, ...]:
     """Return the stages that the loop waits for under one name; all stages before the engine are one."""
-    return _FRONT if waited == "preprocess" else (waited,)
+    return _BEFORE_ENGINE if waited == "preprocess" else (waited,)
 
 
 def _working(busy: Mapping[str, float], waited: str) -> float:

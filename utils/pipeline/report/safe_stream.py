@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from tecoinfer_modelzoo.text import MOST_SHOWN, printable, shortened
 
 
-class Shown:
+class SafeStream:
     """A stream that escapes control characters and marks that reverse the direction of text.
 
     Characters missing in the stream's encoding are escaped too, unless the stream replaces them itself: Python raises
@@ -50,10 +50,10 @@ def only_shown() -> Iterator[None]:
     Has no effect inside another such block.
     """
     before = sys.stdout, sys.stderr
-    if not isinstance(sys.stdout, Shown):
-        sys.stdout = Shown(sys.stdout, "\n\t")
-    if not isinstance(sys.stderr, Shown):
-        sys.stderr = Shown(sys.stderr, "\n\t\r", brief=True)
+    if not isinstance(sys.stdout, SafeStream):
+        sys.stdout = SafeStream(sys.stdout, "\n\t")
+    if not isinstance(sys.stderr, SafeStream):
+        sys.stderr = SafeStream(sys.stderr, "\n\t\r", brief=True)
     try:
         yield
     finally:

@@ -23,7 +23,7 @@ from utils.pipeline.ahead import prepared
 from utils.pipeline.run.function_task import as_pipeline
 from utils.pipeline.run.interrupt import telling
 from utils.pipeline.run.pipeline import Failure, Inferred, Pipeline, PreparedBatch, blame_nan, nothing_evaluated
-from utils.pipeline.run.run_state import Keep, OnStep, RunState, add_counts, mismatch, step_line
+from utils.pipeline.run.run_state import OnStep, RunState, add_counts, mismatch, step_line
 from utils.stuck import watching
 from utils.tasks.prepared import NoAnswer
 
@@ -68,15 +68,15 @@ def evaluate(
     Args:
         engine: an open engine, or any callable from arrays to arrays.
         batches: samples and targets (:class:`utils.datasets.base.Batches`).
-        preprocess: samples to one array, or a list of arrays, with the batch first. One that takes the keyword ``out``
-            writes into the array it is given there, which is used again for later batches.
-        postprocess: the engine's output to what ``metric`` takes.
+        preprocess: samples to one array, or a list of arrays, with the batch first. With a keyword ``out``, it writes
+            into the given array, which is reused for later batches.
+        postprocess: the engine's output to predictions for ``metric``.
         metric: updated with every batch.
         how: the keywords of :func:`evaluate_pipeline`.
 
     Raises:
         DataError: no sample could be run, or a batch has no targets.
-        KeyboardInterrupt: the user interrupted; its text says how far the run got.
+        KeyboardInterrupt: the user interrupted; its message has the progress.
     """
     return evaluate_pipeline(as_pipeline(engine, preprocess, postprocess), batches, metric, **how)
 
@@ -100,10 +100,10 @@ def evaluate_pipeline(
         pipeline: a task on its engines.
         batches: samples and targets.
         metric: updated with every batch.
-        max_steps: stop after so many batches; 0 or less means all.
-        warmup: the first steps, which count for the metric but not for the timing (unless nothing else is left).
-        workers: preprocessing threads; ``None`` takes one per core, 0 does everything in the loop itself, in turn.
-        worker_mode: ``"process"`` gives every preprocessing thread a process of its own; see :func:`.ahead.prepared`.
+        max_steps: number of batches to run; 0 or less: all.
+        warmup: number of first steps that count for the metric but not for the timing (unless all steps are).
+        workers: preprocessing threads; ``None``: one per core; 0: preprocess in the loop.
+        worker_mode: ``"process"``: one child process per preprocessing thread; see :func:`.ahead.prepared`.
         on_step: called after every step with a line of its timings.
         journal: finished steps, which are not run again; new steps are added.
         records: takes the metric's records of every sample.
@@ -114,10 +114,10 @@ def evaluate_pipeline(
     run = RunState(Timeline(), 0.0, _rejected(batches), metric, pipeline, on_step, warmup, worker_mode=worker_mode)
     rest, total = iter(batches), _steps(batches, max_steps)
     if records is not None:
-        run.keep.append(_writer(records))
+        run.keep.append(lambda batch, step: records.write(batch, step.record, step.good))
     if journal is not None:
         _replay(journal, rest, run)
-        run.keep.append(_appender(journal))
+        run.keep.append(lambda _, step: journal.append(step))
     if max_steps > 0:
         rest = islice(rest, max(0, max_steps - run.steps))
     _calibrate(pipeline, batches)
@@ -130,7 +130,8 @@ def evaluate_pipeline(
         _loop(rest, run, workers, None if total is None else total - run.steps)
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
-    _check_any(run)
+    if not run.samples and rank_and_size()[1] == 1:  # one process of several may have no samples
+        raise nothing_evaluated(run.failures)
     if journal is not None:
         journal.keep_hints(run.current_hints())
     return run.report(finished=not 0 < max_steps <= run.steps or run.steps == _steps(batches, -1))
@@ -142,12 +143,6 @@ def _calibrate(pipeline: Pipeline, batches: Iterable[Batch]) -> None:
         from utils.pipeline.run.calibration import calibrate
 
         calibrate(pipeline, batches)
-
-
-def _check_any(run: RunState) -> None:
-    """Raise DataError if no sample was run; in one process of several that is allowed."""
-    if not run.samples and rank_and_size()[1] == 1:
-        raise nothing_evaluated(run.failures)
 
 
 def _loop(batches: Iterable[Batch], run: RunState, workers: int | None, total: int | None) -> None:
@@ -206,14 +201,6 @@ def _replay(journal: Journal, batches: Iterator[Batch], run: RunState) -> None:
             keep(batch, step)
         run.add(step)
     run.resumed, run.hints = run.steps, list(journal.hints)
-
-
-def _writer(records: RecordsFile) -> Keep:
-    return lambda batch, step: records.write(batch, step.record, step.good)
-
-
-def _appender(journal: Journal) -> Keep:
-    return lambda _, step: journal.append(step)
 
 
 def _so_far(run: RunState, total: int | None, journal: Journal | None) -> str:

@@ -340,7 +340,7 @@ class Pipeline:
         decode_name: of the function that decodes, for messages.
         labelled: the data to pass where samples have no targets, for messages.
         streams: batches that may be computed at the same time.
-        workload, warning_counts: these methods of the task; ``None`` where it has the defaults, which return nothing.
+        workload, warning_counts: these methods of the task; ``None`` for the defaults, which return nothing.
         diagnostics: looks for wrong settings while a data set is evaluated.
         writer: writes the answers of an evaluation.
         inferred: samples inferred so far; engines count rows of calls, of which a sample may need several.

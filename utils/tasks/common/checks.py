@@ -1,11 +1,43 @@
-"""Checks of flags that several tasks have."""
+"""Checks of flags and stored settings that several tasks share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from engine import ConfigError
+from engine import ConfigError, ModelError
 from utils.tasks.base import Options
+from utils.tasks.model import Model
+
+
+def setting_in_use(
+    key: str,
+    model: Model,
+    options: Options | None,
+    note: str,
+    usual: Mapping[str, Any],
+    valid: Callable[[str, Any], bool],
+    what: str,
+) -> Any:
+    """Return the value of an export setting: the flag's, else the one stored under ``note``, else the default.
+
+    Args:
+        key: of the setting. model, options: of the run. note: key of the metadata. usual: defaults.
+        valid: whether a stored value is valid, of key and value. what: description of valid values.
+
+    Raises:
+        ModelError: The metadata is not a JSON object, or the stored value is invalid.
+    """
+    given = getattr(options, key, None)
+    if given is not None:
+        return given
+    notes = model.stored.json(note, {})
+    if not isinstance(notes, dict):
+        raise ModelError(f"{model.ckpt}: metadata {note!r}: {notes!r} is not a JSON object; export the model again")
+    value = notes.get(key, usual[key])
+    if not valid(key, value):
+        raise ModelError(f"{model.ckpt}: metadata {note!r}: {key} {value!r} must be {what}; export the model again")
+    return value
 
 
 def at_least(options: Options, **least: int) -> None:

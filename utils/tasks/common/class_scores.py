@@ -104,4 +104,5 @@ class ScoreAnswers(Compare):
 
     def agreement(self, prediction: Any, answer: float) -> float:
         """Return 1 less the difference of the scores, at least 0."""
-        return max(0.0, 1.0 - abs(prediction.score - answer))
+        apart: float = abs(prediction.score - answer)
+        return max(0.0, 1.0 - apart)

@@ -1,4 +1,4 @@
-"""A model's outputs as a task reads them: one row of scores per sample, whatever kind of output gave them."""
+"""Read a model's outputs: one row of class scores per sample from logits, probabilities or labels."""
 
 from __future__ import annotations
 
@@ -28,22 +28,20 @@ from utils.outputs import (
 from utils.tasks.base import Flag, Options
 from utils.tasks.model import Model
 
-KIND_FLAG = Flag("--output_kind", "what the model gives (default: as stored, or by its graph)", None, choices=KINDS)
-LAYOUT_FLAG = Flag(
-    "--output_layout", "where the output's classes lie (default: as stored, or by its graph)", None, choices=LAYOUTS
-)
+KIND_FLAG = Flag("--output_kind", "kind of the output (default: by metadata or graph)", None, choices=KINDS)
+LAYOUT_FLAG = Flag("--output_layout", "axis of the classes (default: by metadata or graph)", None, choices=LAYOUTS)
 
 NEAR = 0.02
-"""How far a probability may lie outside 0..1, and a sum of them from 1: float16 and int8 round."""
+"""Tolerance on probabilities outside 0..1 and on their sum, as float16 and int8 round."""
 
 
 class Rows(NamedTuple):
-    """Scores of classes, N x C, and how to read them.
+    """Scores of classes, N x C.
 
     Attributes:
-        values: N x C floats, or whole numbers as the model gave them.
-        are_logits: a softmax is still to be taken; else they are probabilities.
-        are_labels: the model gave the label of one class: 1 stands there, and 0 elsewhere.
+        values: N x C floats or integers.
+        are_logits: before the softmax; else they are probabilities.
+        are_labels: the output is a label; the row is one-hot.
     """
 
     values: Array
@@ -52,16 +50,16 @@ class Rows(NamedTuple):
 
 
 def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
-    """Return what a classifier gives as one row of scores per sample.
+    """Convert a classifier's outputs to one row of scores per sample.
 
     Args:
         outputs: of a call: N x C, N x C x 1 x 1 or N x 1 x 1 x C scores; N or N x 1 scores of the second of two
             classes; N or N x 1 labels.
-        model: says what its output is (:meth:`~utils.tasks.model.Model.form`). options: flags that say otherwise.
+        model: with the form of its output (:meth:`~utils.tasks.model.Model.form`). options: flags that override it.
 
     Raises:
-        InputError: the output has another shape, or is no probability where it should be one.
-        ModelError: as many labels are stored as there are no classes, or it cannot be known what the output is.
+        InputError: the output has another shape, or is not a probability as declared.
+        ModelError: the number of stored labels is not that of classes, or the form of the output is unknown.
     """
     found, flags = _array(outputs), (getattr(options, "output_kind", None), getattr(options, "output_layout", None))
     form = model.class_forms.get(flags)
@@ -72,7 +70,7 @@ def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
     if form.sorted and form.kind != LABELS:
         refuse_labels(form, model.ckpt, "scores of classes are needed")
     if found.ndim == 1 and not _says_two(form, model):
-        found = found[None]  # a vector is the scores of one sample
+        found = found[None]  # a vector holds the scores of one sample
     rows = _as_rows(found, model)
     if form.kind == LOG_PROBABILITIES:
         rows = np.exp(rows.astype(np.float32))
@@ -98,7 +96,7 @@ def _array(outputs: Any) -> Array:
 
 
 def _as_rows(found: Array, model: Model) -> Array:
-    """Return N x C of an output whose further dimensions are 1, or which has no dimension for classes."""
+    """Reshape an output with at most one dimension of classes to N x C."""
     wide = [size for size in found.shape[1:] if size != 1]
     if found.dtype.kind not in "fiu" or not found.ndim or not found.size or len(wide) > 1:
         raise InputError(
@@ -109,20 +107,20 @@ def _as_rows(found: Array, model: Model) -> Array:
 
 
 def _of_two(rows: Array, form: OutputForm, model: Model, are_logits: bool) -> Array:
-    """Return N x 2 probabilities of N x 1 scores of the second class."""
+    """Convert N x 1 scores of the second class to N x 2 probabilities."""
     labels = model.stored.labels
     if not _says_two(form, model):
         many = "no labels" if labels is None else f"{len(labels)} labels"
         raise ModelError(
-            f"{model.ckpt}: stores {many} and gives one score per sample, which says one of two classes; export it "
-            "with two labels, or say what the score is with --output_kind"
+            f"{model.ckpt}: stores {many} and gives one score per sample, which needs two classes; export it with two "
+            "labels, or set the kind of the score with --output_kind"
         )
     second = sigmoid(rows) if are_logits else rows.astype(np.float32)
     return np.concatenate([1 - second, second], axis=1)
 
 
 def _says_two(form: OutputForm, model: Model) -> bool:
-    """Say whether one score per sample can be that of the second of two classes: by the labels, a flag or the graph."""
+    """Return whether one score per sample is that of the second of two classes, by the labels, a flag or the graph."""
     labels = model.stored.labels
     if labels is not None:
         return len(labels) == 2
@@ -130,29 +128,28 @@ def _says_two(form: OutputForm, model: Model) -> bool:
 
 
 def sigmoid(values: Array) -> Array:
-    """Return the logistic function of values, in float32 at least, without an overflow."""
+    """Return the logistic function of values, at least in float32, without overflow."""
     wide = np.asarray(values, np.result_type(values.dtype, np.float32))
     found: Array = 0.5 * (1 + np.tanh(wide / 2))
     return found
 
 
 def labels_of(found: Array, form: OutputForm, model: Model, named: bool = True) -> Array:
-    """Return labels as they are, checked; NaN among them stays.
+    """Check labels, and return them unchanged, with NaN.
 
     Args:
-        found: the output. form: what it is. model: for its stored labels and messages.
-        named: the stored labels name these classes.
+        found: the output. form: of the output. model: for its stored labels and messages.
+        named: the stored labels are the names of these classes.
 
     Raises:
-        InputError: they are not whole numbers from 0 on, or not below the number of classes.
-        ModelError: as many labels are stored as the graph has no classes.
+        InputError: a label is not an integer of at least 0, or not below the number of classes.
+        ModelError: the number of stored labels is not that of the graph's classes.
     """
-    known = found[~np.isnan(found)] if found.dtype.kind == "f" else found
-    odd = known[(known != np.floor(known)) | (known < 0)] if known.dtype.kind == "f" else known[known < 0]
-    if odd.size:
+    valid = found[~np.isnan(found)] if found.dtype.kind == "f" else found
+    wrong = valid[(valid != np.floor(valid)) | (valid < 0)] if valid.dtype.kind == "f" else valid[valid < 0]
+    if wrong.size:
         raise InputError(
-            f"{model.ckpt}: output {form.name!r} holds labels, and {odd[0]:g} is none; say what it is with "
-            "--output_kind"
+            f"{model.ckpt}: output {form.name!r} must hold labels, got {wrong[0]:g}; set its kind with --output_kind"
         )
     classes, labels = form.classes, model.stored.labels if named else None
     if classes is not None and labels is not None and classes != len(labels) and (classes, len(labels)) != (2, 1):
@@ -160,16 +157,16 @@ def labels_of(found: Array, form: OutputForm, model: Model, named: bool = True) 
             f"{model.ckpt}: stores {len(labels)} labels and its output {form.name!r} is one of {classes} classes; "
             "export it with all labels"
         )
-    if classes is not None and known.size and known.max() >= classes:
+    if classes is not None and valid.size and valid.max() >= classes:
         raise InputError(
-            f"{model.ckpt}: output {form.name!r} gives class {known.max():g} and has {classes} classes "
+            f"{model.ckpt}: output {form.name!r} gives class {valid.max():g} and has {classes} classes "
             f"(0 to {classes - 1}); export it with all labels"
         )
     return found
 
 
 def _one_hot(labels: Array, form: OutputForm, model: Model) -> Array:
-    """Return N x C float32 with 1 at each sample's label; a row of NaN where it is NaN."""
+    """Return one-hot rows, N x C float32; a row of NaN for a label of NaN."""
     if not labels.size or labels.size != len(labels):
         raise InputError(
             f"{model.ckpt}: output {form.name!r} holds labels of shape {shape_text(labels.shape)}; one per sample is "
@@ -177,8 +174,8 @@ def _one_hot(labels: Array, form: OutputForm, model: Model) -> Array:
         )
     if form.classes is None:
         raise ModelError(
-            f"{model.ckpt}: output {form.name!r} holds labels, and how many classes there are is not known; store "
-            "class_labels in its metadata"
+            f"{model.ckpt}: output {form.name!r} holds labels of an unknown number of classes; store class_labels in "
+            "its metadata"
         )
     flat = labels.reshape(-1).astype(np.float64)
     lost = np.isnan(flat)
@@ -189,7 +186,7 @@ def _one_hot(labels: Array, form: OutputForm, model: Model) -> Array:
 
 
 def check_probabilities(values: Array, form: OutputForm, model: Model) -> None:
-    """Raise where what a flag or the metadata call probabilities are none; what the graph says needs no look.
+    """Check values declared as probabilities by a flag or the metadata; a form from the graph is not checked.
 
     Raises:
         InputError: a value lies outside 0..1.
@@ -205,7 +202,7 @@ def check_probabilities(values: Array, form: OutputForm, model: Model) -> None:
 
 
 def are_shares(values: Array) -> bool:
-    """Say whether rows of values look like the probabilities of classes: none is negative, and each row's sum is 1."""
+    """Return whether rows of values look like probabilities of classes: not negative, with a sum of 1."""
     if values.dtype.kind != "f" or values.ndim < 2 or values.shape[-1] < 2 or not values.size:
         return False
     sums = values.sum(axis=-1, dtype=np.float32)
@@ -213,23 +210,23 @@ def are_shares(values: Array) -> bool:
 
 
 def _hint(rows: Array, model: Model) -> None:
-    """Warn of scores that look like probabilities where nothing says what they are."""
+    """Warn if an output of unknown kind looks like probabilities."""
     if are_shares(rows):
         warnings.warn(
-            f"{model.ckpt}: its output is read as logits, and looks like probabilities: they are in 0..1 and their "
-            "sums are 1; if they are, say --output_kind probabilities",
+            f"{model.ckpt}: its output is read as logits, but looks like probabilities (in 0..1 with a sum of 1); if "
+            "so, use --output_kind probabilities",
             stacklevel=3,
         )
 
 
 def as_logarithms(values: Array, form: OutputForm, model: Model) -> Array:
-    """Return numbers whose softmax is that of the model: logits as they are, probabilities as their logarithms.
+    """Return logits unchanged, and probabilities as their logarithms.
 
     Args:
-        values: ... x C floats. form: what they are. model: for messages.
+        values: ... x C floats. form: of the output. model: for messages.
 
     Raises:
-        ModelError: they are labels. InputError: they are no probabilities.
+        ModelError: the output holds labels. InputError: values are not probabilities as declared.
     """
     refuse_labels(form, model.ckpt, "scores are needed", "")
     if form.kind != PROBABILITIES:
@@ -240,25 +237,25 @@ def as_logarithms(values: Array, form: OutputForm, model: Model) -> Array:
 
 
 def are_labels(found: Array) -> bool:
-    """Say whether an output of whole numbers can be labels: it has one per sample."""
+    """Return whether an output can be labels: integers, one per sample."""
     return found.dtype.kind in "iub" and found.ndim > 0 and found.size == len(found)
 
 
 def in_words(answer: Mapping[str, Any]) -> str:
-    """Return a class with its score, where it has one."""
+    """Return a class with its score, if there is one, as text."""
     return str(answer["label"]) if answer["score"] is None else f"{answer['label']}  {answer['score']:.2f}"
 
 
 def are_logits(form: OutputForm) -> bool | None:
-    """Say whether scores of steps are logits, or logarithms, which a softmax is taken of; ``None``: it is not known."""
+    """Return whether scores are logits or log probabilities, which need a softmax; ``None``: unknown."""
     return None if form.source == DEFAULT else form.kind not in (PROBABILITIES, LABELS)
 
 
 def label_steps(outputs: Any, form: OutputForm, model: Model) -> Array:
-    """Return labels of steps, N x T or T x N, as scores with a further axis of classes: 1 at each label, 0 elsewhere.
+    """Convert labels of steps, N x T or T x N, to one-hot scores with a last axis of classes.
 
     Raises:
-        InputError: they have another shape, or are no labels. ModelError: how many classes there are is not known.
+        InputError: the output has another shape, or does not hold labels. ModelError: the number of classes is unknown.
     """
     found = _array(outputs)
     found = found[..., 0] if found.ndim == 3 and found.shape[2] == 1 else found

@@ -15,10 +15,9 @@ from utils.datasets.text.retrieval import UNJUDGED, Query, files_of, load_retrie
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.tasks.base import Flag, Rendering
-from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.embedding import Rows
-from utils.tasks.common.ranked import Found, RankingTask, shown
+from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask, shown
 from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask
 
 
@@ -77,18 +76,13 @@ class PassageRanking(JoinedRows, RankingTask, TextTask):
         Flag("--split", "part of the data set: the name of its file with judgments", "test"),
         Flag("--topk", "number of passages shown", 3, int, scripts=("single", "multi")),
         Flag("--depth", "number of passages ranked per query", 100, int),
-        Flag("--cut", "last rank of nDCG, recall and reciprocal rank", 10, int, scripts=("valid",)),
-        Flag("--metric", "the metric of record; the others are reported too", "ndcg",
-             choices=("ndcg", "recall", "mrr", "map"), scripts=("valid",)),
-    )  # fmt: skip
+        *RANK_FLAGS,
+    )
 
     def check(self) -> None:
         """Check lengths and ranks."""
-        super().check()
-        options = self.options
-        at_least(options, topk=1, depth=1, cut=1)
-        if options.script == "valid" and options.depth < options.cut:
-            raise ConfigError(f"--depth {options.depth} must be at least --cut {options.cut}; raise it")
+        RankingTask.check(self)
+        TextTask.check(self)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the queries, with the corpus in their notes (:func:`~utils.datasets.text.retrieval.load_retrieval`).
@@ -105,10 +99,6 @@ class PassageRanking(JoinedRows, RankingTask, TextTask):
                 f"{options.data_text} has no judgments; put them in qrels/{options.split}.tsv, or qrels=FILE"
             )
         return found if typed else self.selected(found)
-
-    def decode(self, outputs: Sequence[tuple[float, Found]], contexts: Any) -> list[Found]:
-        """Return the ranking of each query."""
-        return [found for _, found in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the metric of record."""

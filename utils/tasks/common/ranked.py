@@ -6,15 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import Array, DataError
+from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.text import one_line, shortened
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.text.tables import read_lines
-from utils.tasks.base import Rendering, Task
+from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.prediction_files import LineFile
 
 TOP = 10
 """Number of first passages in the comparison of two rankings."""
+
+RANK_FLAGS = (
+    Flag("--cut", "last rank of nDCG, recall and reciprocal rank", 10, int, scripts=("valid",)),
+    Flag("--metric", "the metric of record; the others are reported too", "ndcg",
+         choices=("ndcg", "recall", "mrr", "map"), scripts=("valid",)),
+)  # fmt: skip
+"""Flags of the metric of rankings."""
 
 
 class Found:
@@ -42,7 +50,7 @@ def _short(text: str) -> str:
     return shortened(one_line(text), 160, end=False)
 
 
-class Run(LineFile):
+class TrecRunWriter(LineFile):
     """Writer of a TREC run: ``query Q0 passage rank score name``."""
 
     def see(self, batch: Batch, predictions: Sequence[Found]) -> None:
@@ -52,7 +60,7 @@ class Run(LineFile):
                 self.rows.append(f"{query.id} Q0 {name} {rank} {float(score):.8g} tecoinfer\n")
 
 
-class Said:
+class RankingDiagnostics:
     """Diagnostics with the lines that ``infer`` reports: about the corpus, and samples that were truncated or
     skipped."""
 
@@ -102,10 +110,21 @@ class RankingTask(Task):
         shares = [len({*prediction.ids[:k]} & {*answer[:k]}) / k for k in range(1, depth + 1)]
         return sum(shares) / depth if depth else 0.0
 
-    def diagnostics(self) -> Said:
-        """Return the diagnostics that report the corpus and skipped samples."""
-        return Said()
+    def check(self) -> None:
+        """Check the ranks."""
+        options = self.options
+        at_least(options, topk=1, depth=1, cut=1)
+        if options.script == "valid" and options.depth < options.cut:
+            raise ConfigError(f"--depth {options.depth} must be at least --cut {options.cut}; raise it")
 
-    def prediction_writer(self, path: Path, dataset: Dataset) -> Run:
+    def decode(self, outputs: Sequence[tuple[float, Any]], contexts: Any) -> list[Any]:
+        """Return the ranking of each query."""
+        return [found for _, found in outputs]
+
+    def diagnostics(self) -> RankingDiagnostics:
+        """Return the diagnostics that report the corpus and skipped samples."""
+        return RankingDiagnostics()
+
+    def prediction_writer(self, path: Path, dataset: Dataset) -> TrecRunWriter:
         """Return a writer of a TREC run."""
-        return Run(path)
+        return TrecRunWriter(path)

@@ -16,14 +16,14 @@ from utils.datasets.text.texts import LABELS
 from utils.metrics.class_names import hint
 
 
-class Said(NamedTuple):
+class ReferenceClass(NamedTuple):
     """A class, and its score (NaN: unknown)."""
 
     place: int
     score: float
 
 
-def read_answers(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[Said]:
+def read_answers(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[ReferenceClass]:
     """Read the class of each sample, in the order of the data set.
 
     Args:
@@ -45,7 +45,7 @@ def read_answers(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> 
     if len(rows) != len(dataset):
         raise DataError(f"{file}: has {len(rows)} answers for {len(dataset)} texts; write one per text")
     return [
-        Said(_place(label, labels, f"{file}:{number}"), _score(score, f"{file}:{number}"))
+        ReferenceClass(_place(label, labels, f"{file}:{number}"), _score(score, f"{file}:{number}"))
         for number, label, score in rows
     ]
 
@@ -71,7 +71,7 @@ def _score(text: Any, where: str) -> float:
         ) from error
 
 
-def agreement_of(prediction: Array, answer: Said) -> float:
+def agreement_of(prediction: Array, answer: ReferenceClass) -> float:
     """Return 1 less the difference of the scores (0 if unknown) if both have the same class, else 0."""
     best = int(np.argmax(prediction))
     if best != answer.place:

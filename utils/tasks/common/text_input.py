@@ -137,7 +137,7 @@ def _filled(one: Encoded, kind: str, spec: TensorSpec) -> Array:
     return values if spec.dtype.kind in "iu" else values.astype(spec.dtype)
 
 
-def typed_texts(options: Options) -> Dataset | None:
+def inline_texts(options: Options) -> Dataset | None:
     """Return the texts of ``--text``; ``None`` if not given. Samples are strings, or with ``--pair`` tuples of two.
 
     Raises:

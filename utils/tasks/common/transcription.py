@@ -73,7 +73,7 @@ class Transcription(TextAnswers, SoundNotes, Task):
         return load_sounds(paths, units=self.options.units, split=self.options.split)
 
     @property
-    def hearing(self) -> Model:
+    def acoustic_model(self) -> Model:
         """The model that takes features, which stores their settings."""
         return self.model.named.get(self.listener, self.model)
 
@@ -94,7 +94,7 @@ class Transcription(TextAnswers, SoundNotes, Task):
         shown = clean_line(prediction.text) or "(nothing recognised)"
         score = round(float(prediction.score), 4)
         answer = {"text": prediction.text, "score": score, "seconds": round(prediction.seconds, 3)}
-        rate = settings_of(self.hearing.stored).rate
+        rate = settings_of(self.acoustic_model.stored).rate
         return Rendering(f"{shown}  {score:.2f}", answer, partial(_save, sample, shown, rate, prediction.words))
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> RowsWriter:

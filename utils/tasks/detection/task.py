@@ -53,11 +53,8 @@ class Detection(ImageTask):
     template: ClassVar[Template | None] = TEMPLATE
     data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of images, or an image"
     flags: ClassVar[tuple[Flag, ...]] = (
-        Flag(
-            "--score_threshold",
-            f"detections below this score are dropped (default: {VALID_SCORE} for valid, else {OTHERS_SCORE})",
-            type=float,
-        ),
+        Flag("--score_threshold", f"detections below this score are dropped (default: {VALID_SCORE} in valid, else "
+             f"{OTHERS_SCORE})", type=float),
         Flag("--iou_threshold", "of boxes of a class that overlap more than this, the best one stays (default: as "
              f"stored, or {IOU})", type=float),
         Flag("--max_detections", f"most detections in an image (default: as stored, or {MOST})", None, int),

@@ -44,7 +44,7 @@ DETECTOR_SIZE = 320
 """Height and width in pixels of the detector's input if both are open."""
 
 
-class Seen(NamedTuple):
+class FaceResult(NamedTuple):
     """Result of one image.
 
     Attributes:
@@ -64,11 +64,11 @@ class Seen(NamedTuple):
     reason: str = ""
 
 
-LOST = Seen(np.full(1, np.nan, np.float32))
+NAN_RESULT = FaceResult(np.full(1, np.nan, np.float32))
 """Result of an image for which the detector outputs NaN: all its scores are NaN."""
 
 
-class Looked(NamedTuple):
+class DecodedImage(NamedTuple):
     """A decoded image: its path, and pixels H x W x 3 uint8."""
 
     path: Path
@@ -160,14 +160,14 @@ class Describer:
         self._models, self._rows = models, {name: model.batch or options.batch_size for name, model in models.items()}
         self.notes = Notes.of(models[DESCRIPTOR], options)
         self._sizes = {name: _picture_size(name, model, options) for name, model in models.items()}
-        self._seen: Once[Path, Seen] = Once()
+        self._seen: Once[Path, FaceResult] = Once()
 
-    def of(self, pictures: Sequence[Looked]) -> list[Seen]:
+    def of(self, pictures: Sequence[DecodedImage]) -> list[FaceResult]:
         """Return the result of each image."""
         pixels = {one.path: one.pixels for one in pictures}
         return self._seen.of([one.path for one in pictures], lambda new: self._made([pixels[path] for path in new]))
 
-    def _made(self, pictures: Sequence[Array]) -> list[Seen]:
+    def _made(self, pictures: Sequence[Array]) -> list[FaceResult]:
         """Describe new images."""
         found, chips = self._found(pictures)
         places = [place for place, one in enumerate(chips) if one is not None]
@@ -188,10 +188,10 @@ class Describer:
             )
         return list(found.reshape(len(found), -1).astype(np.float32))
 
-    def _found(self, pictures: Sequence[Array]) -> tuple[list[Seen], list[Image.Image | None]]:
+    def _found(self, pictures: Sequence[Array]) -> tuple[list[FaceResult], list[Image.Image | None]]:
         """Return the detector's result of each image, and the cropped face or ``None``."""
         if DETECTOR not in self._engines:
-            return [Seen(None) for _ in pictures], [Image.fromarray(pixels) for pixels in pictures]
+            return [FaceResult(None) for _ in pictures], [Image.fromarray(pixels) for pixels in pictures]
         model = self._models[DETECTOR]
         notes = model.stored.picture
         laid = [letterbox(Image.fromarray(pixels), self._sizes[DETECTOR]) for pixels in pictures]
@@ -201,19 +201,19 @@ class Describer:
         found = decode_faces(outputs, geometries, self._options.score_threshold, OVERLAP)
         made = [self._cut(faces, pixels) for faces, pixels in zip(found, pictures, strict=True)]
         for place in np.flatnonzero([any(np.isnan(one[i]).any() for one in outputs) for i in range(len(pictures))]):
-            made[place] = (LOST, None)
+            made[place] = (NAN_RESULT, None)
         return [seen for seen, _ in made], [one for _, one in made]
 
-    def _cut(self, faces: Faces, pixels: Array) -> tuple[Seen, Image.Image | None]:
+    def _cut(self, faces: Faces, pixels: Array) -> tuple[FaceResult, Image.Image | None]:
         """Choose a face of an image, and crop it."""
         least = self._options.score_threshold
         if not len(faces):
             if self._options.no_face == "center":
-                return Seen(None, 0), Image.fromarray(_middle(pixels))
-            return Seen(None, 0, reason=f"no face with a score of {least:g} or more"), None
+                return FaceResult(None, 0), Image.fromarray(_middle(pixels))
+            return FaceResult(None, 0, reason=f"no face with a score of {least:g} or more"), None
         which = _chosen(faces, pixels.shape[:2], self._options.face)
         box, points = tuple(faces.boxes[which].tolist()), np.asarray(faces.landmarks[which])
-        seen = Seen(None, len(faces), box, points, float(faces.scores[which]))
+        seen = FaceResult(None, len(faces), box, points, float(faces.scores[which]))
         try:
             return seen, Image.fromarray(chip(pixels, points, self.notes.points, self._sizes[DESCRIPTOR]))
         except DataError as error:

@@ -29,10 +29,10 @@ from utils.tasks.face_verification.embedding import (
     DETECTOR_SIZE,
     EUCLID,
     FALLBACKS,
+    DecodedImage,
     Describer,
-    Looked,
+    FaceResult,
     Notes,
-    Seen,
     given_size,
 )
 from utils.tasks.legacy import LegacyTask
@@ -49,10 +49,10 @@ ANNOUNCED = 3
 """Number of images in a hint."""
 
 
-class Both:
+class PairResults:
     """Results of the two images of a pair; not a tuple, so that only the score of a pair is checked for NaN."""
 
-    def __init__(self, first: Seen, second: Seen) -> None:
+    def __init__(self, first: FaceResult, second: FaceResult) -> None:
         self.first, self.second = first, second
 
 
@@ -67,8 +67,8 @@ class Comparison(NamedTuple):
 
     score: float
     same: bool | None
-    first: Seen
-    second: Seen
+    first: FaceResult
+    second: FaceResult
 
 
 class FaceVerification(JoinedRows, Task):
@@ -78,13 +78,8 @@ class FaceVerification(JoinedRows, Task):
     models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
     data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or images"
     flags = (
-        Flag(
-            "--input_size",
-            f"height (and width) of the detector's input in pixels (default: its own, else {DETECTOR_SIZE})",
-            None,
-            int,
-            nargs="+",
-        ),
+        Flag("--input_size", "height (and width) of the detector's input in pixels (default: its own, else "
+             f"{DETECTOR_SIZE})", None, int, nargs="+"),
         Flag("--score_threshold", "least score of a face", 0.5, float),
         Flag("--face", "which of several faces is compared", CHOICES[0], choices=CHOICES),
         Flag("--no_face", "an image without a face: its pairs fail, or its center is taken", "fail", choices=FALLBACKS),
@@ -93,11 +88,9 @@ class FaceVerification(JoinedRows, Task):
         Flag("--pairs", "how a folder of people becomes pairs", RULES[0], choices=RULES),
         Flag("--folds", "parts of disjoint people, of a folder of people", FOLDS, int),
         Flag("--seed", "of the pairs and folds of a folder of people", 0, int),
-        Flag(
-            "--metric", "the metric of record; the other one is reported too", "accuracy", choices=("accuracy", "auc")
-        ),
+        Flag("--metric", "metric of record; the other one is reported too", "accuracy", choices=("accuracy", "auc")),
         Flag("--far", "false acceptance rates at which true acceptance is reported", list(FARS), float, nargs="+"),
-    )
+    )  # fmt: skip
     state: Describer
 
     def check(self) -> None:
@@ -146,21 +139,21 @@ class FaceVerification(JoinedRows, Task):
         return Describer(engines, self.options)
 
     def prepare(self, samples: Sequence[Pair]) -> Prepared:
-        """Decode both images of each pair; return their sizes, N x 4 int32, and two :class:`Looked` per pair as
-        contexts.
+        """Decode both images; return their sizes, N x 4 int32, and two :class:`DecodedImage` per pair as contexts.
 
         Raises:
             DataError: An image cannot be read.
         """
         contexts = [
-            (Looked(pair.first, _pixels(pair.first)), Looked(pair.second, _pixels(pair.second))) for pair in samples
+            (DecodedImage(pair.first, _pixels(pair.first)), DecodedImage(pair.second, _pixels(pair.second)))
+            for pair in samples
         ]
         sizes = [(*one.pixels.shape[:2], *other.pixels.shape[:2]) for one, other in contexts]
         return Prepared([np.array(sizes, np.int32).reshape(-1, 4)], contexts)
 
     def infer(
-        self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[Looked, Looked]]
-    ) -> list[tuple[float, Both]]:
+        self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[DecodedImage, DecodedImage]]
+    ) -> list[tuple[float, PairResults]]:
         """Describe the new images of a batch, and return score and results of each pair.
 
         The score is 0 if a description is missing.
@@ -171,11 +164,11 @@ class FaceVerification(JoinedRows, Task):
         for first, second in zip(seen, seen, strict=True):
             one, other = first.description, second.description
             score = 0.0 if one is None or other is None else describer.notes.score(one, other)
-            found.append((score, Both(first, second)))
+            found.append((score, PairResults(first, second)))
         return found
 
     def decode(
-        self, outputs: Sequence[tuple[float, Both]], contexts: Sequence[tuple[Looked, Looked]]
+        self, outputs: Sequence[tuple[float, PairResults]], contexts: Sequence[tuple[DecodedImage, DecodedImage]]
     ) -> list[Comparison | NoAnswer]:
         """Return a comparison per pair, or :class:`NoAnswer` if an image has no face."""
         notes = Notes.of(self.model, self.options)
@@ -222,9 +215,9 @@ class FaceVerification(JoinedRows, Task):
         }
         return Rendering(words, answer, partial(_save, sample, prediction, words))
 
-    def diagnostics(self) -> Several:
+    def diagnostics(self) -> FaceCountDiagnostics:
         """Return the check for images with several faces."""
-        return Several(self.options.face)
+        return FaceCountDiagnostics(self.options.face)
 
 
 def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
@@ -284,7 +277,7 @@ def _is_open(file: Path) -> bool:
     return bool(inputs) and None in inputs[0].shape[2:]
 
 
-def _seen(path: Path, seen: Seen) -> dict[str, Any]:
+def _seen(path: Path, seen: FaceResult) -> dict[str, Any]:
     """Return the result of an image as plain data."""
     data: dict[str, Any] = {"picture": str(path), "faces": seen.faces}
     if seen.box is not None and seen.points is not None:
@@ -307,7 +300,7 @@ def _save(pair: Pair, prediction: Comparison, words: str, folder: Path) -> Path:
     return save_drawn(own, [words], folder, drawn)
 
 
-class Several:
+class FaceCountDiagnostics:
     """Diagnostics for images with several faces, and for those without a detected face whose middle was used."""
 
     def __init__(self, rule: str) -> None:

@@ -20,7 +20,7 @@ from utils.preprocess.features import Features
 from utils.tasks.base import Flag, Options, Rendering, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
-from utils.tasks.common.ranked import Found, RankingTask
+from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
@@ -109,9 +109,7 @@ class ItemRecommendation(JoinedRows, RankingTask):
         Flag("--keep_seen", "items of the history may be recommended again", False, str2bool, nargs="?"),
         Flag("--depth", "number of items ranked per user", 100, int),
         Flag("--places", "number of last items of a history that are used (default: the model's, or 50)", None, int),
-        Flag("--cut", "last rank of nDCG, recall and reciprocal rank", 10, int, scripts=("valid",)),
-        Flag("--metric", "the metric of record; the others are reported too", "ndcg",
-             choices=("ndcg", "recall", "mrr", "map"), scripts=("valid",)),
+        *RANK_FLAGS,
     )  # fmt: skip
     writes = "the recommendations as a TREC run"
     state: State
@@ -119,9 +117,8 @@ class ItemRecommendation(JoinedRows, RankingTask):
     def check(self) -> None:
         """Check ranks and counts, and that ``--users`` and ``--history`` are not both given."""
         options = self.options
-        at_least(options, topk=1, depth=1, cut=1, places=1, negatives=0, seed=0)
-        if options.script == "valid" and options.depth < options.cut:
-            raise ConfigError(f"--depth {options.depth} must be at least --cut {options.cut}; raise it")
+        super().check()
+        at_least(options, places=1, negatives=0, seed=0)
         if options.script != "valid" and {"users", "history"} <= options.given:
             raise ConfigError("--users and --history are both given; leave one of them out")
 
@@ -226,10 +223,6 @@ class ItemRecommendation(JoinedRows, RankingTask):
         names = [[index.names[i] for i in some.tolist()] for some in places]
         titles = [self.state.titles.get(one, one) for one in names[0][: options.topk]]
         return Found(names[0], rankings[0].scores, titles), Found(names[1], rankings[1].scores, [])
-
-    def decode(self, outputs: Sequence[tuple[float, Recommended]], contexts: Any) -> list[Recommended]:
-        """Return the ranking of each user."""
-        return [found for _, found in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the metric of record."""

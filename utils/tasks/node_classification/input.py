@@ -13,6 +13,7 @@ from engine import Array, ConfigError, DataError, ModelError, TensorSpec, engine
 from utils.datasets.graphs.node_graphs import NodeGraph
 from utils.preprocess.graphs.neighbours import ADJACENCIES, SYMMETRIC, Neighbours, Tree, edges_of, places_of
 from utils.tasks.base import Options
+from utils.tasks.common.checks import setting_in_use
 from utils.tasks.model import Model
 
 NOTE = "nodes"
@@ -58,20 +59,17 @@ def form_of(shapes: Sequence[Sequence[Any]], ckpt: Path) -> str:
 
 
 def now(key: str, model: Model, options: Options) -> Any:
-    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
-
-    Raises:
-        ModelError: The stored value is invalid.
-    """
-    value = getattr(options, key, None)
-    if value is not None:
-        return value
-    notes = model.stored.json(NOTE, {})
-    value = notes.get(key, USUAL[key]) if isinstance(notes, dict) else None
+    """Return the value in use of a key of :data:`USUAL` (:func:`.setting_in_use`)."""
     known = {"adjacency": ADJACENCIES, "features": FEATURES}.get(key, range(1, 100))
-    if not isinstance(value, (str, int)) or value not in known:
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} is not in {known}; export the model again")
-    return value
+    return setting_in_use(
+        key,
+        model,
+        options,
+        NOTE,
+        USUAL,
+        lambda _, value: isinstance(value, (str, int)) and value in known,
+        f"in {known}",
+    )
 
 
 def how_of(model: Model, graph: NodeGraph, options: Options) -> How:
@@ -133,7 +131,7 @@ def neighbours_of(graph: NodeGraph, both: bool, adjacency: str) -> Neighbours:
 
 @lru_cache(maxsize=4)
 def rows_of(graph: NodeGraph, features: str) -> Array:
-    """Return the features of every node, float32 [N, F]; 0 for values that are not finite (:func:`refuse_lost`)."""
+    """Return the features of every node, float32 [N, F]; 0 for values that are not finite (:func:`check_finite`)."""
     found = graph.found.graph.nodes
     found = np.where(np.isfinite(found), found, 0)
     if features == FEATURES[0]:
@@ -142,7 +140,7 @@ def rows_of(graph: NodeGraph, features: str) -> Array:
     return np.asarray(np.divide(found, sums, out=np.zeros_like(found), where=sums != 0))
 
 
-def refuse_lost(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
+def check_finite(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
     """Check that NaN or infinity in features does not reach the answers of some nodes.
 
     Raises:

@@ -39,11 +39,11 @@ from utils.tasks.node_classification.input import (
     SAMPLED,
     SCATTER,
     How,
+    check_finite,
     how_of,
     neighbours_of,
     now,
     packed,
-    refuse_lost,
     sampled_nodes,
     share_of,
     sizes_of,
@@ -139,7 +139,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         graph = samples[0].graph
         how = how_of(self.model, graph, self.options)
         numbers = [sample.number for sample in samples]
-        refuse_lost(numbers, self.model, graph, how, self.options)
+        check_finite(numbers, self.model, graph, how, self.options)
         degrees = neighbours_of(graph, how.both, how.adjacency).degrees
         contexts = [Context(number, not degrees[number]) for number in numbers]
         if not how.fanout:

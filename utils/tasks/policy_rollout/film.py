@@ -12,13 +12,13 @@ from PIL import Image
 from engine import ConfigError
 from utils.environments import close_environment, facts_of, make_environment, of_environment
 from utils.postprocess.image.film import film_strip, save_gif
-from utils.tasks.policy_rollout.rollout import Lane
+from utils.tasks.policy_rollout.rollout import EpisodeResult
 
 MOMENTS, FRAMES = 8, 100
 """Maximum numbers of images of a strip and of a GIF, at evenly spaced steps."""
 
 
-def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, folder: Path) -> Path:
+def save_film(environment: str, seed: int, lane: EpisodeResult, text: str, form: str, folder: Path) -> Path:
     """Draw an episode and return the file.
 
     Args:
@@ -42,7 +42,9 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
     return save_drawn(Path(stem), lines, folder, film_strip(frames, captions))
 
 
-def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[list[Image.Image], list[float], float]:
+def _replayed(
+    name: str, seed: int, lane: EpisodeResult, places: Sequence[int]
+) -> tuple[list[Image.Image], list[float], float]:
     """Return the images after the steps ``places``, the return up to each, and the steps per second."""
     if not facts_of(name).drawn:
         raise _undrawn(name)

@@ -115,7 +115,7 @@ def _chosen(model: Model, options: Options, actions: Actions, named: str | None)
     return None
 
 
-class Lane(NamedTuple):
+class EpisodeResult(NamedTuple):
     """Result of an episode.
 
     Attributes:
@@ -137,7 +137,7 @@ class Lane(NamedTuple):
     seen: tuple[Array, Array] | None = None
 
 
-class Stuck(Overdue):
+class CallWatchdog(Overdue):
     """Watchdog that reports a hanging call of an environment on stderr, once per call.
 
     Use as a context. Set ``doing`` to ``(what, seed, since)`` before a call, with ``since`` of
@@ -166,7 +166,7 @@ class Stuck(Overdue):
 class _Episode:
     """A running episode. An exception of its environment ends only this episode."""
 
-    def __init__(self, setting: Setting, seed: int, watch: Stuck) -> None:
+    def __init__(self, setting: Setting, seed: int, watch: CallWatchdog) -> None:
         self._setting, self._seed, self._watch, self.failure, self.ended = setting, seed, watch, "", ""
         self.rewards, self.actions, self.seen = list[float](), list[Any](), list[Array]()
         self.row: Array = np.zeros(setting.observations.shape, setting.dtype)
@@ -226,7 +226,7 @@ class _Episode:
         if environment is not None:
             close_environment(environment)
 
-    def lane(self) -> Lane:
+    def lane(self) -> EpisodeResult:
         """Return the result."""
         setting, total = self._setting, math.nan if self.lost else math.fsum(self.rewards)
         actions = np.array(self.actions, setting.actions.dtype).reshape(-1, *setting.actions.shape)
@@ -234,7 +234,7 @@ class _Episode:
         if setting.keep and self.seen:
             places = np.unique(np.linspace(0, len(self.seen) - 1, min(RECORDED, len(self.seen))).astype(np.int64))
             seen = (np.stack([self.seen[place] for place in places]), places)
-        return Lane(total, len(self.rewards), self.ended, self.failure, actions, seen=seen)
+        return EpisodeResult(total, len(self.rewards), self.ended, self.failure, actions, seen=seen)
 
     def _show(self, observation: Any) -> None:
         self.row = self._setting.observations.row(observation, self._setting.dtype)
@@ -258,19 +258,19 @@ def _endless(setting: Setting) -> str:
     return f"the episode did not end within {setting.limit} steps; {fix}"
 
 
-def roll(engine: Engine, setting: Setting, starts: Sequence[Start]) -> list[Lane]:
+def roll(engine: Engine, setting: Setting, starts: Sequence[Start]) -> list[EpisodeResult]:
     """Run an episode for each start in parallel, until the last one has ended.
 
     Args:
         engine: the policy; its timeline gets spans ``environment`` and ``policy``, with steps as samples.
         setting: of :meth:`Setting.of`. starts: at most ``setting.rows``.
     """
-    with Stuck(setting.env) as watch:
+    with CallWatchdog(setting.env) as watch:
         lanes = _rolled(engine, setting, starts, watch)
     return _compared(engine, setting, starts, lanes)
 
 
-def _rolled(engine: Engine, setting: Setting, starts: Sequence[Start], watch: Stuck) -> list[Lane]:
+def _rolled(engine: Engine, setting: Setting, starts: Sequence[Start], watch: CallWatchdog) -> list[EpisodeResult]:
     begun = time.perf_counter()
     episodes = [_Episode(setting, start.seed, watch) for start in starts]
     engine.timeline.add("environment reset", begun, time.perf_counter(), len(episodes))
@@ -309,7 +309,9 @@ def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:
     return said if finite.all() else np.nan_to_num(said), finite
 
 
-def _compared(engine: Engine, setting: Setting, starts: Sequence[Start], lanes: Sequence[Lane]) -> list[Lane]:
+def _compared(
+    engine: Engine, setting: Setting, starts: Sequence[Start], lanes: Sequence[EpisodeResult]
+) -> list[EpisodeResult]:
     """Run the policy on the recorded observations, and count equal actions."""
     parts = [(place, start) for place, start in enumerate(starts) if start.observations is not None]
     found = list(lanes)

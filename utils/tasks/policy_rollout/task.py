@@ -20,7 +20,7 @@ from utils.tasks.base import SCRIPTS, Flag, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG
 from utils.tasks.legacy import LegacyTask
-from utils.tasks.policy_rollout.rollout import Lane, Setting, environment_of, roll
+from utils.tasks.policy_rollout.rollout import EpisodeResult, Setting, environment_of, roll
 from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.templates.poles import TEMPLATE
 
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     foreign: bool = False
 
 
-class Lanes(list[Lane]):
+class EpisodeResults(list[EpisodeResult]):
     """Results of a batch of episodes."""
 
     @property
@@ -93,14 +93,14 @@ class PolicyRollout(Task):
         own = [Start(start.seed) if other else start for start, other in zip(samples, foreign, strict=True)]
         return Prepared([seeds], [Asked(start, measured, other) for start, other in zip(own, foreign, strict=True)])
 
-    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Lanes:
+    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> EpisodeResults:
         """Run the episodes of all seeds in parallel."""
         (engine,), setting = engines.values(), self.state
         starts = [asked.start for asked in contexts]
         parts = (starts[first : first + setting.rows] for first in range(0, len(starts), setting.rows))
-        return Lanes(lane for part in parts for lane in roll(engine, setting, part))
+        return EpisodeResults(lane for part in parts for lane in roll(engine, setting, part))
 
-    def decode(self, outputs: Sequence[Lane], contexts: Any) -> list[Lane | NoAnswer]:
+    def decode(self, outputs: Sequence[EpisodeResult], contexts: Any) -> list[EpisodeResult | NoAnswer]:
         """Return the episodes; :class:`NoAnswer` for an episode that failed or did not end."""
         return [NoAnswer(lane.failure) if lane.failure else lane for lane in outputs]
 
@@ -110,7 +110,7 @@ class PolicyRollout(Task):
 
         return MeanReturn()
 
-    def show(self, sample: Start, prediction: Lane) -> Rendering:
+    def show(self, sample: Start, prediction: EpisodeResult) -> Rendering:
         """Return the return; saving draws the episode."""
         how = {"terminated": "terminated", "truncated": "cut off by the environment's time limit"}[prediction.ended]
         text = f"return {prediction.total:g} in {prediction.steps} steps, {how}"
@@ -120,12 +120,12 @@ class PolicyRollout(Task):
             text += f"; {prediction.agreed:g} of {prediction.recorded} recorded actions alike"
         return Rendering(text, answer, partial(self._save, sample.seed, prediction, text))
 
-    def _save(self, seed: int, lane: Lane, text: str, folder: Path) -> Path:
+    def _save(self, seed: int, lane: EpisodeResult, text: str, folder: Path) -> Path:
         from utils.tasks.policy_rollout.film import save_film
 
         return save_film(environment_of(self.model, self.options), seed, lane, text, self.options.film, folder)
 
-    def summary(self, predictions: Sequence[Lane]) -> str:
+    def summary(self, predictions: Sequence[EpisodeResult]) -> str:
         """Return mean and range of the episodes' returns."""
         totals = np.array([lane.total for lane in predictions])
         return f"mean return {totals.mean():.6g}, from {totals.min():g} to {totals.max():g}"
@@ -177,7 +177,7 @@ class Recorder:
         self._path, self._environment = path, environment
         self._kept = list[tuple[Array, Array, Array, Array]]()
 
-    def see(self, batch: Batch, predictions: Sequence[Lane]) -> None:
+    def see(self, batch: Batch, predictions: Sequence[EpisodeResult]) -> None:
         """Add a batch."""
         for start, lane in zip(batch.samples, predictions, strict=True):
             if lane.seen is not None:

@@ -43,7 +43,7 @@ class Lengths(NamedTuple):
     second: float
 
 
-class Both:
+class TrialRecordings:
     """Both recordings of a trial; not a tuple, so that only the score of a trial is checked for NaN.
 
     Args:
@@ -147,22 +147,24 @@ class SpeakerVerification(SoundNotes, Task):
 
     def infer(
         self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[Heard, Heard]]
-    ) -> list[tuple[float, Both]]:
+    ) -> list[tuple[float, TrialRecordings]]:
         """Describe the new recordings of a batch, and return the score of each trial."""
         found, fresh = self.state.of([one for pair in contexts for one in pair])
         described = iter(found)
         both = [
-            Both(Lengths(first.seconds, second.seconds), sum(fresh.pop(one.recording, 0.0) for one in (first, second)))
+            TrialRecordings(
+                Lengths(first.seconds, second.seconds), sum(fresh.pop(one.recording, 0.0) for one in (first, second))
+            )
             for first, second in contexts
         ]
         pairs = zip(described, described, both, strict=True)
         return [(similarity(first, second), heard) for first, second, heard in pairs]
 
-    def workload(self, outputs: Sequence[tuple[float, Both]], contexts: Any) -> Mapping[str, float]:
+    def workload(self, outputs: Sequence[tuple[float, TrialRecordings]], contexts: Any) -> Mapping[str, float]:
         """Return the seconds of audio that were described in this batch."""
         return {SOUND: sum(both.sound for _, both in outputs)}
 
-    def decode(self, outputs: Sequence[tuple[float, Both]], contexts: Any) -> list[Comparison]:
+    def decode(self, outputs: Sequence[tuple[float, TrialRecordings]], contexts: Any) -> list[Comparison]:
         """Return a comparison per trial."""
         notes = Notes.of(self.model, self.options)
         return [Comparison(score, notes.same(score), both.lengths) for score, both in outputs]

@@ -15,6 +15,7 @@ from typing import Any
 from engine import ConfigError, ModelError
 from utils.preprocess.audio.features import Settings, settings_of
 from utils.tasks.base import ExportSetting, Flag, Options
+from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.recognised_text import lines_of
 from utils.tasks.model import Model
 
@@ -85,21 +86,8 @@ class Alphabet:
 
 
 def note(key: str, model: Model, options: Options | None = None) -> Any:
-    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
-
-    Raises:
-        ModelError: The stored value is invalid.
-    """
-    given = getattr(options, key, None)
-    if given is not None:
-        return given
-    notes = model.stored.json(NOTE, {})
-    if not isinstance(notes, dict):
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {notes!r} is not a JSON object; export the model again")
-    value = notes.get(key, USUAL[key])
-    if not _is_one(key, value):
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} is invalid; export the model again")
-    return value
+    """Return the value in use of a key of :data:`USUAL` (:func:`.setting_in_use`)."""
+    return setting_in_use(key, model, options, NOTE, USUAL, _is_one, "a valid value (docs/speech.md)")
 
 
 def _is_one(key: str, value: Any) -> bool:
@@ -164,7 +152,7 @@ def alphabet_of(model: Model, options: Options, classes: int) -> Alphabet:
     return Alphabet(tuple(written), blank)
 
 
-def heard_by(model: Model) -> tuple[Settings, str]:
+def feature_settings(model: Model) -> tuple[Settings, str]:
     """Return the settings of a model's features, and their normalisation."""
     return settings_of(model.stored), note("normalize", model)
 

@@ -11,7 +11,7 @@ from utils.preprocess.audio.features import FeatureStream
 from utils.preprocess.audio.resampling import Resampler
 from utils.tasks.base import Options
 from utils.tasks.model import Model
-from utils.tasks.speech_recognition.input import alphabet_of, heard_by
+from utils.tasks.speech_recognition.input import alphabet_of, feature_settings
 from utils.tasks.speech_recognition.windows import Windows
 
 CHUNK = 0.48
@@ -39,7 +39,7 @@ class WordStream:
 
     def __init__(self, engine: Engine, options: Options, rate: int | None = None, chunk: float = CHUNK) -> None:
         model = Model.of(engine)
-        settings, way = heard_by(model)
+        settings, way = feature_settings(model)
         seconds = settings.hop / settings.rate
         self._windows = Windows(model, options, seconds)
         stride = self._windows.timing.stride

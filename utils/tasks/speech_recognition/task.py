@@ -23,7 +23,7 @@ from utils.tasks.common.sound_figures import StreamNotes
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, Word, text_flags
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
-from utils.tasks.speech_recognition.input import EXPORT_SETTINGS, FLAGS, NOTE, Alphabet, alphabet_of, heard_by
+from utils.tasks.speech_recognition.input import EXPORT_SETTINGS, FLAGS, NOTE, Alphabet, alphabet_of, feature_settings
 from utils.tasks.speech_recognition.windows import Context, Windows, packed, unpacked
 from utils.tasks.templates.chords import TEMPLATE
 
@@ -70,7 +70,7 @@ class SpeechRecognition(StreamNotes, Transcription):
         Raises:
             DataError: A recording cannot be read. ModelError: The export stores no feature settings.
         """
-        settings, way = heard_by(self.model)
+        settings, way = feature_settings(self.model)
         found, contexts = [], []
         for sample in samples:
             sound = read_sound(sample, settings.rate)
@@ -82,7 +82,7 @@ class SpeechRecognition(StreamNotes, Transcription):
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Windows:
         """Return the runner for recordings of any length."""
         refuse_labels(self.model.form(self.options), self.model.ckpt, "speech recognition needs scores of every token")
-        settings, _ = heard_by(self.model)
+        settings, _ = feature_settings(self.model)
         return Windows(self.model, self.options, settings.hop / settings.rate)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> Array:

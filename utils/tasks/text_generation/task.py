@@ -172,9 +172,9 @@ class TextGeneration(JoinedRows, Task):
 
     def inline_samples(self) -> Dataset | None:
         """Return the prompts of ``--text``; ``None`` if not given."""
-        from utils.tasks.common.text_input import typed_texts
+        from utils.tasks.common.text_input import inline_texts
 
-        found = typed_texts(self.options)
+        found = inline_texts(self.options)
         return None if found is None else _prompts(found)
 
     def prepare(self, samples: Sequence[Prompt]) -> Prepared:

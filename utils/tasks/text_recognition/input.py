@@ -15,6 +15,7 @@ import numpy as np
 from engine import Array, ConfigError, InputError, ModelError
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm
 from utils.tasks.base import ExportSetting, Flag, Options
+from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.recognised_text import lines_of
 from utils.tasks.model import Model
 
@@ -52,20 +53,9 @@ class Charset(NamedTuple):
 
 
 def now(key: str, model: Model, options: Options) -> Any:
-    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
-
-    Raises:
-        ModelError: The stored value is invalid.
-    """
-    value = getattr(options, key, None)
-    if value is not None:
-        return value
-    notes = model.stored.json(NOTE, {})
-    value = notes.get(key, USUAL[key]) if isinstance(notes, dict) else None
-    if not _is_one(key, value):
-        what = "one of " + ", ".join(_NAMES[key]) if key in _NAMES else "a valid whole number"
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {what}; export the model again")
-    return value
+    """Return the value in use of a key of :data:`USUAL` (:func:`.setting_in_use`)."""
+    what = "one of " + ", ".join(_NAMES[key]) if key in _NAMES else "a valid whole number"
+    return setting_in_use(key, model, options, NOTE, USUAL, _is_one, what)
 
 
 def _is_one(key: str, value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Train a classifier of torchvision on a folder of pictures: one CUDA card or many, with or without mixed precision.
+"""Train a torchvision classifier on a folder of images: one CUDA card or many, with or without mixed precision.
 
 DATA holds train/CLASS/*.png (or .jpg) and val/CLASS/*. One process drives one card: --multiprocessing-distributed
-starts a process for each card of --device-list, and torchrun is understood as well.
+starts a process for each card of --device-list, and torchrun is supported too.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("data", help="folder with train/ and val/")
     add("-a", "--arch", default="resnet18", help="a classifier of torchvision.models (default: resnet18)")
-    add("-j", "--workers", type=int, default=4, help="processes that read pictures, over all cards (default: 4)")
+    add("-j", "--workers", type=int, default=4, help="processes that read images, over all cards (default: 4)")
     add("--epochs", type=int, default=90, help="default: 90")
-    add("--start-epoch", type=int, default=0, help="first epoch, for a restart by hand")
+    add("--start-epoch", type=int, default=0, help="first epoch, for a manual restart")
     add("-b", "--batch-size", type=int, default=256, help="over all cards (default: 256)")
-    add("--image-size", type=int, default=224, help="side of the pictures that the network sees (default: 224)")
-    add("--lr", "--learning-rate", dest="lr", type=float, default=0.1, help="first learning rate (default: 0.1)")
+    add("--image-size", type=int, default=224, help="size of the network's input (default: 224)")
+    add("--lr", "--learning-rate", dest="lr", type=float, default=0.1, help="initial learning rate (default: 0.1)")
     add("--momentum", type=float, default=0.9, help="default: 0.9")
     add("--wd", "--weight-decay", dest="weight_decay", type=float, default=1e-4, help="default: 1e-4")
-    add("--no-augment", action="store_true", help="train on the pictures as they are")
+    add("--no-augment", action="store_true", help="train without data augmentation")
     add("-p", "--print-freq", type=int, default=10, help="steps between two lines (default: 10)")
-    add("--resume", metavar="FILE", help="a checkpoint to go on from, of any number of cards")
+    add("--resume", metavar="FILE", help="checkpoint to resume from, of any number of cards")
     add("--out", default=".", metavar="DIR", help="folder of the checkpoints (default: the current one)")
     add("-e", "--evaluate", action="store_true", help="only measure the accuracy on val/")
-    add("--seed", type=int, help="makes a run repeatable")
+    add("--seed", type=int, help="seed of the random numbers, for repeatable runs")
     add("--losses", metavar="FILE", help="write the loss of every step as JSON lines")
     add("--device", default="cuda", help="the card, one of several such as TYPE:1, or cpu (default: %(default)s)")
     add("--world-size", type=int, default=1, help="number of machines (default: 1)")
-    add("--rank", type=int, default=0, help="number of this machine (default: 0)")
+    add("--rank", type=int, default=0, help="rank of this machine (default: 0)")
     known = os.environ.get
     add("--addr", default=known("MASTER_ADDR", "127.0.0.1"), help="of the first machine (default: %(default)s)")
     add("--port", default=known("MASTER_PORT", "29688"), help="of the first machine (default: %(default)s)")
-    add("--dist-url", default="env://", help="where the processes meet; env:// takes --addr and --port")
+    add("--dist-url", default="env://", help="rendezvous URL of the processes; env:// uses --addr and --port")
     add("--dist-backend", default="nccl", help="default: %(default)s")
     add("--multiprocessing-distributed", action="store_true", help="a process for each card of --device-list")
     add("--device-list", default="0,1,2,3", help="cards of this machine (default: 0,1,2,3)")
-    add("--sync-bn", action="store_true", help="batch normalisation over the batches of all cards")
-    add("--amp", action="store_true", help="mixed precision by apex")
+    add("--sync-bn", action="store_true", help="synchronise batch normalisation over all cards")
+    add("--amp", action="store_true", help="mixed precision with apex")
     add("--opt-level", default="O2", choices=("O0", "O1", "O2", "O3"), help="of apex (default: O2)")
     add("--loss-scale", type=float, default=1024.0, help="of apex; -1 is dynamic (default: 1024)")
-    add("--native-amp", action="store_true", help="mixed precision by torch.amp instead")
+    add("--native-amp", action="store_true", help="mixed precision with torch.amp")
     args = parser.parse_args()
     for wrong in refused(args):
         parser.error(wrong)
@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
 
 
 def refused(args: argparse.Namespace) -> Iterator[str]:
-    """Say which flags cannot be used, before any process is started."""
+    """Yield the errors of the flags, before any process is started."""
     for name, least in (("batch_size", 1), ("image_size", 1), ("print_freq", 1), ("world_size", 1), ("epochs", 1)):
         if getattr(args, name) < least:
             yield f"--{name.replace('_', '-')} {getattr(args, name)} must be {least} or more"
@@ -89,14 +89,14 @@ def refused(args: argparse.Namespace) -> Iterator[str]:
     if args.seed is not None and not 0 <= args.seed < 2**32:
         yield f"--seed {args.seed} must be from 0 to {2**32 - 1}"
     if args.arch not in models.list_models(module=models):
-        yield f"--arch {args.arch} is no classifier of torchvision.models"
+        yield f"--arch {args.arch} is not a classifier of torchvision.models"
     cards = args.device_list.split(",")
     if not all(card.isdecimal() for card in cards) or len({int(card) for card in cards}) < len(cards):
-        yield f"--device-list {args.device_list!r} must be different numbers of cards, such as 0,1"
+        yield f"--device-list {args.device_list!r} must be distinct card numbers, such as 0,1"
     if not (args.port.isdecimal() and 0 < int(args.port) < 2**16):
         yield f"--port {args.port!r} must be a number from 1 to 65535"
     if args.loss_scale != -1 and not 0 < args.loss_scale < float("inf"):
-        yield f"--loss-scale {args.loss_scale} must be above 0, or -1 for a dynamic one"
+        yield f"--loss-scale {args.loss_scale} must be above 0, or -1 for dynamic scaling"
     if args.amp and amp is None:
         yield "--amp needs apex, which is not installed; use --native-amp"
     if args.amp and args.native_amp:
@@ -105,14 +105,14 @@ def refused(args: argparse.Namespace) -> Iterator[str]:
         yield "--amp and --native-amp need a card, and --device is cpu"
     for part in ("train", "val"):
         if not os.path.isdir(os.path.join(args.data, part)):
-            yield f"DATA {args.data!r} has no folder {part}/ with a folder of pictures for each class"
+            yield f"DATA {args.data!r} has no folder {part}/ with a folder of images for each class"
     if args.resume and not os.path.isfile(args.resume):
         yield f"--resume: no checkpoint found at {args.resume!r}"
 
 
 @contextmanager
 def one_line(where: str, *kinds: type[Exception]) -> Iterator[None]:
-    """End in one line, and not in a traceback, where it is no fault of this script."""
+    """Turn expected errors into one line instead of a traceback."""
     try:
         yield
     except kinds as error:
@@ -122,7 +122,7 @@ def one_line(where: str, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def main() -> None:
-    """Start the processes, or be one."""
+    """Start the processes, or run as one of them."""
     args = arguments()
     if args.seed is not None:
         cudnn.deterministic = True
@@ -136,7 +136,7 @@ def main() -> None:
         args.rank *= len(cards)
         try:
             mp.spawn(worker, nprocs=len(cards), args=(cards, args))
-        except mp.ProcessExitedException as error:  # the process itself has said why, if it was not killed
+        except mp.ProcessExitedException as error:  # the process has printed the reason, unless it was killed
             sys.exit(str(error) if error.signal_name else error.exit_code)
     elif "LOCAL_RANK" in os.environ:  # of torchrun, which counts the processes itself
         args.rank, args.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -148,14 +148,14 @@ def main() -> None:
 
 
 def worker(process: int, cards: list[int], args: argparse.Namespace) -> None:
-    """Be one of the processes that were started here."""
+    """Run as one of the processes started here."""
     args.rank += process
     args.distributed = True
     train_and_measure(cards[process], args)
 
 
 def train_and_measure(gpu: int | None, args: argparse.Namespace) -> None:
-    """Train on one card for all epochs, and say in one line what ended it early."""
+    """Train on one card for all epochs; an error is printed in one line."""
     with one_line(f"rank {args.rank}", OSError, RuntimeError, ValueError):
         device = start(gpu, args)
     with one_line(f"rank {args.rank}", OSError, ValueError, dist.DistError, torch.OutOfMemoryError):
@@ -212,7 +212,7 @@ def start(gpu: int | None, args: argparse.Namespace) -> torch.device:
 
 
 def loaders(args: argparse.Namespace) -> tuple[datasets.ImageFolder, DataLoader, DataLoader]:
-    """Return the training set, and what gives the batches of both sets."""
+    """Return the training set, and the loaders of both sets."""
     side = args.image_size
     last = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     as_they_are = [transforms.Resize(side), transforms.CenterCrop(side), *last]
@@ -222,9 +222,9 @@ def loaders(args: argparse.Namespace) -> tuple[datasets.ImageFolder, DataLoader,
     val_set = datasets.ImageFolder(os.path.join(args.data, "val"), transforms.Compose(as_they_are))
     ways = {"num_replicas": args.world_size, "rank": args.rank} if args.distributed else {"num_replicas": 1, "rank": 0}
     if train_set.classes != val_set.classes:
-        raise ValueError(f"{args.data}: train/ and val/ have other classes")
+        raise ValueError(f"{args.data}: train/ and val/ have different classes")
     if len(train_set) < args.batch_size * ways["num_replicas"]:
-        raise ValueError(f"--batch-size: {len(train_set)} pictures in {args.data}/train are less than one batch")
+        raise ValueError(f"--batch-size: {len(train_set)} images in {args.data}/train are less than one batch")
     sampler = DistributedSampler(train_set, seed=args.seed or 0, drop_last=True, **ways)
     common = {"batch_size": args.batch_size, "num_workers": args.workers, "pin_memory": True}
     return (
@@ -235,7 +235,7 @@ def loaders(args: argparse.Namespace) -> tuple[datasets.ImageFolder, DataLoader,
 
 
 def parts(classes: int, device: torch.device, args: argparse.Namespace) -> tuple:
-    """Return the model on its card, and all that trains it."""
+    """Return the model on its card, the loss, the optimizer, the schedule and the gradient scaler."""
     model = models.__dict__[args.arch](num_classes=classes)
     if args.sync_bn:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model) if args.distributed else model
@@ -292,7 +292,7 @@ def train(loader, model, criterion, optimizer, scaler, epoch, device, losses, ar
 
 @torch.no_grad()
 def validate(loader, model, criterion, device, args) -> float:
-    """Return the share of pictures that are classified right, in percent."""
+    """Return the top-1 accuracy in percent."""
     model.eval()
     sums = torch.zeros(3, device=device)
     for images, target in loader:
@@ -320,12 +320,12 @@ def averaged(loss: torch.Tensor, args: argparse.Namespace) -> float:
 
 
 def accuracy(output: torch.Tensor, target: torch.Tensor) -> float:
-    """Return the share of right answers, in percent."""
+    """Return the accuracy of a batch in percent."""
     return (output.argmax(1) == target).float().mean().item() * 100
 
 
 def checkpoint(epoch, best, model, optimizer, schedule, scaler, args) -> dict:
-    """Return all that a later run needs; the weights without the wrapper's prefix, for any number of cards."""
+    """Return the checkpoint; its weights have no wrapper prefix, so that it loads on any number of cards."""
     plain = model.module if args.distributed else model
     state = {
         "epoch": epoch,
@@ -349,8 +349,8 @@ def save(state: dict, is_best: bool, folder: str) -> None:
 
 
 def resume(args, device, model, optimizer, schedule, scaler) -> float:
-    """Go on where a checkpoint ends; return the best accuracy before."""
-    with one_line(f"rank {args.rank}: {args.resume!r} is no checkpoint that can be read", Exception):
+    """Resume from a checkpoint; return its best accuracy."""
+    with one_line(f"rank {args.rank}: {args.resume!r} is not a readable checkpoint", Exception):
         kept = torch.load(args.resume, map_location=device, weights_only=True)
         if kept["arch"] != args.arch:
             sys.exit(f"=> '{args.resume}' holds {kept['arch']}, and --arch is {args.arch}")
@@ -370,7 +370,7 @@ def resume(args, device, model, optimizer, schedule, scaler) -> float:
 
 
 class Meter:
-    """A figure: its last value and its mean."""
+    """Running mean of a value."""
 
     def __init__(self, name: str, form: str) -> None:
         self.name, self.form = name, form
@@ -378,7 +378,7 @@ class Meter:
         self.count = 0
 
     def update(self, value: float, count: int = 1) -> None:
-        """Add a value that stands for so many samples."""
+        """Add a value that is the mean of ``count`` samples."""
         self.value = value
         self.total += value * count
         self.count += count

@@ -44,7 +44,7 @@ def written(folder: Path, name: str, *lines: str) -> Path:
     return path
 
 
-def told(trials: Trials) -> list[Any]:
+def same_speakers(trials: Trials) -> list[Any]:
     """Return per trial whether it is one speaker, and both speakers."""
     targets = trials.batch(range(len(trials))).targets
     assert targets is not None
@@ -54,7 +54,7 @@ def told(trials: Trials) -> list[Any]:
 def test_a_list_of_voxceleb(people: Path) -> None:
     lines = ("1 id1/x/1.wav id1/y/1.wav", "0 id1/x/1.wav id2/x/1.wav", "", "0 id3/x/1.wav id2/x/1.wav")
     trials = load_trials(written(people, "veri_test2.txt", *lines))
-    assert told(trials) == [(True, "id1", "id1"), (False, "id1", "id2"), (False, "id3", "id2")]
+    assert same_speakers(trials) == [(True, "id1", "id1"), (False, "id1", "id2"), (False, "id3", "id2")]
     batch = trials.batch([1])
     assert batch.names == ["id1/x/1.wav | id2/x/1.wav"]
     assert batch.units == ["id1"]
@@ -89,7 +89,7 @@ def test_kaldis_trials(people: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="pairs=FILE audio=FOLDER"):
         load_trials(file)
     trials = load_trials(file, people)
-    assert told(trials) == [(True, "anna", "anna"), (False, "anna", "bert")]
+    assert same_speakers(trials) == [(True, "anna", "anna"), (False, "anna", "bert")]
     (one,) = trials.rejected
     assert (one.path.name, "it is two (anna, bert)" in one.reason) == ("trials:3", True)
     (tmp_path / "utt2spk").write_text("id1-1 anna\n")
@@ -102,7 +102,7 @@ def test_speakers_are_inferred_from_the_list(people: Path, tmp_path: Path) -> No
         sound(tmp_path / f"{name}.wav")
     lines = ("utt1\tutt2\tlabel", "a\tb\t1", "b\tc\t1", "a\td\t0", "d\te\t0", "a\tc\t0")
     trials = load_trials(written(tmp_path, "trials.tsv", *lines))
-    assert [(same, first == second) for same, first, second in told(trials)] == [
+    assert [(same, first == second) for same, first, second in same_speakers(trials)] == [
         (True, True),
         (True, True),
         (False, False),
@@ -136,10 +136,10 @@ def test_a_folder_of_speakers(people: Path) -> None:
     voices = voices_of(people)
     assert (voices.names, len(voices.recordings)) == (["id1", "id2", "id3"], 12)
     every = paired(voices, "all", 0)
-    assert (len(every), sum(same for same, *_ in told(every))) == (66, 18)
+    assert (len(every), sum(same for same, *_ in same_speakers(every))) == (66, 18)
     balanced = paired(voices, "balanced", 0)
-    assert (len(balanced), sum(same for same, *_ in told(balanced))) == (36, 18)
-    kinds = [same for same, *_ in told(every.mixed())]
+    assert (len(balanced), sum(same for same, *_ in same_speakers(balanced))) == (36, 18)
+    kinds = [same for same, *_ in same_speakers(every.mixed())]
     assert 0.15 < np.mean(kinds[:20]) < 0.4  # 18 of 66, wherever a run is stopped
     assert every.fingerprint() != balanced.fingerprint()
     assert every.fingerprint() == paired(voices_of(people), "all", 0).fingerprint()
@@ -149,7 +149,7 @@ def test_folders_by_name_with_sessions(people: Path) -> None:
     named = {"anna__x": people / "id1", "anna__y": people / "id2", "bert": people / "id3"}
     voices = voices_by_name(named, ["*/2.wav"])
     assert (voices.names, len(voices.recordings)) == (["anna", "bert"], 6)
-    assert sum(same for same, *_ in told(paired(voices, "all", 0))) == 7
+    assert sum(same for same, *_ in same_speakers(paired(voices, "all", 0))) == 7
     few = drawn(voices, 1, 0, 0)
     assert [one.path.parts[-3] for one in few.recordings] == ["id1", "id2", "id3"]  # one of each folder
     assert drawn(voices, 1, 0, 0).recordings == few.recordings

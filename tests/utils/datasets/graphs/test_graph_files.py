@@ -76,7 +76,7 @@ def test_undirected_edges_without_duplicates(graphs: list[Graph]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (graph(0, []), r"nodes of shape \(0, 2\)"),
         (graph(2, [(0, 2)]), "edge at node 2.* 0 to 1"),
@@ -86,14 +86,14 @@ def test_undirected_edges_without_duplicates(graphs: list[Graph]) -> None:
         (graph(2, [])._replace(nodes=np.array([[0.0], [np.nan]])), "NaN or infinity .*node 1"),
     ],
 )
-def test_invalid_graphs(wrong: Graph, said: str) -> None:
-    with pytest.raises(DataError, match=said) as caught:
+def test_invalid_graphs(wrong: Graph, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
         checked(wrong)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"nodes": None}, "no array 'nodes'"),
         ({"node_counts": np.array([2, 2])}, "nodes has 5 .*node_counts add up to 4"),
@@ -108,9 +108,9 @@ def test_invalid_graphs(wrong: Graph, said: str) -> None:
         ({"names": np.array(["a"])}, r"names have shape \(1,\)"),
     ],
 )
-def test_files_with_mismatched_arrays(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_files_with_mismatched_arrays(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = file_of(tmp_path / "g.npz", **changed)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_graphs(file)
     assert str(caught.value).startswith(f"{file}: ")
     assert "\n" not in str(caught.value)

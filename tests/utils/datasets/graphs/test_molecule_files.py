@@ -67,9 +67,9 @@ def test_invalid_records_are_rejected(tmp_path: Path) -> None:
     file.write_text(file.read_text() + "cut\nshort\n$$$$\n")
     found = read_sdf(file, ["SOL"])
     assert [one.name for one in found.found] == ["a"]
-    said = [f"{lost.path.name} {lost.reason}" for lost in found.rejected]
+    reasons = [f"{lost.path.name} {lost.reason}" for lost in found.rejected]
     for line, words in zip(
-        said, ("'b': SOL is 'much'", "'c': it has no SOL", "'d': SOL is 'inf'", "'cut'"), strict=True
+        reasons, ("'b': SOL is 'much'", "'c': it has no SOL", "'d': SOL is 'inf'", "'cut'"), strict=True
     ):
         assert words in line
     with pytest.raises(DataError, match=r"'sol' \(--property\).*'SOL', 'NOTE'"):
@@ -82,13 +82,13 @@ def test_equal_names_get_numbers(tmp_path: Path) -> None:
 
 def test_a_table_of_smiles(tmp_path: Path) -> None:
     file = tmp_path / "m.csv"
-    file.write_text("SMILES,name,one,two\nCCO,ethanol,1,\n,nobody,1,1\nC1CC,broken,,2\nCC,ethane,,\n")
+    file.write_text("SMILES,name,one,two\nCCO,ethanol,1,\n,empty,1,1\nC1CC,broken,,2\nCC,ethane,,\n")
     found = read_molecules(file, ["one", "two"])
     assert [one.name for one in found.found] == ["ethanol", "broken"]  # parse errors are reported when it is prepared
     assert found.targets is not None
     assert [list(map(math.isnan, row)) for row in found.targets.tolist()] == [[False, True], [True, False]]
     assert len(found.rejected) == 2
-    with pytest.raises(DataError, match="there is no column 'three'"):
+    with pytest.raises(DataError, match="no column 'three'"):
         read_molecules(file, ["three"])
     (tmp_path / "m.smi").write_text("CCO ethanol of wine\n\nCC\n")
     assert [one.name for one in read_molecules(tmp_path / "m.smi", ()).found] == ["ethanol of wine", "CC"]
@@ -125,15 +125,15 @@ def test_a_molecule_as_a_graph() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("C1CC", "RDKit cannot read its SMILES 'C1CC'"),
         ("", "has no atoms"),
         ("C(C)(C)(C)(C)C", "is not a molecule: Explicit valence for atom # 0 C, 5, is greater than permitted"),
     ],
 )
-def test_invalid_molecules(text: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(DataError, match=said) as caught:
+def test_invalid_molecules(text: str, message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match=message) as caught:
         graph_of(smiles(text), AtomFeatures())
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().err == ""  # RDKit's log is suppressed
@@ -155,14 +155,14 @@ def test_missing_rdkit_is_reported_with_the_command(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("stored", "said"),
+    ("stored", "message"),
     [
         ([], "must be an object with elements"),
         ({**AtomFeatures().stored(), "degrees": ["1"]}, "degrees is not a list of int"),
         ({**AtomFeatures().stored(), "rest": ["mass"]}, "'mass'.*charge, aromatic, ring"),
     ],
 )
-def test_stored_features(stored: object, said: str) -> None:
+def test_stored_features(stored: object, message: str) -> None:
     assert AtomFeatures.of(AtomFeatures().stored(), Path("m.onnx")) == AtomFeatures()
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         AtomFeatures.of(stored, Path("m.onnx"))

@@ -96,7 +96,7 @@ def test_a_graph_is_pickled_by_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"x": None}, "no array 'x'"),
         ({"edges": np.zeros((2, 0), np.int64)}, "20 nodes and no edges"),
@@ -114,9 +114,9 @@ def test_a_graph_is_pickled_by_its_path(tmp_path: Path) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_invalid_files(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+def test_invalid_files(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     path = saved(tmp_path / "bad.npz", **other)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_node_graph(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -54,11 +54,11 @@ def test_split(folder: Path) -> None:
 
 
 def test_missing_parts(folder: Path) -> None:
-    for part, scheme, said in (
+    for part, scheme, message in (
         ("dev", None, "--split dev.*train, valid, test"),
         ("test", "random", "'random'.*scaffold"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             split(folder, part, scheme)
     (folder / "split/random").mkdir()
     with pytest.raises(ConfigError, match=r"random, scaffold.*--split random/test"):
@@ -68,7 +68,7 @@ def test_missing_parts(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("raw/num-edge-list.csv.gz", "1\n2\n", "3 .*num-node-list.* 2 .*num-edge-list"),
         ("raw/node-feat.csv.gz", "5,0\n", "node-feat has 1 lines.* 6"),
@@ -76,9 +76,9 @@ def test_missing_parts(folder: Path) -> None:
         ("raw/num-node-list.csv.gz", "2.5\n1\n1\n", "num-node-list needs one integer"),
     ],
 )
-def test_damaged_files(name: str, text: str, said: str, folder: Path) -> None:
+def test_damaged_files(name: str, text: str, message: str, folder: Path) -> None:
     (folder / name).write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_ogb(folder)
     assert "\n" not in str(caught.value)
 

@@ -102,7 +102,7 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_error"),
     [
         ([], "contains a list"),
         ({"categories": [], "annotations": []}, "'images' is missing"),
@@ -116,16 +116,16 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
         (broken("categories", 0, "name", value="\ud800"), "is not a text"),
     ],
 )
-def test_invalid_files(content: Any, said: str, folder: Path) -> None:
+def test_invalid_files(content: Any, expected_error: str, folder: Path) -> None:
     (folder / "val.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=expected_error) as caught:
         load_boxes(folder / "val.json")
     assert "val.json" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "at", "said"),
+    ("content", "at", "expected_error"),
     [
         (broken("images", 0, "id", value=None), "val.json", r"images\[0\]: id None is not an id"),
         (broken("images", 0, "file_name", value=""), "val.json", "file_name '' is not a path"),
@@ -150,14 +150,14 @@ def test_invalid_files(content: Any, said: str, folder: Path) -> None:
         (broken("annotations", 1, "area", value=float("nan")), "a.png", "area nan is not a number"),
     ],
 )
-def test_an_invalid_entry_rejects_only_its_image(content: Any, at: str, said: str, folder: Path) -> None:
+def test_an_invalid_entry_rejects_only_its_image(content: Any, at: str, expected_error: str, folder: Path) -> None:
     (folder / "val.json").write_text(json.dumps(content))
     found = load_boxes(folder / "val.json")
     (entry,) = [one for one in found.rejected if one.path.name != "gone.png"]
     assert entry.path.name.endswith(at)
-    assert re.search(said, entry.reason)
+    assert re.search(expected_error, entry.reason)
     assert "\n" not in entry.reason
-    assert len(found) == 1 + ("image_id" in said)
+    assert len(found) == 1 + ("image_id" in expected_error)
 
 
 def test_entries_that_are_not_objects(folder: Path) -> None:
@@ -187,9 +187,9 @@ def test_suspicious_entries_are_used_with_a_warning(folder: Path) -> None:
     content["annotations"][0]["bbox"] = [-5, 0, 4, 4]
     content["annotations"][1] |= {"bbox": [1, 1, 0, 4], "id": 1, "area": None}
     (folder / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="val.json: .*: 1 ") as said:
+    with pytest.warns(UserWarning, match="val.json: .*: 1 ") as expected_error:
         found = load_boxes(folder / "val.json")
-    words = sorted(str(one.message).partition("val.json: ")[2].partition(" ")[0] for one in said)
+    words = sorted(str(one.message).partition("val.json: ")[2].partition(" ")[0] for one in expected_error)
     assert words == ["annotations", "boxes", "images", "objects"]
     (real,) = [one for one in found.targets or () if len(one.boxes)]
     assert real.boxes.tolist() == [[-5, 0, -1, 4], [1, 1, 1, 5]]
@@ -238,7 +238,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(
         json.dumps({**CONTENT, "annotations": [], "images": [{"id": 1, "file_name": "x.txt"}]})
     )
-    with pytest.raises(DataError, match=r"none of its images .*not an image file"):
+    with pytest.raises(DataError, match=r"none of .*not an image"):
         load_boxes(tmp_path / "x.json")
     (tmp_path / "a.dat").write_text("")
     with pytest.raises(DataError, match="not an image file"):

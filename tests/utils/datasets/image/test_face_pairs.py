@@ -85,7 +85,7 @@ def test_units_names_and_rejected_files(tmp_path: Path) -> None:
 
 
 def test_pairs_of_a_person_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(face_pairs, "MOST_OF_ONE", 5)
+    monkeypatch.setattr(face_pairs, "MAX_PAIRS_OF_ONE", 5)
     root = people(tmp_path, {"a": 8, "b": 2, "c": 2, "d": 2}, "{1}.png")
     truths = folder_of_people(root, "balanced", 3).batch(range(8)).targets or ()
     assert sum(truth.people == ("a", "a") for truth in truths) <= 5
@@ -165,7 +165,7 @@ def test_without_folds_connected_groups_are_distributed(tmp_path: Path) -> None:
 
 def test_an_invalid_line_rejects_its_pair_and_keeps_folds(tmp_path: Path) -> None:
     people(tmp_path, {"A": 2, "B": 2, "C": 2, "D": 2})
-    bad = ["A 1 9", "A x 2", "A 1", "A 1 B 2 3", "A 1 A 2", "A 1 1", "Nobody 1 2", "../A 1 2", "A 1 99999999999"]
+    bad = ["A 1 9", "A x 2", "A 1", "A 1 B 2 3", "A 1 A 2", "A 1 1", "Unknown 1 2", "../A 1 2", "A 1 99999999999"]
     with (
         pytest.warns(UserWarning, match="20 pairs, .*22 lines"),
         pytest.warns(UserWarning, match="10 pairs listed"),
@@ -181,7 +181,7 @@ def test_an_invalid_line_rejects_its_pair_and_keeps_folds(tmp_path: Path) -> Non
     assert reasons[6].endswith("separate the columns by tabs")
     assert "write 'A n1 n2'" in reasons[7]
     assert "with itself" in reasons[8]
-    assert "'Nobody' has no folder" in reasons[9]
+    assert "'Unknown' has no folder" in reasons[9]
     assert "'../A' has no folder" in reasons[10]
 
 
@@ -193,7 +193,7 @@ def test_decomposed_accents_of_macos(tmp_path: Path) -> None:
 
 def test_persons_in_several_folds_give_a_warning(tmp_path: Path) -> None:
     people(tmp_path, {"A": 3, "B": 2})
-    with pytest.warns(UserWarning, match="2 persons are in several folds"):
+    with pytest.warns(UserWarning, match=r"2 persons .*folds"):
         listed(tmp_path, "2 1", "A 1 2", "A 1 B 1", "A 1 3", "A 2 B 2")
 
 

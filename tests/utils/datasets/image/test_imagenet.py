@@ -199,7 +199,7 @@ def test_caffes_list_next_to_the_image_folder(pictures: Path) -> None:
 
 
 def test_the_error_for_an_archive_has_the_unpack_command(pictures: Path) -> None:
-    with pytest.raises(DataError, match=r"\(mkdir -p .* && tar xf .*ILSVRC2012_img_val\.tar"):
+    with pytest.raises(DataError, match=r"tar xf .*ILSVRC2012_img_val\.tar"):
         load_dataset(pictures.parent / "ILSVRC2012_img_val.tar")
 
 

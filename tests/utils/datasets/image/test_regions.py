@@ -53,7 +53,7 @@ def test_large_regions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "message"),
     [
         ([3, 2], "covers 5 pixels.*3x4 = 12"),
         ([], "covers 0 pixels"),
@@ -67,13 +67,13 @@ def test_large_regions() -> None:
         ("3", "covers 3 pixels"),
     ],
 )
-def test_invalid_codes(counts: list[int] | str, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_invalid_codes(counts: list[int] | str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         of_runs(counts, 4, 3)
 
 
 @pytest.mark.parametrize(
-    ("points", "said"),
+    ("points", "message"),
     [
         ([1, 1, 2, 2], "4 numbers"),
         ([1, 1, 2, 2, 3, 3, 4], "7 numbers"),
@@ -84,8 +84,8 @@ def test_invalid_codes(counts: list[int] | str, said: str) -> None:
         ([-1e6, 0, 1e6, 0] * 100, "outline of 400000000 pixels"),
     ],
 )
-def test_invalid_polygons(points: list[float], said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_invalid_polygons(points: list[float], message: str) -> None:
+    with pytest.raises(DataError, match=message):
         of_polygon(points, 5, 5)
 
 

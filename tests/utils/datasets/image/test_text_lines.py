@@ -97,7 +97,7 @@ def test_units_and_the_fingerprint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"", "lists no image"),
         (b"a.png\t\xff\n", "byte 6 is not UTF-8"),
@@ -108,11 +108,11 @@ def test_units_and_the_fingerprint(tmp_path):
         (b"b.png\tab\n", "none of its 1 images can be used"),
     ],
 )
-def test_invalid_label_files(tmp_path, text, said):
+def test_invalid_label_files(tmp_path, text, message):
     pictures(tmp_path, "a.png", "a_b_1.png")
     with pytest.raises(DataError) as error:
         load_text_lines({"data": listed(tmp_path, text)})
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -107,7 +107,7 @@ LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 9))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected_error"),
     [
         (noted(entry())[:-20], "not XML, or truncated"),
         ("", "not XML, or truncated"),
@@ -123,20 +123,20 @@ LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 9))
         (noted(entry(name="")), "object 0 has no name"),
     ],
 )
-def test_an_invalid_file_rejects_only_its_image(text: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_file_rejects_only_its_image(text: str, expected_error: str, tmp_path: Path) -> None:
     found = load_boxes(beside(tmp_path, text))
     assert found.samples == [tmp_path / "b.png"]
     (one,) = found.rejected
     assert one.path == tmp_path / "a.xml"
-    assert re.search(re.escape(said), one.reason) or re.search(said, one.reason)
+    assert re.search(re.escape(expected_error), one.reason) or re.search(expected_error, one.reason)
     assert "\n" not in one.reason
 
 
 def test_suspicious_entries_are_used_with_a_warning(tmp_path: Path) -> None:
     beside(tmp_path, noted(entry(box=(0, 0, 80, 6)), entry(box=(3, 3, 2, 5)), size=(9, 9)))
-    with pytest.warns(UserWarning, match=": 1 ") as said:
+    with pytest.warns(UserWarning, match=": 1 ") as expected_error:
         found = load_boxes(tmp_path)
-    words = sorted(str(one.message).partition(": ")[2].partition(" ")[0] for one in said)
+    words = sorted(str(one.message).partition(": ")[2].partition(" ")[0] for one in expected_error)
     assert words == ["boxes", "images", "objects"]
     assert len(found) == 2
 

@@ -109,7 +109,7 @@ def test_paths_of_label_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected_error"),
     [
         ("0 0.5 0.5 0.5", "line 2: 3 numbers after the class"),
         ("0 0.5 0.5 0.5 0.5 0.9", "line 2: 5 numbers after the class"),
@@ -124,14 +124,14 @@ def test_paths_of_label_files() -> None:
         ("\xff", "byte 18 is not UTF-8 text"),
     ],
 )
-def test_an_invalid_line_rejects_only_its_image(line: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_line_rejects_only_its_image(line: str, expected_error: str, tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     (tmp_path / "labels" / "val" / "a.txt").write_bytes(f"0 0.5 0.5 0.5 0.5\n{line}\n".encode("latin-1"))
     found = load_boxes(tmp_path)
     assert found.samples == [tmp_path / "images" / "val" / "b.png"]
     (one,) = found.rejected
-    assert said in one.reason
+    assert expected_error in one.reason
     assert "\n" not in one.reason
 
 
@@ -149,16 +149,19 @@ def test_mismatched_images_and_labels(tmp_path: Path) -> None:
     assert reasons["c.txt"] == "this label file has no image"
     shutil.rmtree(tmp_path / "labels" / "val")
     (tmp_path / "labels" / "val").mkdir()
-    with pytest.raises(DataError, match=r"none of its 3 images .*/labels/val/"):
+    with pytest.raises(DataError, match=r"3 images .*/labels/val/"):
         load_boxes(tmp_path)
 
 
 def test_boxes_that_exceed_the_image_or_are_empty(tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "labels" / "val" / "a.txt").write_text("0 0.9 0.5 0.8 0.5\n0 0.5 0.5 0 0.5\n")
-    with pytest.warns(UserWarning, match=": 1 ") as said:
+    with pytest.warns(UserWarning, match=": 1 ") as expected_error:
         found = load_boxes(tmp_path)
-    assert sorted(str(one.message).partition(": ")[2].partition(" ")[0] for one in said) == ["boxes", "objects"]
+    assert sorted(str(one.message).partition(": ")[2].partition(" ")[0] for one in expected_error) == [
+        "boxes",
+        "objects",
+    ]
     assert (found.targets or ())[0].boxes.tolist() == pytest.approx(np.array([[4, 1, 10.4, 3], [4, 1, 4, 3]]))
 
 
@@ -168,7 +171,7 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected_error"),
     [
         ("names: [cat, dog", "is not YAML"),
         ("- cat", "is not a mapping"),
@@ -188,11 +191,11 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("names: &a [*a]\nval: images/val", "a value holds itself by an alias"),
     ],
 )
-def test_bad_yaml(text: str, said: str, tmp_path: Path) -> None:
+def test_bad_yaml(text: str, expected_error: str, tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "data.yaml").write_text(text)
     (tmp_path / "out.txt").write_text("/etc/a.png\n")
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=expected_error) as caught:
         load_boxes(tmp_path / "data.yaml")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500

@@ -79,7 +79,7 @@ def test_invalid_lines_are_rejected(bad: str, why: str, tmp_path: Path) -> None:
     (rejected,) = data.rejected
     assert rejected.path == Path(f"{file}:2")
     assert why in rejected.reason
-    with pytest.raises(DataError, match=r"no line can be used: .*alone.txt:1: "):
+    with pytest.raises(DataError, match=r"no line .*alone.txt:1: "):
         CriteoRows(write(tmp_path, bad, name="alone.txt"))
 
 
@@ -95,7 +95,7 @@ def test_recognition_of_the_layout(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gunzip day_0\.gz"):
         is_criteo(packed)
     empty = write(tmp_path, name="empty.txt")
-    with pytest.raises(DataError, match="no line can be used, it is empty"):
+    with pytest.raises(DataError, match="it is empty"):
         CriteoRows(empty)
 
 

@@ -59,7 +59,7 @@ def test_special_files_are_rejected_without_blocking(name: str, what: str, tmp_p
 def test_a_pipe_next_to_the_ratings(tmp_path: Path) -> None:
     (tmp_path / "u.data").write_text("1\t2\t3\t4\n")
     os.mkfifo(tmp_path / "u.user")
-    with pytest.raises(DataError, match=r"u\.user cannot be read: it is a pipe"):
+    with pytest.raises(DataError, match=r"u\.user .*is a pipe"):
         read_ratings(tmp_path)
 
 
@@ -90,7 +90,7 @@ def test_an_npz_with_two_arrays_of_one_name(tmp_path: Path) -> None:
 def test_an_npz_with_a_member_that_is_not_an_array(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", b"no array")
-    with pytest.raises(DataError, match=r"a\.npz is not a readable \.npz file: 'x' is no array"):
+    with pytest.raises(DataError, match=r"a\.npz .*'x'"):
         read_npz(tmp_path / "a.npz")
 
 

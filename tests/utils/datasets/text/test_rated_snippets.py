@@ -43,7 +43,7 @@ def test_texts_about_one_film_are_in_one_group() -> None:
         "a dull evening",
         "I slept through Serving Sara's end.",
         "What a waste: you can't wait to see it end, Big Trouble is better",
-        "Nobody can't wait to see it end.",
+        "They can't wait to see it end.",
         "A DULL evening!",
     ]
     assert grouped(texts) == [0, 1, 0, 3, 3, 1]

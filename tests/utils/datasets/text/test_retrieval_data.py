@@ -40,9 +40,9 @@ def test_beirs_folder(tmp_path: Path) -> None:
     assert "occurs again" in reasons["corpus.jsonl:3"]
     assert "empty" in reasons["corpus.jsonl:4"]
     assert "not an object" in reasons["corpus.jsonl:6"]
-    assert "no passage 'd9'" in reasons["test.tsv:3"]
+    assert "passage 'd9'" in reasons["test.tsv:3"]
     assert "again" in reasons["test.tsv:5"]
-    assert "no query 'q9'" in reasons["test.tsv:7"]
+    assert "query 'q9'" in reasons["test.tsv:7"]
     assert "query passage grade" in reasons["test.tsv:8"]
     assert "no relevant passage" in reasons["q4"]
     assert len(reasons) == 8
@@ -75,7 +75,7 @@ def test_invalid_data(tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text("who\n")
     (tmp_path / "r.tsv").write_text("1 2 1\n")
     (tmp_path / "bare.jsonl").write_text('{"name": 1}\n')
-    with pytest.raises(DataError, match="there are no queries"):
+    with pytest.raises(DataError, match="queries=FILE"):
         _load({"data": tmp_path / "c.txt"})
     with pytest.raises(ConfigError, match="has no corpus"):
         _load({"queries": tmp_path / "q.txt"})

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from engine import ConfigError, DataError
 from utils.datasets.text.texts import Columns, load_texts
 
-ROWS = [("Good, really", "positive"), ('He said "no"', "negative"), ("短い文", "positive")]
+ROWS = [("Good, really", "positive"), ('He message "no"', "negative"), ("短い文", "positive")]
 
 
 def as_csv(rows: list[tuple[str, str]]) -> str:
@@ -83,7 +83,7 @@ def test_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a.tsv", "", "is empty"),
         ("a.tsv", "text\tlabel\n", "has no text"),
@@ -100,16 +100,16 @@ def test_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
         ("a.pdf", "x", "is not a text file"),
     ],
 )
-def test_invalid_files(name: str, text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_files(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         load_texts(tmp_path / name)
     assert str(caught.value).startswith(str(tmp_path / name))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a.tsv", b"text\tlabel\nx\ta\n\nx\t \ny\tb\n", {4: "no label"}),
         ("a.tsv", b"text\tlabel\nx\ta\tz\ny\tb\n \tb\nx", {2: "3 fields", 4: "'text' is empty", 5: "1 fields"}),
@@ -122,18 +122,18 @@ def test_invalid_files(name: str, text: str, said: str, tmp_path: Path) -> None:
         ("a.txt", b"ok\n\xff\nfine", {2: "not UTF-8 text"}),
     ],
 )  # fmt: skip
-def test_invalid_lines_are_rejected(name: str, text: bytes, said: dict[int, str], tmp_path: Path) -> None:
+def test_invalid_lines_are_rejected(name: str, text: bytes, message: dict[int, str], tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(text)
     found = load_texts(tmp_path / name)
     assert len(found) >= 1
-    assert [str(one.path) for one in found.rejected] == [f"{tmp_path / name}:{number}" for number in said]
-    for one, why in zip(found.rejected, said.values(), strict=True):
+    assert [str(one.path) for one in found.rejected] == [f"{tmp_path / name}:{number}" for number in message]
+    for one, why in zip(found.rejected, message.values(), strict=True):
         assert why in one.reason
 
 
 def test_missing_texts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n\xfe")
-    with pytest.raises(DataError, match=r"a.txt:1: not UTF-8 text.*; 2 lines"):
+    with pytest.raises(DataError, match=r"a.txt:1: not UTF-8.*; 2 lines"):
         load_texts(tmp_path / "a.txt")
     with pytest.raises(DataError, match="does not exist"):
         load_texts(tmp_path / "b.txt")
@@ -183,8 +183,8 @@ GLUE = {
     "CoLA-test": ("test.tsv", "index\tsentence\n0\tBill whistled.\n", "Bill whistled.", None),
     "MRPC": (
         "dev.tsv",
-        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t13\t14\t" He said .\t" He " said it .\r\n',
-        ('" He said .', '" He " said it .'),
+        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t13\t14\t" He message .\t" He " message it .\r\n',
+        ('" He message .', '" He " message it .'),
         "1",
     ),
     "QQP": (

@@ -25,7 +25,7 @@ def test_files_that_are_not_text(tmp_path: Path) -> None:
     good.write_text("text\tlabel\nx\t1\n")
     with pytest.raises(DataError, match=r"a\.tsv:1: not UTF-8 text"):
         read_table(binary)
-    with pytest.raises(DataError, match=r"a\.jsonl:1: not JSON .*; 2 lines"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: not JSON.*2 lines"):
         read_table(objects)
     with pytest.raises(ConfigError, match="--encoding 'hex'"):
         read_table(good, encoding="hex")
@@ -34,7 +34,7 @@ def test_files_that_are_not_text(tmp_path: Path) -> None:
         read_table(tmp_path / "c.tsv", encoding="idna")
     with pytest.raises(DataError, match="is a folder; check --data_path"):
         read_texts(tmp_path)
-    with pytest.raises(DataError, match=r"no candidate .*line 1: .*query Q0 passage"):
+    with pytest.raises(DataError, match=r"no candidate .*line 1: .*Q0"):
         read_candidates(good, {"q": ""}, {"p": ""})
 
 
@@ -68,7 +68,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_a_pipe_instead_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     os.mkfifo(tmp_path / "f" / "a.tsv")
-    with pytest.raises(DataError, match=r"a\.tsv cannot be read: it is a pipe"):
+    with pytest.raises(DataError, match=r"a\.tsv .*is a pipe"):
         read_table(tmp_path / "f" / "a.tsv")
     with pytest.raises(DataError, match=r"has no \.tsv"):
         load_sentences(tmp_path / "f")

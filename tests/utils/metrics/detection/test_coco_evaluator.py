@@ -115,7 +115,7 @@ def test_images_without_objects_give_minus_one(tmp_path: Path) -> None:
 def test_unknown_ids(coco: CocoAnnotations) -> None:
     evaluator = CocoGroundingEvaluator(coco, ("bbox",))
     one = {"boxes": np.zeros((1, 4)), "scores": np.ones(1), "labels": np.array([1])}
-    with pytest.raises(InputError, match=r"label 1 of image 10 .*a\.json; .*coco_api"):
+    with pytest.raises(InputError, match=r"label 1 .*10 .*a\.json; .*coco_api"):
         evaluator.update({10: one})
     with pytest.raises(InputError, match="image_id 3 is not in"):
         evaluator.update({3: one})
@@ -138,5 +138,5 @@ def test_the_interface_of_pycocotools(coco: CocoAnnotations) -> None:
     assert coco.loadAnns([1, 2]) == other.loadAnns([1, 2])
     assert (coco.loadImgs(10), coco.loadCats([2, 9])) == (other.loadImgs(10), other.loadCats([2, 9]))
     assert coco.imgs == other.imgs
-    with pytest.raises(DataError, match="no image has the id 1;"):
+    with pytest.raises(DataError, match="the id 1;"):
         coco.loadImgs(1)

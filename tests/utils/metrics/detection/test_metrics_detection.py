@@ -177,15 +177,15 @@ def test_without_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "message"),
     [
         (Detections(np.zeros((1, 3)), np.ones(1), np.zeros(1, int)), "expected N x 4, N and N"),
         (Detections(np.zeros((1, 4)), np.ones(1), np.zeros(1)), "classes have dtype float64"),
         (Detections(np.zeros((1, 4)), np.array([np.nan]), np.zeros(1, int)), "NaN"),
     ],
 )
-def test_invalid_predictions(found: Detections, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_predictions(found: Detections, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         MeanAveragePrecision().update([found], [objects([BOX], [0])])
     with pytest.raises(InputError, match=r"1 predictions .*2 targets"):
         MeanAveragePrecision().update([found], [objects([BOX], [0])] * 2)

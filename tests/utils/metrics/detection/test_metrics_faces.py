@@ -99,17 +99,17 @@ def test_landmark_error() -> None:
     bare = FaceAveragePrecision()
     bare.update([found], [truth((0, 0, 20, 10))])
     assert "landmark_error" not in bare.secondary()
-    with pytest.raises(InputError, match=r"landmarks of shape \(2, 5, 2\) .*\(1, 7, 2\)"):
+    with pytest.raises(InputError, match=r"\(2, 5, 2\).*1, 7, 2"):
         bare.update([found], [truth((0, 0, 20, 10), points=np.zeros((1, 7, 2)))])
 
 
 def test_images_without_faces() -> None:
     metric = FaceAveragePrecision()
     metric.update([faces((0.9, 0, 0, 5, 5)), faces()], [truth(), truth((0, 0, 9, 9), crowd=1)])
-    with pytest.raises(DataError, match=r"in 2 images 1 faces .*0\.5"):
+    with pytest.raises(DataError, match=r"2 images 1 faces .*0\.5"):
         metric.compute()
     assert metric.secondary() == {"precision": 0, "false_alarms": 1, "faceless_pictures": 1}
-    with pytest.raises(ConfigError, match="must be from 0 to 1"):
+    with pytest.raises(ConfigError, match="from 0 to 1"):
         FaceAveragePrecision(score=2)
 
 

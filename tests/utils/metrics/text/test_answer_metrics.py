@@ -103,7 +103,7 @@ def test_weights_and_merge() -> None:
 def test_invalid_input() -> None:
     with pytest.raises(ConfigError, match=r"'fr' .*en, zh"):
         AnswerF1("fr")
-    with pytest.raises(DataError, match="is not a list of texts"):
+    with pytest.raises(DataError, match="not a list of texts"):
         AnswerF1().update(["x"], ["x"])
     with pytest.raises(InputError, match="a prediction is a int"):
         AnswerF1().update([3], [("x",)])

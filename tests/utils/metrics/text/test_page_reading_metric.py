@@ -110,7 +110,7 @@ def test_empty_pages() -> None:
 
 
 def test_invalid_input() -> None:
-    with pytest.raises(DataError, match="is not that of a page"):
+    with pytest.raises(DataError, match="not that of a page"):
         measured([], "text")
     with pytest.raises(ConfigError, match="normalisation 'NFX'"):
         PageErrorRate("NFX")

@@ -101,7 +101,7 @@ def test_exact_merge_and_pickling():
 def test_invalid_input():
     with pytest.raises(InputError, match="a prediction is a int"):
         SequenceAccuracy().update([3], ["3"])
-    with pytest.raises(DataError, match="target 3 is not a text"):
+    with pytest.raises(DataError, match="target 3 is not"):
         SequenceAccuracy().update(["3"], [3])
     with pytest.raises(ConfigError, match="'NFD' must be one of"):
         SequenceAccuracy("NFD")

@@ -111,13 +111,13 @@ def test_results_are_those_of_the_serial_loop(workers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [work.into, work.turned, work.two, work.picky])
-def test_whatever_the_function_does(function: Callable[..., Any]) -> None:
+def test_all_results_of_functions(function: Callable[..., Any]) -> None:
     many = [*batches(4), *batches(3, 5), *batches(3, 2)]  # larger batches than the first, and smaller ones
     many[5].samples[2][1] = np.nan
     assert plain(run(many, function)) == plain(list(prepared(many, function, Timeline(), 0)))
 
 
-def test_buffers_are_used_again_and_never_while_in_use() -> None:
+def test_buffers_are_reused_only_when_free() -> None:
     buffers, seen, places = Buffers(), [], set()
     for ready in prepared(batches(20), work.into, Timeline(), 2, buffers, "process"):
         assert ready.arrays is not None
@@ -135,7 +135,7 @@ def test_stages_measured_in_the_children_are_in_the_timeline() -> None:
     assert all(started < span.start < span.end < time.perf_counter() for span in timeline.spans)
 
 
-def test_code_that_holds_the_lock() -> None:
+def test_code_that_holds_the_interpreter_lock() -> None:
     many = [batch._replace(targets=batch.targets % 4) for batch in batches(12)]
     options: dict[str, Any] = {"workers": 2, "worker_mode": "process", "warmup": 2}
     report = evaluate(lambda arrays: arrays[0], many, work.holding_the_lock, np.asarray, TopK(1), **options)
@@ -188,7 +188,7 @@ def test_a_sample_that_ends_its_process_is_left_out(workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_stopped_is_ended_and_its_sample_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_is_ended_and_its_sample_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "Stopped", partial(Stopped, looks=1))
     (ready,) = prepared(batches(1), work.stopping, Timeline(), 1, None, "process")
     assert ready.failures == []
@@ -200,7 +200,7 @@ def test_a_process_that_is_stopped_is_ended_and_its_sample_left_out(monkeypatch:
     assert failed == [Failure("s4", "ended the preprocessing process (signal SIGKILL); sample left out")]
 
 
-def test_a_bug_ends_the_run_as_itself() -> None:
+def test_a_bug_ends_the_run_unchanged() -> None:
     with pytest.raises(KeyError, match=r"0\.0") as caught:
         run(batches(9), work.buggy)
     assert "in buggy" in str(caught.value.__cause__)
@@ -208,14 +208,14 @@ def test_a_bug_ends_the_run_as_itself() -> None:
         run(batches(9), work.peculiar)
 
 
-def test_samples_that_do_not_go_together() -> None:
+def test_samples_of_different_shapes() -> None:
     many = [Batch([np.zeros(2), np.zeros(3)], None, ["a", "b"])] * 2
-    with pytest.raises(DataError, match=r"sample 0 of a batch the shapes \[\(2,\)\] and sample 1 \[\(3,\)\]"):
+    with pytest.raises(DataError, match=r"\[\(2,\)\] and sample 1 \[\(3,\)\]"):
         run(many, np.stack)
 
 
-def test_functions_that_cannot_go_there() -> None:
-    with pytest.raises(ConfigError, match=r"preprocess function .*<lambda> cannot be used.*--worker_mode thread"):
+def test_functions_that_cannot_be_pickled() -> None:
+    with pytest.raises(ConfigError, match=r"<lambda>.*--worker_mode thread"):
         run(batches(3), lambda samples: np.stack(samples))
     with pytest.raises(ConfigError, match="worker_mode 'fork' must be one of: thread, process"):
         list(prepared(batches(3), np.stack, Timeline(), 2, None, "fork"))
@@ -254,7 +254,7 @@ def test_a_function_of_the_script_itself(tmp_path: Path, run_python: RunPython) 
     assert "error: the preprocessing process for own ended as it started" in done.stderr
     done = run_python("-c", SCRIPT + "cli.run(main)")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: preprocess function own cannot be used in a process of its own")
+    assert done.stderr.startswith("error: preprocess function own cannot be used")
 
 
 # ------------------------------------------------------------------------------------------------------------------ end
@@ -322,7 +322,7 @@ def test_the_digits_script(run_python: RunPython) -> None:
     assert process[-3].startswith("bound by ")
 
 
-def test_nothing_of_it_is_imported_before_it_is_needed(run_python: RunPython) -> None:
+def test_process_modules_are_imported_lazily(run_python: RunPython) -> None:
     code = (
         "import sys, runpy\n"
         f"sys.argv[0] = {str(DIGITS / 'example_single_batch.py')!r}\n"

@@ -27,14 +27,14 @@ def test_rank_and_size_set_by_hand_merge_nothing(run_python: RunPython, tmp_path
     assert '"samples": 25,' in (tmp_path / "result.json").read_text()
 
 
-def test_set_by_hand_and_nothing_to_do(run_python: RunPython, tmp_path: Path) -> None:
+def test_rank_set_by_hand_without_samples(run_python: RunPython, tmp_path: Path) -> None:
     settings = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}
     done = run_python(CROWD, tmp_path, "--samples", 2, **settings)
     assert done.returncode == 2
     assert done.stderr == "error: rank 3 of 4 has no sample that can be evaluated; use fewer processes\n"
 
 
-def test_a_launcher_without_mpi4py_is_said_before_any_work(run_python: RunPython, tmp_path: Path) -> None:
+def test_missing_mpi4py_is_reported_before_the_work(run_python: RunPython, tmp_path: Path) -> None:
     settings = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
     done = run_python("-c", BLOCKED, CROWD, tmp_path, **settings)
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])

@@ -40,12 +40,12 @@ def parts(*reports: Report) -> list[Part]:
 
 
 @given(st.integers(1, 30), st.integers(1, 8))
-def test_in_order_undoes_the_sharing_out(samples: int, size: int) -> None:
+def test_in_order_restores_the_order(samples: int, size: int) -> None:
     whole = list(range(samples))
     assert in_order([whole[rank::size] for rank in range(size)]) == whole
 
 
-def test_in_order_keeps_what_looks_empty() -> None:
+def test_in_order_keeps_false_values() -> None:
     assert in_order([[None, 0], [False]]) == [None, False, 0]
 
 
@@ -68,19 +68,19 @@ def test_times_and_speeds() -> None:
     assert merged.wait_time == 0.5  # the slowest one's
 
 
-def test_the_warm_up_does_not_count_for_the_speed() -> None:
+def test_the_speed_excludes_warm_up() -> None:
     warmed = report(4, 0, seconds=2.0, avg_sps=1.0)  # 2 of 4 samples timed
     assert merge(parts(warmed, warmed)).avg_sps == 2.0
 
 
-def test_the_parts_themselves_stay_as_they_are() -> None:
+def test_merging_does_not_change_the_parts() -> None:
     both = parts(report(1, 0), report(0, 1))
     assert merge(both).metric == merge(both[::-1]).metric == 0.5
     assert both[0].report.state is not None
     assert both[0].report.state.compute() == 1.0
 
 
-def test_failures_come_in_the_order_of_the_data_set() -> None:
+def test_failures_are_in_the_order_of_the_data_set() -> None:
     names = [[Failure("a", ""), Failure("c", "")], [Failure("b", "")]]
     merged = merge(
         parts(report(1, 0, failures=names[0], nan_inputs=["x"]), report(1, 0, failures=names[1], finished=False))
@@ -89,7 +89,7 @@ def test_failures_come_in_the_order_of_the_data_set() -> None:
     assert (merged.nan_inputs, merged.finished) == (["x"], False)
 
 
-def test_nan_and_resumed_steps_are_those_of_all() -> None:
+def test_nan_and_resumed_steps_are_merged() -> None:
     first = report(3, 0, steps=2, resumed_steps=2, nan_outputs=["a", "c"], nan_inputs=["a"])
     merged = merge(parts(first, report(2, 0, steps=2, resumed_steps=1, seconds=9.0, nan_outputs=["b"])))
     assert (merged.nan_outputs, merged.nan_inputs, merged.sound) == (["a", "b", "c"], ["a"], False)
@@ -111,7 +111,7 @@ class Positives(RecordMetric):
         return float(positives[:, 1].mean())
 
 
-def test_a_part_may_hold_too_little_for_the_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_with_too_few_samples_for_the_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = [np.float32([value]) for value in (1, 2, -1, 3)], [1, 0, 1, 0]
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     made = []
@@ -128,17 +128,17 @@ def test_a_part_may_hold_too_little_for_the_metric(monkeypatch: pytest.MonkeyPat
         evaluate(lambda arrays: arrays[0], mine, np.stack, np.asarray, Positives())
 
 
-def test_a_process_without_samples_is_no_harm() -> None:
+def test_a_process_without_samples() -> None:
     merged = merge(parts(report(3, 1), report(0, 0, steps=0, seconds=0.001, failures=[Failure("f", "unreadable")])))
     assert (merged.metric, merged.samples, len(merged.failures)) == (0.75, 4, 1)
 
 
-def test_nobody_had_a_sample() -> None:
-    with pytest.raises(DataError, match="no sample could be evaluated: f: unreadable"):
+def test_no_process_has_a_sample() -> None:
+    with pytest.raises(DataError, match="evaluated: f: unreadable"):
         merge(parts(report(0, 0, failures=[Failure("f", "unreadable")]), report(0, 0)))
 
 
-def test_simulated_cards_add_up() -> None:
+def test_reports_of_simulated_cards_are_merged() -> None:
     card = {"card": "T1", "spas": 4, "healthy": 4, "memory_per_spa": 10, "simulated_latency": 0.1}
     first = report(1, 0, steps=1, device={**card, "simulated_sps": 100.0, "events": ["a"]})
     other = {**card, "healthy": 3, "simulated_latency": 0.2, "memory_per_spa": 12, "simulated_sps": 50.0, "events": []}
@@ -155,18 +155,18 @@ def test_simulated_cards_add_up() -> None:
     }
 
 
-def test_a_card_that_says_other_things() -> None:
+def test_a_card_with_other_keys() -> None:
     device = {"card": "other", "temperature": 40}
     assert merge(parts(report(1, 0, device=device), report(1, 0, device=device))).device == {**device, "cards": 2}
 
 
 @pytest.mark.parametrize("ranks", [[], [0, 0], [1, 2], [0, 2]])
-def test_parts_that_are_no_whole(ranks: list[int]) -> None:
+def test_incomplete_parts(ranks: list[int]) -> None:
     with pytest.raises(ConfigError, match="one per rank"):
         merge([Part(report(1, 0), rank, max(len(ranks), 1), "host") for rank in ranks])
 
 
-def test_metrics_that_do_not_go_together() -> None:
+def test_metrics_that_cannot_be_merged() -> None:
     with pytest.raises(ConfigError, match="cannot merge"):
         merge(parts(report(1, 0), report(1, 0, state=TopK(2))))
     with pytest.raises(ConfigError, match="without its metric's state"):

@@ -25,7 +25,7 @@ import os, sys, time
 from utils.pipeline.launch import mpi
 mpi._watch(1, 2)
 if "come" in sys.argv:
-    mpi._tell_watcher(f"{os.getpid()}:1")
+    mpi._notify_watcher(f"{os.getpid()}:1")
 if "close" in sys.argv:
     os.close(mpi._watcher.pop())
 print(os.getpid(), flush=True)
@@ -94,7 +94,7 @@ def watchers(pid: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("come",)])
-def test_its_own_rank_that_is_stopped_is_ended(words: tuple[str, ...], start: Start) -> None:
+def test_the_watched_rank_is_ended_if_stopped(words: tuple[str, ...], start: Start) -> None:
     rank = start(RANK, *words, _TECO_STOPPED_LOOKS="1", _TECO_START_LOOKS="600")
     stop(first_line(rank))
     assert rank.wait(120) == -signal.SIGKILL
@@ -104,14 +104,14 @@ def test_its_own_rank_that_is_stopped_is_ended(words: tuple[str, ...], start: St
 
 
 @pytest.mark.slow
-def test_a_rank_whose_others_do_not_come_is_ended(start: Start) -> None:
+def test_a_rank_is_ended_if_others_are_missing(start: Start) -> None:
     rank = start(RANK, _TECO_START_LOOKS="1")
     assert rank.wait(120) == -signal.SIGKILL
     assert rank.stderr is not None
     assert "not all 2 ranks" in rank.stderr.read()
 
 
-def test_it_ends_with_its_rank_and_where_none_is_wanted(start: Start) -> None:
+def test_the_watcher_ends_with_its_rank_or_pipe(start: Start) -> None:
     one, two = start(RANK, "come"), start(RANK, "close")
     assert first_line(one) == one.pid
     wait_until(lambda: len(watchers(one.pid)) == 1)
@@ -122,7 +122,7 @@ def test_it_ends_with_its_rank_and_where_none_is_wanted(start: Start) -> None:
     wait_until(lambda: not watchers(one.pid))
 
 
-def test_it_is_not_taken_for_a_rank(start: Start) -> None:
+def test_the_watcher_is_not_a_rank(start: Start) -> None:
     rank = start(RANK, OMPI_COMM_WORLD_RANK="1", PMIX_NAMESPACE="job")
     first_line(rank)
     children = Path(f"/proc/{rank.pid}/task/{rank.pid}/children")
@@ -154,7 +154,7 @@ def test_nothing_is_ended_while_the_launcher_is_stopped(start: Start) -> None:
     assert launcher.wait(120) == 0  # its child is gone
 
 
-def test_a_rank_that_goes_on_is_left_alone(start: Start) -> None:
+def test_a_continued_rank_is_not_ended(start: Start) -> None:
     launcher = start(LAUNCHER)
     pid = first_line(launcher)
     watcher = Watcher(pid, 0, 2, 2, 600, "")
@@ -169,7 +169,7 @@ def test_a_rank_that_goes_on_is_left_alone(start: Start) -> None:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_a_rank_that_a_debugger_holds_is_left_alone(start: Start, tmp_path: Path) -> None:
+def test_a_rank_in_a_debugger_is_not_ended(start: Start, tmp_path: Path) -> None:
     """A traced process that is stopped by a signal is held by its tracer."""
     launcher = start(LAUNCHER)
     pid = first_line(launcher)
@@ -208,7 +208,7 @@ def test_another_rank_of_the_job_is_ended_later_and_once(start: Start) -> None:
     watcher.look()
 
 
-def test_all_are_to_come_again(start: Start) -> None:
+def test_all_ranks_meet_again(start: Start) -> None:
     launcher = start(LAUNCHER)
     pid = first_line(launcher)
     watcher = Watcher(pid, 0, 2, 1, 2, "")

@@ -10,7 +10,7 @@ from utils.pipeline.launch.share import share_of
 
 
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 20))
-def test_shares_are_equal_and_apart_while_cores_last(cores: int, quota: int, of: int) -> None:
+def test_shares_are_equal_and_disjoint(cores: int, quota: int, of: int) -> None:
     usable = min(cores, quota)
     shares = [share_of(range(100, 100 + cores), usable, index, of) for index in range(of)]
     each = max(1, usable // of)
@@ -25,7 +25,7 @@ def test_more_processes_than_cores_take_turns() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
-def test_what_starts_later_follows(run_python: RunPython) -> None:
+def test_threads_started_later_use_the_share(run_python: RunPython) -> None:
     code = (
         "import os\nfrom engine.host.cores import usable_cores\nfrom utils.pipeline.launch.share import take_cores\n"
         "before = usable_cores()\ntake_cores(0, 1)\nassert usable_cores() == before\n"

@@ -83,7 +83,7 @@ SLOW = [pytest.param(target, marks=pytest.mark.slow) for target in ("fails", "le
 
 
 @pytest.mark.parametrize("target", ["leaves", "crashes", *SLOW])
-def test_an_engine_that_ends_the_process_is_a_line(target: str, site: Path, run_python: RunPython) -> None:
+def test_an_engine_that_ends_the_process_gives_one_line(target: str, site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(SCRIPTS[0]), "--target", target, path=(ROOT, site))
     assert done.returncode == 2
     assert "eval_metric" not in done.stdout
@@ -93,7 +93,7 @@ def test_an_engine_that_ends_the_process_is_a_line(target: str, site: Path, run_
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS[1:])
-def test_in_the_other_scripts_too(script: str, site: Path, run_python: RunPython) -> None:
+def test_engines_that_end_the_other_scripts(script: str, site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(script), "--target", "crashes", path=(ROOT, site))
     assert done.returncode == 2
     check_line(done.stderr, "SIGSEGV")
@@ -101,7 +101,7 @@ def test_in_the_other_scripts_too(script: str, site: Path, run_python: RunPython
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_in_tecoexec_too(site: Path, run_python: RunPython) -> None:
+def test_engines_that_end_tecoexec(site: Path, run_python: RunPython) -> None:
     model = next(DIGITS.glob("*.onnx"))
     done = run_python(
         "-m", "tecoexec", "--onnx", model, "--input_shapes=4*3*32*32", "--target", "crashes", path=(ROOT, site)
@@ -110,14 +110,14 @@ def test_in_tecoexec_too(site: Path, run_python: RunPython) -> None:
     check_line(done.stderr, model.name, "SIGSEGV")
 
 
-def test_an_engine_that_computes_ends_as_ever(site: Path, run_python: RunPython) -> None:
+def test_a_working_engine_in_a_child_process(site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(SCRIPTS[0]), "--target", "vendor", path=(ROOT, site))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2].startswith("eval_metric 0.99")
     assert done.stdout.count("eval_metric") == 1
 
 
-def test_an_unusable_limit_is_refused(site: Path, run_python: RunPython) -> None:
+def test_an_invalid_limit_is_an_error(site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(SCRIPTS[0]), "--target", "vendor", path=(ROOT, site), TECO_TIME_LIMIT="soon")
     assert done.returncode == 2
     check_line(done.stderr, "TECO_TIME_LIMIT")
@@ -125,7 +125,7 @@ def test_an_unusable_limit_is_refused(site: Path, run_python: RunPython) -> None
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_limit_of_time_ends_an_engine_that_hangs(site: Path, run_python: RunPython) -> None:
+def test_a_time_limit_ends_a_hanging_engine(site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(SCRIPTS[0]), "--target", "hangs", path=(ROOT, site), TECO_TIME_LIMIT="5")
     assert done.returncode == 2
     check_line(done.stderr, "TECO_TIME_LIMIT", "hangs")
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_an_engine_that_holds_the_lock(target: str, send: object, si
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_an_engine_that_ignores_term_is_ended_by_it(site: Path) -> None:
+def test_an_engine_that_ignores_sigterm_is_ended(site: Path) -> None:
     with hanging(site, "deaf") as (process, child):
         process.terminate()
         process.communicate(timeout=PATIENCE)

@@ -56,19 +56,19 @@ FULL, TURNS = replace(LONG, full=True), replace(LONG, turns=True)
         ("postprocess", LONG, {"batch_size": 1000}, ""),
     ],
 )
-def test_what_is_in_use_is_not_advised(stage: str, course: Course, flags: dict[str, Any], expected: str) -> None:
+def test_flags_in_use_are_not_advised(stage: str, course: Course, flags: dict[str, Any], expected: str) -> None:
     assert helps(stage, course=course, **flags) == expected
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.about}: {row.text}")
-def test_no_row_advises_the_flags_in_use(row: Any) -> None:
+def test_no_entry_advises_flags_in_use(row: Any) -> None:
     used = InUse(dict(row.flags))
     for course in (LONG, FULL, TURNS, replace(FULL, simulated=True)):
         assert not (row.flags and row.open(used, replace(course, in_use=used)))
 
 
 @pytest.mark.parametrize("stage", sorted({row.about for row in TABLE}))
-def test_a_run_under_a_second_is_advised_nothing(stage: str) -> None:
+def test_a_run_under_a_second_gets_no_advice(stage: str) -> None:
     for course in (LONG, FULL, TURNS, replace(FULL, simulated=True)):
         assert helps(stage, course=replace(course, wall=SHORT - 0.01)) == ""
         assert helps(stage, {stage: "wait"}, course=replace(course, wall=SHORT - 0.01)) == ""
@@ -89,11 +89,11 @@ OWN = dict(CLASSIFICATION.advice)
         ("disk", "exact", "keep the images on a faster disk, or in memory"),
     ],
 )
-def test_a_tasks_own_words_leave_out_what_is_in_use(stage: str, decode: str, expected: str) -> None:
+def test_a_tasks_advice_without_flags_in_use(stage: str, decode: str, expected: str) -> None:
     assert helps(stage, OWN, FULL, decode=decode) == expected
 
 
-def test_where_all_of_a_tasks_words_are_in_use_the_common_ones_are_said() -> None:
+def test_common_advice_if_the_tasks_is_in_use() -> None:
     assert helps("decode", {"decode": "--decode reduced"}, FULL, decode="reduced") == "more cores"
     assert still_open("--a 1 --b 2, or --c 3", InUse({"a": 1, "b": 3, "c": 3})) == "--a 1 --b 2"
 
@@ -106,7 +106,7 @@ def test_where_all_of_a_tasks_words_are_in_use_the_common_ones_are_said() -> Non
         (["--target", "onnx", "--decode", "reduced", "--workers", "3"], {"decode": "reduced", "workers": 3}),
     ],
 )
-def test_the_flags_of_a_run_are_those_it_came_to(words: list[str], expected: dict[str, Any]) -> None:
+def test_the_flags_have_their_resolved_values(words: list[str], expected: dict[str, Any]) -> None:
     model = DIGITS / "digits_dyn.onnx"
     opt = options("A script.", CLASSIFICATION, "valid", words, ckpt=model, data_path=DIGITS, batch_size=4)
     with open_engine(opt.target, EngineSpec(model, batch_size=4, input_size=((1, 3, 32, 32),))) as engine:

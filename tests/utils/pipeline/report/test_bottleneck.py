@@ -59,7 +59,7 @@ def line(
         ({"decode": 9.9, "postprocess": 9.0}, {"postprocess": 9.0}, "postprocess", "a larger --batch_size"),
     ],
 )
-def test_with_cores_to_spare_it_is_what_the_loop_waits_for(
+def test_with_idle_cores_the_awaited_stage_is_the_bound(
     busy: dict[str, float], waits: dict[str, float], bound: str, advice: str
 ) -> None:
     assert line(busy, waits, 0.3) == (bound, advice)
@@ -75,23 +75,23 @@ def test_with_cores_to_spare_it_is_what_the_loop_waits_for(
     ],
 )
 @pytest.mark.parametrize("waited", ["preprocess", "engine", "postprocess"])
-def test_with_full_cores_it_is_what_uses_them(busiest: str, advice: str, waited: str) -> None:
+def test_with_busy_cores_the_busiest_stage_is_the_bound(busiest: str, advice: str, waited: str) -> None:
     assert line({busiest: 40.0, "disk": 60.0}, {waited: 9.0}, 0.97) == (busiest, advice)
 
 
-def test_without_a_task_the_words_fit_any_domain() -> None:
+def test_advice_without_a_task() -> None:
     spans, waits = {"decode": 40.0}, {"preprocess": 9.0}
     text = bottleneck(spans, waits, 10.0, 0.97, False, cores=8, samples=1000)
     assert text.endswith("helps most: more cores")
 
 
-def test_a_simulated_card_is_not_made_faster_by_a_dtype() -> None:
+def test_no_dtype_is_advised_for_a_simulated_card() -> None:
     for core_share in (0.4, 0.99):
         bound, advice = line({"engine": 50.0}, {"engine": 9.0}, core_share, simulated=True)
         assert (bound, advice.split(":")[0]) == ("engine", "a real card")
 
 
-def test_what_lies_in_the_page_cache_is_not_the_disk() -> None:
+def test_files_in_the_page_cache_are_not_the_disk() -> None:
     """Then what stands in the disk's spans is waiting for the interpreter, or for a core."""
     spans = {"disk": 12.0, "decode": 6.0, "preprocess": 5.0}
     assert line(spans, {"preprocess": 9.0}, 0.2) == ("disk", FASTER_DISK)
@@ -105,7 +105,7 @@ def test_a_stage_that_waits_for_a_core_is_not_the_bound() -> None:
     assert line(spans, {"preprocess": 6.0, "engine": 3.0}, 0.65, cores=2) == ("engine", CAPACITY)
 
 
-def test_code_that_holds_the_interpreter_wants_processes() -> None:
+def test_processes_are_advised_for_the_interpreter_lock() -> None:
     assert line({"preprocess": 19.0}, {"preprocess": 9.0}, 1 / 8)[1].startswith("--worker_mode process")
     assert line({"preprocess": 9.5}, {"preprocess": 9.0}, 1 / 8)[1] == "more --workers"  # it is a single thread
 

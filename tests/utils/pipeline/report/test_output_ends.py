@@ -84,7 +84,7 @@ def _cases(commands: dict[str, tuple[object, ...]]) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "end"), _cases(COMMANDS))
-def test_files_are_written_whatever_becomes_of_the_streams(command: str, end: str, tmp_path: Path) -> None:
+def test_files_are_written_if_streams_fail(command: str, end: str, tmp_path: Path) -> None:
     code, err = ended((*COMMANDS[command], "--json", tmp_path / "r.json"), end, tmp_path)
     assert code == (2 if end in LOST else 0), err
     assert "Traceback" not in err
@@ -105,7 +105,7 @@ def test_what_only_prints(command: str, end: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("end", ENDS)
-def test_unbuffered_streams_are_no_different(end: str, tmp_path: Path) -> None:
+def test_unbuffered_streams(end: str, tmp_path: Path) -> None:
     code, err = ended((*MULTI, "--json", tmp_path / "r.json"), end, tmp_path, PYTHONUNBUFFERED="1")
     assert code == (2 if end in LOST else 0), err
     assert "Traceback" not in err
@@ -189,7 +189,7 @@ def run_foreign(where: str, what: str, folder: Path, *words: object, **environme
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "what"), _raising())
-def test_foreign_code_does_not_end_a_run_well(where: str, what: str, tmp_path: Path) -> None:
+def test_foreign_exit_is_an_error(where: str, what: str, tmp_path: Path) -> None:
     code, err = run_foreign(where, what, tmp_path)
     assert code == 2, err
     assert "error: " in err.splitlines()[-1]
@@ -200,7 +200,7 @@ def test_foreign_code_does_not_end_a_run_well(where: str, what: str, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("what", RAISING)
-def test_nor_does_what_it_raises_in_a_process_of_its_own(what: str, tmp_path: Path) -> None:
+def test_foreign_exit_in_a_child_is_an_error(what: str, tmp_path: Path) -> None:
     code, err = run_foreign("prepare", what, tmp_path, "--worker_mode", "process")
     assert code == 2, err
     assert "error: " in err.splitlines()[-1]
@@ -224,6 +224,6 @@ def test_a_descriptor_that_foreign_code_closes_is_reported(unbuffered: str, tmp_
         assert "eval_metric" not in (tmp_path / "r.samples.csv").read_text()
 
 
-def test_a_descriptor_that_is_redirected_for_a_while_is_not_reported(tmp_path: Path) -> None:
+def test_a_temporary_redirection_is_not_reported(tmp_path: Path) -> None:
     what = "kept = os.dup(1); os.dup2(2, 1); sys.stdout.flush(); os.dup2(kept, 1); os.close(kept)"
     assert run_foreign("metric", what, tmp_path) == (0, "")

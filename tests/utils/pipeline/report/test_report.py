@@ -80,7 +80,7 @@ def test_to_dict(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_json_holds_only_what_json_knows(tmp_path: Path) -> None:
+def test_json_has_only_json_values(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     odd = {
         "nan": float("nan"),
@@ -108,10 +108,10 @@ def test_json_holds_only_what_json_knows(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gone.r\.json cannot be written: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"gone.r\.json.*No such file"):
         write_json({}, tmp_path / "gone" / "r.json")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigError, match="cannot be written: Is a directory"):
+    with pytest.raises(ConfigError, match="Is a directory"):
         write_json({}, tmp_path / "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]  # no half-written file stays behind
 
@@ -130,7 +130,7 @@ def test_a_failed_write_leaves_the_old_result(tmp_path: Path, monkeypatch: pytes
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     names = ["b\udcff.png", "a\nb\x1b[31m\u202e.png", "\U0001f600"]
     write_json({"names": names}, tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_bytes().decode("utf-8")) == {"names": names}

@@ -61,7 +61,7 @@ def sets(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def record(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda content: content["record"].update(values)
+    return lambda content: content["record"].get("values", content["record"]).update(values)
 
 
 ARRAY = {"dtype": "|b1", "shape": [4], "data": "AAEAAQ=="}
@@ -120,7 +120,7 @@ def test_more_steps_than_the_data_has(tmp_path: Path) -> None:
     last = json.loads(path.read_bytes().splitlines()[-1][9:])
     text = json.dumps({**last, "step": 3}).encode()
     path.write_bytes(path.read_bytes() + b"%08x %s\n" % (zlib.crc32(text), text))
-    with pytest.raises(ConfigError, match=r"journal\.jsonl line 5 .* 3 steps"):
+    with pytest.raises(ConfigError, match=r"line 5 .* 3 steps"):
         run(tmp_path)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
     assert 0 <= metric <= 1

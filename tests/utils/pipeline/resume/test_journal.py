@@ -188,7 +188,7 @@ def test_a_missing_line_ends_the_journal(tmp_path: Path) -> None:
     path = write(tmp_path, 6)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3] + lines[4:]))
-    with pytest.warns(UserWarning, match=r"line 4 is damaged.* 2 lines"):
+    with pytest.warns(UserWarning, match=r"line 4 .* 2 lines"):
         check(tmp_path, 2)
 
 
@@ -459,7 +459,7 @@ def test_a_closed_journal_cannot_be_appended_to(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path, IDENTITY)
     journal.close()
     journal.close()
-    with pytest.raises(ConfigError, match="cannot be written: Bad file descriptor"):
+    with pytest.raises(ConfigError, match="Bad file descriptor"):
         journal.append(made(0))
 
 

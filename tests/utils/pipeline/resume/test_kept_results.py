@@ -13,7 +13,7 @@ from support import DIGITS, ROOT
 from engine import ConfigError
 from tecoinfer_modelzoo.files import write_file
 from utils.pipeline import cli, valid
-from utils.pipeline.report.safe_stream import Shown
+from utils.pipeline.report.safe_stream import SafeStream
 from utils.pipeline.resume.records.rows import RecordWriter
 from utils.pipeline.run.pipeline import Failure
 from utils.tasks.classification.task import CLASSIFICATION
@@ -40,7 +40,7 @@ def test_a_result_that_cannot_be_written_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("utils.pipeline.report.report.write_file", full)
-    with pytest.raises(ConfigError, match=r"r.json cannot be written: No space left"):
+    with pytest.raises(ConfigError, match=r"r\.json.*No space left"):
         run("--json", tmp_path / "r.json")
     assert "eval_metric 1.0" in capsys.readouterr().out
 
@@ -76,7 +76,7 @@ def test_the_result_is_written_if_the_output_is_closed(tmp_path: Path, monkeypat
 
 def test_a_pipe_without_a_reader_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
-    monkeypatch.setattr("tecoinfer_modelzoo.files._PATIENCE", 0.0)
+    monkeypatch.setattr("tecoinfer_modelzoo.files._PIPE_TIMEOUT", 0.0)
     with pytest.raises(OSError, match="No such device or address"):
         write_file(tmp_path / "pipe", b"x")
 
@@ -114,7 +114,7 @@ def test_long_lines_on_stderr_are_shortened(capsys: pytest.CaptureFixture[str]) 
     first, second = capsys.readouterr().err.splitlines()
     assert len(first) < 1500
     assert second == "y"
-    shown = Shown(sys.stdout, "\n")
+    shown = SafeStream(sys.stdout, "\n")
     assert shown.write("z" * 5000) == 5000
     assert capsys.readouterr().out == "z" * 5000
 
@@ -126,5 +126,5 @@ def test_lengths_beyond_the_models_positions_are_an_error() -> None:
     argv = ["--target", "onnx", "--workers", "0", "--lengths", "16", "4096"]
     given = {"ckpt": folder / "language_id_dyn.onnx"}
     given["data_path"] = folder / "data" / "val.tsv"
-    with pytest.raises(ConfigError, match=r"--lengths 16 4096: .* 128 tokens"):
+    with pytest.raises(ConfigError, match=r"--lengths 16 4096: .* 128"):
         valid.main(None, TEXT_CLASSIFICATION, argv=argv, **given)

@@ -62,7 +62,7 @@ def test_the_metric_is_that_of_the_whole(engine: Engine, tmp_path: Path, workers
 
 @pytest.mark.parametrize("warmup", [0, 2])
 @pytest.mark.parametrize("workers", WORKERS)
-def test_the_stages_make_up_the_wall_time(engine: Engine, tmp_path: Path, workers: int, warmup: int) -> None:
+def test_stages_sum_to_the_wall_time(engine: Engine, tmp_path: Path, workers: int, warmup: int) -> None:
     def slow_preprocess(samples: list[np.ndarray]) -> np.ndarray:
         time.sleep(0.02)
         return np.stack(samples)
@@ -76,7 +76,7 @@ def test_the_stages_make_up_the_wall_time(engine: Engine, tmp_path: Path, worker
     assert stages == pytest.approx(report.e2e_time, rel=0.02)
 
 
-def test_outputs_are_bit_identical_whatever_the_workers(engine: Engine, tmp_path: Path) -> None:
+def test_outputs_are_bit_identical_for_any_workers(engine: Engine, tmp_path: Path) -> None:
     seen: dict[int, list[bytes]] = {}
     for workers in WORKERS:
 
@@ -111,16 +111,14 @@ def test_nothing_could_be_run(engine: Engine, tmp_path: Path) -> None:
     def broken(samples: list[np.ndarray]) -> np.ndarray:
         raise OSError("disk on fire")
 
-    with pytest.raises(DataError, match=r"no sample could be evaluated: .*data\.npz\[0\]: disk on fire; "):
+    with pytest.raises(DataError, match=r"evaluated: .*data\.npz\[0\]: disk on fire; "):
         run(engine, data(tmp_path), broken)
-    with pytest.raises(DataError, match="no sample could be evaluated; check the data set"):
+    with pytest.raises(DataError, match="no sample could be evaluated;"):
         run(engine, [])
 
 
 def test_no_labels(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"data\.npz\[0\] has no label; pass data with targets: class folders, a label file"
-    ):
+    with pytest.raises(DataError, match=r"data\.npz\[0\] has no label"):
         run(engine, data(tmp_path, labels=False))
     assert not own_threads()
 
@@ -147,7 +145,7 @@ def test_max_steps(engine: Engine, tmp_path: Path, max_steps: int, steps: int, f
         assert report.finished is finished
 
 
-def test_a_limit_does_not_read_further(engine: Engine, tmp_path: Path) -> None:
+def test_max_steps_stops_reading(engine: Engine, tmp_path: Path) -> None:
     taken = []
 
     def counted() -> Iterator[Batch]:
@@ -159,7 +157,7 @@ def test_a_limit_does_not_read_further(engine: Engine, tmp_path: Path) -> None:
     assert len(taken) == 2
 
 
-def test_warmup_counts_for_the_metric_and_not_for_the_time(engine: Engine, tmp_path: Path) -> None:
+def test_warmup_counts_for_the_metric_only(engine: Engine, tmp_path: Path) -> None:
     calls = []
 
     def slow_at_first(arrays: Any) -> Any:
@@ -198,7 +196,7 @@ def test_bugs_propagate_and_threads_end(engine: Engine, tmp_path: Path, workers:
 def test_labels_that_do_not_fit_the_model(engine: Engine, tmp_path: Path) -> None:
     batches = data(tmp_path)
     batches.dataset.labels[3] = 4
-    with pytest.raises(DataError, match="label 4 is not a class of the model"):
+    with pytest.raises(DataError, match="label 4 is not"):
         run(engine, batches)
     with pytest.raises(InputError, match="rows of scores"):
         run(lambda arrays: arrays[0][:-1], data(tmp_path))
@@ -225,7 +223,7 @@ def test_predict(engine: Engine, tmp_path: Path, workers: int) -> None:
     assert failures == []
 
 
-def test_predict_lists_what_it_cannot_run(engine: Engine, tmp_path: Path) -> None:
+def test_predict_lists_failures(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.png").write_bytes(b"")
     (tmp_path / "pictures" / "readme.txt").write_text("hello")
@@ -239,8 +237,8 @@ def test_predict_lists_what_it_cannot_run(engine: Engine, tmp_path: Path) -> Non
     assert [Path(f.name).name for f in failures] == ["readme.txt", "a.png"]
 
 
-def test_predict_wants_one_answer_per_sample(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="postprocess gave 1 answers for 5 samples"):
+def test_predict_requires_one_answer_per_sample(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"postprocess gave 1 .* 5 "):
         list(predict(engine, data(tmp_path), np.stack, lambda y: ["one"], failures=[]))
     assert not own_threads()
 
@@ -252,7 +250,7 @@ def test_predict_stopped_early_leaves_no_thread(engine: Engine, tmp_path: Path) 
     assert not own_threads()
 
 
-def test_a_bar_on_a_terminal_only(
+def test_a_progress_bar_on_a_terminal_only(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(engine, data(tmp_path))
@@ -262,7 +260,7 @@ def test_a_bar_on_a_terminal_only(
     assert "5/5" in capsys.readouterr().err
 
 
-def test_predict_tells_every_step(engine: Engine, tmp_path: Path) -> None:
+def test_predict_reports_every_step(engine: Engine, tmp_path: Path) -> None:
     lines: list[str] = []
     answers = list(predict(engine, data(tmp_path), np.stack, list, failures=[], on_step=lines.append))
     assert len(answers) == 23

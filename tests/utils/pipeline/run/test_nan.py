@@ -56,7 +56,7 @@ def test_samples_are_named_exactly(
     assert flaws(outputs, count, axes) == (sorted(planted), sorted(unending))
 
 
-def test_what_has_no_row_per_sample_belongs_to_all() -> None:
+def test_arrays_without_rows_flag_all_samples() -> None:
     other = np.array([[NAN, 0.0]] * 4)
     assert flaws(other, 2, [0]) == ([0, 1], [])  # two rows each, or beams, or anything
     assert flaws(np.float32(INF), 2) == ([], [0, 1])
@@ -65,7 +65,7 @@ def test_what_has_no_row_per_sample_belongs_to_all() -> None:
     assert flaws(shards, 3, [0, 0]) == ([0, 1, 2], [])  # as many shards as outputs
 
 
-def test_what_a_task_gives_back() -> None:
+def test_outputs_of_tasks() -> None:
     rows = np.array([[0, 1.0], [NAN, 1], [2, -INF]])
     assert flaws({"scores": rows, "places": np.arange(3), "texts": ["a", "b", "c"]}, 3) == ([1], [2])
     assert flaws([[np.zeros(4)], [np.zeros(3), np.array([NAN])]], 2) == ([1], [])  # a list per sample
@@ -74,7 +74,7 @@ def test_what_a_task_gives_back() -> None:
     assert flaws([], 0) == ([], [])
 
 
-def test_infinities_count_where_they_spoil_the_prediction() -> None:
+def test_infinities_that_give_nan_predictions() -> None:
     found = Flaws.none(4)
     found.add(np.array([[INF, INF], [-INF, 0], [1, 2], [NAN, 0]], np.float32))
     scores = np.array([[NAN, NAN], [0, 1], [NAN, NAN], [0, 1]])  # the third one's NaN is the task's own

@@ -72,7 +72,7 @@ def test_a_plain_function_has_its_samples_first() -> None:
     assert run(lambda arrays: np.where(arrays[0] < 0, -np.inf, arrays[0])).nan_outputs == []  # as it is meant
 
 
-def test_predictions_that_infinities_spoil(engine: Engine) -> None:
+def test_infinite_outputs_with_nan_predictions(engine: Engine) -> None:
     from utils.postprocess.pytorch.classification import scores
 
     def overflown(arrays: Any) -> Any:
@@ -97,7 +97,7 @@ def test_answers_to_nan_are_marked(engine: Engine) -> None:
     assert [answer.name for answer in found if answer.nan_input] == ["s3"]
 
 
-def test_a_sample_that_failed_shifts_nothing(engine: Engine) -> None:
+def test_a_failed_sample_does_not_shift_names(engine: Engine) -> None:
     def picky(samples: list[np.ndarray]) -> np.ndarray:
         if any(sample[0] == 5 for sample in samples):
             raise ValueError("no five")
@@ -138,7 +138,7 @@ def whole(outputs: Any) -> list[int]:
     return [round(float(row.sum())) for row in outputs]
 
 
-def test_a_decode_that_fails_on_nan_is_one_line(engine: Engine) -> None:
+def test_a_decode_that_fails_on_nan_gives_one_line(engine: Engine) -> None:
     said = r"^s2: the model's output holds NaN \(cannot convert float NaN to integer\); find the node with `teco overfl"
     with pytest.raises(EngineError, match=said):
         list(predict(engine, data(), np.stack, whole, failures=[]))
@@ -146,7 +146,7 @@ def test_a_decode_that_fails_on_nan_is_one_line(engine: Engine) -> None:
         evaluate(engine, data(), np.stack, whole, TopK(1))
 
 
-def test_errors_of_other_kinds_stay_what_they_are(engine: Engine) -> None:
+def test_other_errors_are_raised_unchanged(engine: Engine) -> None:
     def fails(_: Any) -> Any:
         raise ValueError("a bug")
 
@@ -211,14 +211,14 @@ def worked(task: Task, engine: Engine, samples: ListDataset) -> tuple[Report, li
 
 
 @pytest.mark.parametrize("infer", [by_largest, queued])
-def test_nan_that_gets_lost_on_the_way(engine: Engine, infer: Any) -> None:
+def test_nan_that_the_task_hides(engine: Engine, infer: Any) -> None:
     report, marked = worked(replace(TASK, infer=infer), engine, dataset())
     assert report.nan_outputs == marked == names(BAD)
     assert report.samples == 23
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-def test_a_task_may_queue_calls_itself_where_batches_are_queued(engine: Engine, streams: int) -> None:
+def test_a_task_may_queue_calls_in_parallel_batches(engine: Engine, streams: int) -> None:
     """The batches had the engine's own thread, which the task's call then waited for, for ever."""
     samples = dataset()
     with open_engine("onnx", replace(engine.spec, streams=streams)) as one:
@@ -229,7 +229,7 @@ def test_a_task_may_queue_calls_itself_where_batches_are_queued(engine: Engine, 
 
 
 @pytest.mark.parametrize("infer", [one_by_one, in_shards])
-def test_calls_without_a_row_per_sample_are_of_the_whole_batch(engine: Engine, infer: Any) -> None:
+def test_calls_without_rows_flag_the_whole_batch(engine: Engine, infer: Any) -> None:
     report, marked = worked(replace(TASK, infer=infer), engine, dataset([7]))
     assert report.nan_outputs == marked == names([5, 6, 7, 8, 9])
 
@@ -246,7 +246,7 @@ def turned_tuples(engines: Mapping[str, Any], arrays: Any, contexts: Any, state:
 
 
 @pytest.mark.parametrize("infer", [turned, turned_tuples])
-def test_rows_of_calls_that_are_no_samples(engine: Engine, infer: Any) -> None:
+def test_calls_with_other_rows(engine: Engine, infer: Any) -> None:
     def rows(outputs: Any, *_: Any) -> Any:
         return outputs if isinstance(outputs, np.ndarray) else np.stack([row for _, row in outputs])
 
@@ -254,7 +254,7 @@ def test_rows_of_calls_that_are_no_samples(engine: Engine, infer: Any) -> None:
     assert report.nan_outputs == marked == names([1, 7])
 
 
-def test_nan_at_set_up_is_everybodys(engine: Engine) -> None:
+def test_nan_at_set_up_flags_all_samples(engine: Engine) -> None:
     task = replace(TASK, setup=embed, infer=of_corpus)
     assert worked(task, engine, dataset([7]))[0].nan_outputs == names(range(23))
     assert worked(task, engine, dataset([]))[0].nan_outputs == []

@@ -25,7 +25,7 @@ def batch() -> Batch:
     return Batch(ROWS, ["a", "b", "c"], ["s0", "s1", "s2"])
 
 
-def test_a_bad_sample_beside_targets_in_a_list_is_left_out_with_its_target() -> None:
+def test_a_bad_sample_is_left_out_with_its_target() -> None:
     def fields(samples: Any) -> np.ndarray:
         if any("x" not in sample for sample in samples):
             raise DataError("field x is missing")
@@ -49,7 +49,7 @@ def wrong_setting(samples: Any) -> np.ndarray:
     raise ConfigError("no input is called 'ids'; name one of x, y")
 
 
-def test_a_sample_that_the_model_shows_to_be_none_is_counted_and_named() -> None:
+def test_samples_without_an_answer_are_listed() -> None:
     """It is in no metric, records and journal have its place, and the others keep their targets."""
     failures: list[Failure] = []
     batches = ListDataset([0.0, 1.0, 2.0, 3.0, 4.0], [9, 1, 2, 9, 4], names=list("abcde")).batches(2)
@@ -64,7 +64,7 @@ def test_a_sample_that_the_model_shows_to_be_none_is_counted_and_named() -> None
     report = evaluate_pipeline(made(), batches, Hits())
     assert (report.metric, report.samples, report.failures) == (1.0, 3, failures)
     none = ListDataset([3.0, 3.0], [9, 9]).batches(1)
-    with pytest.raises(DataError, match="no sample could be evaluated: 0: 3 is none; 1: 3 is none"):
+    with pytest.raises(DataError, match="evaluated: 0: 3 is none; 1: 3"):
         evaluate_pipeline(made(), none, Hits())
 
 
@@ -88,7 +88,7 @@ def by_shards(samples: Any) -> np.ndarray:
     return np.array([[sample.get("x", np.nan)] for sample in samples], np.float32)
 
 
-def test_nan_in_a_batch_laid_out_by_spa_names_no_sample_that_it_cannot_know() -> None:
+def test_nan_in_shards_names_the_batch() -> None:
     (ready,) = prepared([batch()], Preprocessor(ByShards(None, by_shards, None)), Timeline(), 0)
     assert isinstance(ready.arrays, Shards)
     assert ready.nan_inputs == ["a sample from s0 to s2"]
@@ -98,7 +98,7 @@ def test_nan_in_a_batch_laid_out_by_spa_names_no_sample_that_it_cannot_know() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["single", "multi"])
-def test_int8_chooses_its_ranges_from_what_is_shown_and_says_so(script: str, run_python: RunPython) -> None:
+def test_int8_warns_of_few_calibration_samples(script: str, run_python: RunPython) -> None:
     done = run_python(DIGITS / f"example_{script}_batch.py", "--target", "cpu", "--dtype", "int8")
     assert done.returncode == 0, done.stderr
     assert "0081.png  7  0." in done.stdout

@@ -70,7 +70,7 @@ def test_batches_and_plans_never_change_an_answer(
     assert {one.why for one in made} == {"limit"}
 
 
-def test_samples_that_are_over_leave_the_batch() -> None:
+def test_finished_samples_leave_the_batch() -> None:
     prompts = [TEXT[:5], TEXT[5:8], TEXT[8:20]]
     wanted = [greedy(prompt, 9) for prompt in prompts]
     stop = wanted[1][3]
@@ -111,12 +111,12 @@ def test_nan_ends_one_sample_only() -> None:
     assert made[1].ids == greedy(TEXT[1:4], 3)
 
 
-def test_a_text_beyond_the_largest_plan_is_refused() -> None:
+def test_text_longer_than_the_largest_plan_is_rejected() -> None:
     with pytest.raises(DataError, match=r"9 tokens .*8 slots.*--lengths"):
         decoder(described({"tokens": (1, 4), "slots": (4, 8)}))([TEXT[:9]], None)
 
 
-def test_a_model_that_is_no_decoder_is_refused() -> None:
+def test_other_models_are_rejected() -> None:
     model = described()
     with pytest.raises(ModelError, match=r"0 .*4 outputs"):
         Decoder(called(network()), Model(model.ckpt, model.inputs[:3], model.outputs))

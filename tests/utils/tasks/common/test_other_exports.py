@@ -75,7 +75,7 @@ KINDS = {
 @pytest.mark.parametrize("script", ["valid", "single"])
 @pytest.mark.parametrize("layout", ["yolov5", "yolov6", "yolov8", "yolox"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_what_is_no_probability_is_refused(kind: str, layout: str, script: str) -> None:
+def test_values_outside_probabilities_are_rejected(kind: str, layout: str, script: str) -> None:
     rng = np.random.default_rng(7)
     count = 3 * COUNT if layout == "yolov5" else COUNT
     rest = KINDS[kind](rng, count)

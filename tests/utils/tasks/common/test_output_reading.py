@@ -139,7 +139,7 @@ def test_three_labels_and_one_score(tmp_path: Path) -> None:
         class_rows(sigmoid(SCORES[:, :1]), model, options(Classification))
 
 
-def test_sorted_scores_and_labels_that_are_none(tmp_path: Path) -> None:
+def test_sorted_scores_and_invalid_labels(tmp_path: Path) -> None:
     body = "h = MatMul(x, w) k = Constant<value_ints = [5]>() y, i = TopK(h, k)"
     path = small_model(tmp_path / "m.onnx", body, "float[N, 5] y", weights=GEMM)
     with open_engine("onnx", EngineSpec(ckpt=path)) as engine:
@@ -205,7 +205,7 @@ def test_faces_by_logits(tmp_path: Path) -> None:
     assert scores[0] == pytest.approx([1 / (1 + np.exp(-2))], abs=1e-6)
 
 
-def test_labels_are_no_embedding(tmp_path: Path) -> None:
+def test_labels_are_rejected_as_embedding(tmp_path: Path) -> None:
     body = "h = MatMul(x, w) a = ArgMax<axis = -1>(h) y = Cast<to = 1>(a)"
     path = small_model(tmp_path / "m.onnx", body, "float[N, 1] y", weights=GEMM)
     with open_engine("onnx", EngineSpec(ckpt=path)) as engine:

@@ -20,7 +20,7 @@ from utils.datasets.base import ListDataset
 from utils.pipeline.flags.options import options as parsed
 from utils.pipeline.session import load_data
 from utils.preprocess.text.lengths import count_cut, planned, say_cut
-from utils.tasks.common.text_input import longest, typed_texts
+from utils.tasks.common.text_input import inline_texts, longest
 from utils.tasks.model import Model
 from utils.tasks.text_classification import TextClassification
 
@@ -52,7 +52,7 @@ def test_each_input_gets_its_own_and_ids_the_tokenizer_s_padding() -> None:
     assert max(bert.arrays[1][0]) == 1
 
 
-def test_what_limits_a_text() -> None:
+def test_length_limits() -> None:
     free, opt = model(), options(TextClassification)
     assert longest(free, opt) == 0
     assert longest(free, options(TextClassification, max_length=9)) == 9
@@ -78,7 +78,7 @@ def test_plans_are_for_every_input() -> None:
     assert (planned(17, [16, 40]), planned(99, [16, 40]), planned(3, [])) == (40, 99, 3)
 
 
-def test_what_was_cut_is_said_once() -> None:
+def test_truncation_is_reported_once() -> None:
     task, whole = bound(TextClassification, model(), max_length=9), bound(TextClassification, model())
     counts = task.warning_counts(task.prepare([LINES[0], "short", LINES[2]]).contexts)
     lost = sum(len(whole.prepare([text]).contexts[0].ids) - 9 for text in (LINES[0], LINES[2]))
@@ -93,11 +93,11 @@ def test_what_was_cut_is_said_once() -> None:
 
 
 def test_texts_on_the_command_line() -> None:
-    assert typed_texts(options(TextClassification, "single")) is None
-    found = typed_texts(options(TextClassification, "single", text=["one", "two  three"]))
+    assert inline_texts(options(TextClassification, "single")) is None
+    found = inline_texts(options(TextClassification, "single", text=["one", "two  three"]))
     assert isinstance(found, ListDataset)
     assert (found.samples, found.names) == (["one", "two  three"], ["one", "two three"])
-    pairs = typed_texts(options(TextClassification, "single", text=["one", "two"], pair=["x"]))
+    pairs = inline_texts(options(TextClassification, "single", text=["one", "two"], pair=["x"]))
     assert isinstance(pairs, ListDataset)
     assert (pairs.samples, pairs.names) == ([("one", "x"), ("two", "x")], ["one | x", "two | x"])
     for given, said in (
@@ -106,10 +106,10 @@ def test_texts_on_the_command_line() -> None:
         ({"text": ["x"], "pair": ["y", "z"]}, "--pair has 2 texts and --text 1"),
     ):
         with pytest.raises(ConfigError, match=said):
-            typed_texts(options(TextClassification, "single", **given))
+            inline_texts(options(TextClassification, "single", **given))
 
 
-def test_they_take_the_place_of_the_data() -> None:
+def test_inline_texts_replace_the_data() -> None:
     opt = parsed("x", TextClassification, "single", ["--ckpt", "m.onnx", "--text", "one"], data_path=Path("nowhere"))
     assert load_data(TextClassification(opt)).batch([0]).samples == ["one"]
     assert opt.data_path is None
@@ -118,7 +118,7 @@ def test_they_take_the_place_of_the_data() -> None:
         load_data(TextClassification(opt))
 
 
-def test_what_the_training_decided() -> None:
+def test_export_settings() -> None:
     pair = [("Ab", "Cd")]
     plain = bound(TextClassification, model("gpt2")).prepare(pair).arrays[0][0].tolist()
     stored = model("gpt2", text_classification={"case": "lower", "pair_order": "swapped"})
@@ -139,7 +139,7 @@ def test_what_the_training_decided() -> None:
         bound(TextClassification, Model(Path("m"), (IDS,), metadata={"vocabulary": '["<unk>"]'})).prepare(pair)
 
 
-def test_answers_of_the_source(tmp_path: Path) -> None:
+def test_reference_answers(tmp_path: Path) -> None:
     dataset, task = ListDataset(["x", "y"]), bound(TextClassification, model(class_labels=["no", "yes"]))
     (tmp_path / "a.tsv").write_text("label\tscore\nyes\t0.75\nno\t\n")
     found = task.reference_answers(tmp_path / "a.tsv", dataset)
@@ -154,5 +154,5 @@ def test_answers_of_the_source(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=said):
             task.reference_answers(tmp_path / "a.txt", dataset)
     (tmp_path / "a.tsv").write_text("label\tscore\nyes\thigh\nno\t\n")
-    with pytest.raises(DataError, match=r"a.tsv:2: score 'high' is no number"):
+    with pytest.raises(DataError, match=r"a.tsv:2: score 'high' is not a number"):
         task.reference_answers(tmp_path / "a.tsv", dataset)

@@ -94,23 +94,23 @@ def test_a_table(tmp_path: Path) -> None:
     assert found.targets == [Click(True, "ann"), Click(False, "bob"), Click(False, "")]
     assert found.units == ["ann", "bob", "line 6"]
     assert [one.reason for one in found.rejected] == [
-        "2 fields, and there are 3 columns; correct the line",
-        "'2' is no label; write 0 or 1",
+        "2 fields, expected 3; correct the line",
+        "'2' is not a label; write 0 or 1",
     ]
     assert load_table(file, only="bob").samples == [{"uid": "bob", "x": ""}]
     with pytest.raises(ConfigError, match="no user 'anne'; did you mean 'ann'"):
         load_table(file, only="anne")
     file.write_text("x\n3\n")
-    with pytest.raises(DataError, match=r"'3' .*write 0 or 1"):
+    with pytest.raises(DataError, match=r"no row can be used: .*'3'"):
         load_table(file, label="x")
-    with pytest.raises(ConfigError, match="name it with --user_column"):
+    with pytest.raises(ConfigError, match="--user_column"):
         load_table(file, only="ann")
     (tmp_path / "b.jsonl").write_text('{"a": ["x", "y"], "b": null, "c": 3}\n')
     assert load_table(tmp_path / "b.jsonl").samples == [{"a": "x|y", "b": "", "c": "3"}]
     assert load_table(tmp_path / "b.jsonl").targets is None
 
 
-def test_what_is_no_data(tmp_path: Path) -> None:
+def test_invalid_data(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         loaded(tmp_path / "gone")
     with pytest.raises(DataError, match=r"ratings .* nor a table"):
@@ -148,7 +148,7 @@ def test_outputs() -> None:
         output_of(stored(ctr_prediction='{"output": "odds"}'), options(CtrPrediction))
 
 
-def test_rows_that_the_model_may_know_are_refused(ratings: Path) -> None:
+def test_training_rows_are_rejected(ratings: Path) -> None:
     with opened(CKPT, "onnx") as engine:
         run = bound(CtrPrediction, described(engine))
         with pytest.raises(DataError, match=r"fields age, category, .* has user_id, item_id"):
@@ -192,7 +192,7 @@ def test_the_committed_model(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert task().format_warnings({"unknown user_id": 0}, 5) == []
 
 
-def test_a_bad_row_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_row_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (FOLDER / "data" / "rows.csv").read_text().splitlines()[:4]
     cells = lines[2].split(",")
     cells[lines[0].split(",").index("price")] = "cheap"
@@ -203,7 +203,7 @@ def test_a_bad_row_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[st
     out, error = capsys.readouterr()
     assert code == 1
     assert "rows.csv:3: price 'cheap' is not a finite number; write one, or leave the field empty" in out + error
-    assert "rows.csv:5: 2 fields, and there are 9 columns; correct the line" in out + error
+    assert "rows.csv:5: 2 fields" in out + error
     assert [line.split()[0] for line in out.splitlines() if line.startswith("rows.csv")][:2] == [
         "rows.csv:2",
         "rows.csv:4",
@@ -231,7 +231,7 @@ def test_a_table_must_have_a_row_for_every_number_of_the_features(size: int, tak
         refuse_short_tables(features, tmp_path / "m.onnx")
 
 
-def test_what_is_no_onnx_file_is_not_looked_into(tmp_path: Path) -> None:
+def test_tables_of_other_files_are_not_checked(tmp_path: Path) -> None:
     note = next(entry.value for entry in onnx.load(CKPT).metadata_props if entry.key == "features")
     features = Features.from_json(json.loads(note), "m.onnx")
     (tmp_path / "m.tecoengine").write_bytes(b"tecoengine 2 5196\n{}")

@@ -55,7 +55,7 @@ def test_names_are_found_among_91_labels(tmp_path: Path) -> None:
     assert list(found.per_class()) == ["person", "bicycle", "couch"]
 
 
-def test_what_a_model_lacks_is_said_in_one_line_with_the_fix(tmp_path: Path) -> None:
+def test_missing_classes_are_one_line_with_the_fix(tmp_path: Path) -> None:
     path = data(tmp_path, "person", "cow", "aeroplane", "tvmonitor")
     with pytest.raises(DataError) as caught:
         made(path)
@@ -93,14 +93,14 @@ def test_classes_that_become_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("aeroplane", "line 1: write the data set's name = the model's label"),
-        ("a = b\n= c", "line 2: write the data set's name"),
-        ("a = b\na = c", "line 2: 'a' stands twice"),
+        ("aeroplane", "line 1: expected"),
+        ("a = b\n= c", "line 2: expected"),
+        ("a = b\na = c", "line 2: 'a'"),
         ("{", "is not JSON"),
-        ('{"a": 1}', "a name is no text"),
+        ('{"a": 1}', "must be a string"),
         ("\xff", "cannot be read"),
-        ("persn = car", "'persn' is no class of .*val.json; did you mean 'person'?"),
-        ("x = y", "'x' is no class of .*val.json; remove it"),
+        ("persn = car", "'persn' .*val.json; .*'person'"),
+        ("x = y", "'x' .*val.json; remove"),
     ],
 )
 def test_bad_files_of_names(text: str, said: str, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_voc_s_rules_by_a_flag(rules: str, tiny: Path, tmp_path: Path) -> None:
     assert found["metric_definition"]["options"]["rules"] == rules
 
 
-def test_bad_entries_are_a_line_each_and_the_rest_is_done(
+def test_invalid_entries_are_reported_and_skipped(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = json.loads((tiny / "data" / "val.json").read_text())
@@ -196,7 +196,7 @@ def test_pictures_of_any_mode_and_broken_ones(tiny: Path, tmp_path: Path, capsys
         notes.append({"id": i, "image_id": i, "category_id": 0, "bbox": [1, 1, 9, 9]})
     content = {"images": images, "annotations": notes, "categories": [{"id": 0, "name": "red"}]}
     (tmp_path / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match=r"val\.json: .*annotated: 1 "):
+    with pytest.warns(UserWarning, match=r"val.json: .* another size .*: 1 "):
         code, found = run(tiny, tmp_path, "--data_path", str(tmp_path / "val.json"))
     assert (code, found["samples"]) == (1, len(MODES) + 2)
     assert [Path(one["name"]).name for one in found["failures"]] == ["broken.png"]
@@ -207,7 +207,7 @@ def test_the_flag_names_the_rules_that_there_are() -> None:
     assert tuple(RULES) == METRICS
 
 
-def test_nothing_to_be_found_is_said(tiny: Path, tmp_path: Path) -> None:
+def test_data_without_objects_is_an_error(tiny: Path, tmp_path: Path) -> None:
     content = json.loads((tiny / "data" / "val.json").read_text()) | {"annotations": []}
     (tiny / "data" / "empty.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"^mAP: "):
@@ -223,7 +223,7 @@ def test_the_metric_is_made_again_from_its_definition(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_can_be_measured_the_first_reason_is_said(tmp_path: Path) -> None:
+def test_first_reason_is_reported_if_all_samples_fail(tmp_path: Path) -> None:
     model = written(Detection, tmp_path)
     (listed,) = (model / "data").glob("*.json")
     content = json.loads(listed.read_text())

@@ -96,7 +96,7 @@ def test_a_random_detector_gives_no_hint(tiny: Path) -> None:
     assert hints(tiny, random) == []
 
 
-def test_an_evaluation_says_it(tiny: Path) -> None:
+def test_evaluation_prints_the_hints(tiny: Path) -> None:
     words = ["--data_path", str(tiny / "data" / "val.json"), "--box_format", "yxyx", "--target", "onnx"]
     done = subprocess.run([sys.executable, "example_valid.py", *words], cwd=tiny, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -163,7 +163,7 @@ TOLD = ("yolov5", "yolov8", "yolov10", "efficient_nms", "onnx_nms", "yolov7_rows
 @pytest.mark.parametrize("name", WRITERS)
 @settings(max_examples=30)
 @given(found=objects())
-def test_what_is_written_is_found(name: str, found: Found) -> None:
+def test_encoded_boxes_are_decoded(name: str, found: Found) -> None:
     outputs = WRITERS[name](found)
     names = tuple(f"output{i}" for i in range(len(outputs)))
     geometry = fit(192, 128, (HEIGHT, WIDTH))
@@ -210,7 +210,7 @@ FITTING = [
 
 
 @pytest.mark.parametrize(("shapes", "labels", "name"), FITTING)
-def test_a_layout_is_told_by_its_shapes(shapes: list[Any], labels: Any, name: str) -> None:
+def test_layout_is_detected_by_shapes(shapes: list[Any], labels: Any, name: str) -> None:
     outputs = [np.zeros(shape, np.float32) for shape in shapes]
     names = tuple(f"output{i}" for i in range(len(shapes)))
     geometry = [fit(96, 64, (HEIGHT, WIDTH))] * 2
@@ -234,14 +234,14 @@ AMBIGUOUS = [
 
 
 @pytest.mark.parametrize(("names", "shapes", "said"), AMBIGUOUS)
-def test_what_may_be_several_is_one_line_with_them(names: Any, shapes: Any, said: str) -> None:
+def test_ambiguous_layout_is_one_line(names: Any, shapes: Any, said: str) -> None:
     outputs = [np.zeros(shape, np.float32) for shape in shapes]
     unnamed = model(names, None if "logits" in names else LABELS)
     with pytest.raises(ModelError, match=said):
         decode(outputs, [fit(96, 64, (HEIGHT, WIDTH))], unnamed, options_of(None))
 
 
-def test_labels_tell_detr_from_rtdetr() -> None:
+def test_labels_distinguish_detr_and_rtdetr() -> None:
     outputs = [np.zeros((1, 9, 4), np.float32), np.zeros((1, 9, 4), np.float32)]
     geometry = [fit(96, 64, (HEIGHT, WIDTH))]
     (found,) = decode(outputs, geometry, model(("logits", "pred_boxes")), options_of(None))  # three labels: softmax
@@ -251,7 +251,7 @@ def test_labels_tell_detr_from_rtdetr() -> None:
     assert found.scores.tolist() == pytest.approx([0.5] * 9)
 
 
-def test_what_is_asked_for_goes_before_what_is_stored() -> None:
+def test_flags_override_metadata() -> None:
     found: Found = [(3, 1, (10, 10, 30, 30), 0.8)]
     geometry = [fit(96, 64, (HEIGHT, WIDTH))]
     stored = model(("output",), layout="yolox")
@@ -270,7 +270,7 @@ def test_what_is_asked_for_goes_before_what_is_stored() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if name != "boxes"])
-def test_outputs_that_a_layout_cannot_have_are_one_line(name: str) -> None:
+def test_outputs_that_contradict_the_layout_are_one_line(name: str) -> None:
     stored = {"sizes": [[8]], "stride": 8, "aspect_ratios": [1.0], "scales": [0.1, 0.2], "grids": [[2, 2]]}
     with pytest.raises((InputError, ModelError)) as refused:
         decode(
@@ -288,7 +288,7 @@ def test_a_box_may_be_of_its_best_class_only() -> None:
     assert (every.classes.tolist(), best.classes.tolist()) == ([0, 1], [0])
 
 
-def test_nan_is_nothing(recwarn: pytest.WarningsRecorder) -> None:
+def test_nan_is_not_a_candidate(recwarn: pytest.WarningsRecorder) -> None:
     geometry = [fit(96, 64, (HEIGHT, WIDTH))]
     for name, write in WRITERS.items():
         outputs = write([(0, 0, (10, 10, 30, 30), 0.9), (1, 1, (10, 10, 30, 30), 0.9)])

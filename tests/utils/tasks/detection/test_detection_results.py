@@ -79,7 +79,7 @@ def test_results_are_read_by_ids_and_names(data: Path) -> None:
         ([{"image_id": 5, "category_id": 3, "bbox": [1, 2, 3, 4], "score": None}], "must be four numbers and one"),
     ],
 )
-def test_bad_results_are_refused(data: Path, rows: Any, message: str) -> None:
+def test_invalid_results_are_rejected(data: Path, rows: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(data, rows)
 

@@ -99,7 +99,7 @@ def test_decode_undoes_the_letterbox() -> None:
     assert again.boxes.tolist() == far.boxes.tolist()
 
 
-def test_the_scripts_have_thresholds_of_their_own() -> None:
+def test_scripts_have_separate_thresholds() -> None:
     boxes = np.array([[[0, 0, 5, 5], [20, 20, 30, 30]]], np.float32)
     scores = np.array([[[0.01, 0], [0.9, 0]]], np.float32)
     geometry = [fit(64, 32, (32, 64))]
@@ -170,13 +170,13 @@ def test_sizes() -> None:
         ({"input_size": 0}, "must be one or two positive numbers"),
     ],
 )
-def test_options_that_make_no_sense(given: dict[str, object], said: str) -> None:
+def test_invalid_options(given: dict[str, object], said: str) -> None:
     bound(Detection, None).check()
     with pytest.raises(ConfigError, match=said):
         bound(Detection, None, **given).check()
 
 
-def test_a_bad_picture_is_named(tmp_path: Path) -> None:
+def test_unreadable_picture_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"a.png: is not an image"):
         bound(Detection, MODEL).prepare([tmp_path / "a.png"])

@@ -91,7 +91,7 @@ def test_pictures_and_answers_are_those_of_transformers(arch: str, processor: st
     assert_same(found, theirs.post_process_object_detection(said, threshold=0.2, target_sizes=targets))
 
 
-def test_a_folder_of_ones_own_is_read(tmp_path: Path) -> None:
+def test_user_folder_is_read(tmp_path: Path) -> None:
     made = detector("detr", "random", (64, 64))
     made.module.model.save_pretrained(tmp_path / "mine")
     (tmp_path / "mine" / "preprocessor_config.json").write_text(

@@ -112,14 +112,14 @@ def test_pictures_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None
         run("valid", tmp_path / "r.json", **how)
 
 
-def test_what_is_no_descriptor(tiny: Path, tmp_path: Path) -> None:
+def test_other_models_are_rejected(tiny: Path, tmp_path: Path) -> None:
     wrong = {"detector": tiny / "detector.onnx", "descriptor": tiny / "detector.onnx"}
     how: dict[str, Any] = {"data_path": tiny / "photographs" / "ben", "input_size": SIDE}
     with pytest.raises(ModelError, match=r"output is \[4, 1, 56, 56\] float32; .*N x D"):
         run("multi", tmp_path / "r.json", ckpt=wrong, **how)
 
 
-def test_an_unreadable_picture_costs_its_pairs(tiny: Path, tmp_path: Path) -> None:
+def test_unreadable_picture_fails_its_pairs(tiny: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for person in ("ada", "ben", "cleo", "dora"):
         (data / person).mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_an_unreadable_picture_costs_its_pairs(tiny: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
 @pytest.mark.parametrize("batch", [1, 16])
-def test_a_score_does_not_hang_on_the_batch(target: str, batch: int, tiny: Path, tmp_path: Path) -> None:
+def test_score_is_independent_of_the_batch(target: str, batch: int, tiny: Path, tmp_path: Path) -> None:
     names = ("--target", target, "--dtype", "float32")
     found = [
         run("multi", tmp_path / f"{size}.json", ckpt=ckpt(tiny), data_path=tiny / "photographs" / "ben",
@@ -146,7 +146,7 @@ def test_a_score_does_not_hang_on_the_batch(target: str, batch: int, tiny: Path,
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
 
 
-def test_nan_is_that_of_its_pairs(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_affects_only_its_pairs(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A card that loses rows 4 to 7 of the first call: those pictures, in whatever pair, have no answer."""
     monkeypatch.setenv("TECO_SIM_FAULTS", "nan:spa=1,step=0")
     argv = ["--json", str(tmp_path / "r.json"), "--workers", "0"]
@@ -172,12 +172,12 @@ def test_nan_is_that_of_its_pairs(tiny: Path, tmp_path: Path, monkeypatch: pytes
         ({"points": "x"}, "points must be 5 pairs"),
     ],
 )
-def test_what_an_export_may_not_store(stored: Any, words: str) -> None:
+def test_invalid_metadata(stored: Any, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         Notes.of(Model(Path("x.onnx"), metadata={"verification": json.dumps(stored)}), options(FaceVerification))
 
 
-def test_flags_go_before_what_is_stored() -> None:
+def test_flags_override_metadata() -> None:
     model = Model(Path("x.onnx"), metadata={"verification": '{"compare": "euclid", "threshold": 0.6}'})
     one, other = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     plain = Notes.of(model, options(FaceVerification))
@@ -201,12 +201,12 @@ def test_flags_go_before_what_is_stored() -> None:
         ("far", [0.1, 1.0], "--far 1.0"),
     ],
 )
-def test_flags_that_make_no_sense(flag: str, value: Any, words: str) -> None:
+def test_invalid_flags(flag: str, value: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         FaceVerification(options(FaceVerification, **{flag: value})).check()
 
 
-def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
+def test_missing_paths(tmp_path: Path) -> None:
     task = FaceVerification(options(FaceVerification))
     with pytest.raises(DataError, match="does not exist"):
         task.load({"data": tmp_path / "none"})

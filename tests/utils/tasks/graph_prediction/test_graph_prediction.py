@@ -94,7 +94,7 @@ def test_both_layouts_give_one_answer(words: tuple[str, ...], folder: Path) -> N
     assert 0.05 < dense < 0.15  # the noise on what is right
 
 
-def test_bad_graphs_cost_themselves(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_graphs_are_skipped(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held = read_graphs(folder / "data" / "val.npz")
     graphs = [one._replace(look=None) for one in held.graphs]
     nothing = np.zeros((2, 0), np.int64)
@@ -148,7 +148,7 @@ def model_of(notes: object = None, names: tuple[str, ...] = ("x", "adjacency", "
         ({"atoms": {}}, "atoms must be an object with elements"),
     ],
 )
-def test_what_an_export_stored_wrongly(notes: object, said: str) -> None:
+def test_invalid_metadata(notes: object, said: str) -> None:
     with pytest.raises(ModelError, match=said) as caught:
         GraphNotes.of(model_of(notes))
     assert "\n" not in str(caught.value)
@@ -191,7 +191,7 @@ def _file_of_one() -> Path:
     return file
 
 
-def test_molecules_need_a_model_that_says_what_atoms_are() -> None:
+def test_molecules_need_stored_atom_features() -> None:
     sample = Molecule("CC", False, "ethane")
     with pytest.raises(ConfigError, match="molecules are not supported"):
         bound(GraphPrediction, model_of()).prepare([sample])
@@ -204,7 +204,7 @@ def test_molecules_need_a_model_that_says_what_atoms_are() -> None:
         bound(GraphPrediction, model_of()).prepare([short])
 
 
-def test_data_of_other_features_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_data_with_other_features_are_rejected(folder: Path, tmp_path: Path) -> None:
     file, held = tmp_path / "f.npz", read_graphs(folder / "data" / "val.npz")
     save_graphs(file, held._replace(features='{"elements": ["C"]}'))
     model = onnx.load(folder / f"{NAME}_dyn.onnx")

@@ -87,7 +87,9 @@ def test_all_neighbours_sampled_are_the_whole_graph(tmp_path: Path, ckpt: Path) 
 
 
 @pytest.mark.parametrize("ckpt", [DENSE, SCATTER], ids=["dense", "scatter"])
-def test_nan_in_a_node_costs_it_and_who_hears_it(tmp_path: Path, ckpt: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nan_in_a_node_fails_it_and_its_neighbours(
+    tmp_path: Path, ckpt: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A matrix would spread it to all nodes: those that it does not reach have the answers that they have without."""
     ends = np.arange(30)
     x = np.random.default_rng(3).random((30, 64), np.float32)
@@ -110,7 +112,7 @@ def test_nan_in_a_node_costs_it_and_who_hears_it(tmp_path: Path, ckpt: Path, cap
     )
 
 
-def test_nodes_without_a_class_are_answered_and_not_evaluated(tmp_path: Path) -> None:
+def test_nodes_without_a_class_are_not_evaluated(tmp_path: Path) -> None:
     data = small(tmp_path / "some.npz", y=np.where(np.arange(30) < 10, np.arange(30), -1))
     assert len(load_nodes(data, "test").rejected) == 20
     found = load_nodes(data, "test", compared=False)
@@ -126,12 +128,12 @@ def test_nodes_without_a_class_are_answered_and_not_evaluated(tmp_path: Path) ->
         (("--seed", -1), ConfigError, "--seed -1"),
     ],
 )
-def test_flags_that_cannot_be(words: tuple[object, ...], error: type[Exception], said: str) -> None:
+def test_invalid_flags(words: tuple[object, ...], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         ran(DENSE, "--target", "onnx", *words)
 
 
-def test_data_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_data(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"64 features .* have 5"):
         ran(DENSE, "--target", "onnx", data=small(tmp_path / "wide.npz", x=np.zeros((30, 5), np.float32)))
     with pytest.raises(DataError, match="30 nodes and no edges"):
@@ -146,7 +148,7 @@ def model(*ranks: int, **notes: Any) -> Model:
     return Model(Path("m.onnx"), specs, metadata={"nodes": json.dumps(notes)})
 
 
-def test_what_a_model_is_told_by() -> None:
+def test_model_form_is_detected_by_its_inputs() -> None:
     assert form_of([(1, 2, 3)] * 2, Path("m.onnx")) == "dense"
     with pytest.raises(ModelError, match="its inputs have 4 dimensions"):
         form_of([(1, 3, 32, 32)], Path("m.onnx"))

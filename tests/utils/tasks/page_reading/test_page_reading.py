@@ -86,7 +86,7 @@ def test_a_page_larger_than_the_input(files: dict[str, Path], truth: dict[Path, 
 
 
 @pytest.mark.parametrize("degrees", [0, 5, 30, 90, 180, 270])
-def test_a_page_is_read_in_order_however_it_lies(degrees: int) -> None:
+def test_reading_order_is_independent_of_rotation(degrees: int) -> None:
     angle = np.deg2rad(degrees)
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     lines = []
@@ -100,7 +100,7 @@ def test_a_page_is_read_in_order_however_it_lies(degrees: int) -> None:
     assert [line.text for line in found] == ["0", "1", "2", "3"]
 
 
-def test_a_bad_page_costs_that_page(tiny: Path, tmp_path: Path) -> None:
+def test_invalid_page_is_skipped(tiny: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for file in (tiny / "data").iterdir():
@@ -128,7 +128,7 @@ def test_a_bad_page_costs_that_page(tiny: Path, tmp_path: Path) -> None:
     assert found["metric"] == 0
 
 
-def test_models_in_each_others_place(files: dict[str, Path], truth: dict[Path, list[str]]) -> None:
+def test_swapped_models_are_rejected(files: dict[str, Path], truth: dict[Path, list[str]]) -> None:
     page = list(truth)[:1]
     with pytest.raises(ModelError, match=r"tiny_det_dyn\.onnx: .*model cls .*N x 2, .*check --ckpt"):
         read({**files, "cls": files["det"]}, page, "onnx", **SMALL)
@@ -150,7 +150,7 @@ def test_models_in_each_others_place(files: dict[str, Path], truth: dict[Path, l
         ({"font": "/etc/passwd"}, "--font: /etc/passwd"),
     ],
 )
-def test_flags_that_cannot_be(given: dict[str, Any], text: str) -> None:
+def test_invalid_flags(given: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         PageReading(options(PageReading, **given)).check()
 

@@ -8,13 +8,13 @@ import pytest
 
 from tecoinfer_modelzoo.text import typed_reason
 from utils import stuck
-from utils.tasks.policy_rollout.rollout import Stuck
+from utils.tasks.policy_rollout.rollout import CallWatchdog
 
 
-def test_a_call_that_does_not_come_back(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_call_is_reported_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stuck, "PATIENCE", 0.04)
     said, end = "", time.monotonic() + 20
-    with Stuck("Odd\n-v0") as watch:
+    with CallWatchdog("Odd\n-v0") as watch:
         watch.doing = "step 17", 1003, time.perf_counter() - 1
         while not said and time.monotonic() < end:
             time.sleep(0.01)
@@ -25,14 +25,14 @@ def test_a_call_that_does_not_come_back(capsys: pytest.CaptureFixture[str], monk
     assert capsys.readouterr().err == ""
 
 
-def test_what_comes_back_in_time_is_not_told_of(capsys: pytest.CaptureFixture[str]) -> None:
-    with Stuck("Odd-v0") as watch:
+def test_fast_calls_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    with CallWatchdog("Odd-v0") as watch:
         watch.doing = "reset", 1, time.perf_counter()
         watch.doing = None
     assert capsys.readouterr().err == ""
 
 
-def test_an_error_that_cannot_say_what_it_is() -> None:
+def test_error_whose_str_fails() -> None:
     class SilentError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")

@@ -102,7 +102,7 @@ def test_the_input_is_torchvisions(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_the_ways_to_resize(tmp_path: Path) -> None:
+def test_resize_modes(tmp_path: Path) -> None:
     path = photograph(tmp_path / "a.png")
     fixed, free = model(), model((None, 3, None, None), resize="short_side", multiple=16)
 
@@ -154,7 +154,7 @@ def test_pictures_of_several_sizes_share_a_batch(tmp_path: Path) -> None:
         ((None, 4, 8, 8), {}, "N x C x H x W"),
     ],
 )
-def test_sizes_that_are_not_known(shape: tuple[int | None, ...], given: Any, said: str, tmp_path: Path) -> None:
+def test_unknown_sizes(shape: tuple[int | None, ...], given: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=said):
         bound(Segmentation, model(shape), **given).prepare([photograph(tmp_path / "a.png")])
 
@@ -168,7 +168,7 @@ def labelled(folder: Path, values: np.ndarray, code: str = "index") -> Labelled:
     return Labelled(folder / "a.png", MaskFile(folder / "m.png", code))
 
 
-def test_the_truth_is_read_beside_the_picture(tmp_path: Path) -> None:
+def test_masks_are_read_with_the_picture(tmp_path: Path) -> None:
     values = np.array([[0, 1, 2, 255]] * 3, np.uint8)
     (context,) = bound(Segmentation, model()).prepare([labelled(tmp_path, values)]).contexts or ()
     assert context.truth is not None
@@ -318,7 +318,7 @@ def test_more_classes_than_a_palette_has(tmp_path: Path) -> None:
         ({"threshold": 1.0}, "--threshold 1.0"),
     ],
 )
-def test_flags_that_make_no_sense(given: dict[str, Any], said: str) -> None:
+def test_invalid_flags(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         bound(Segmentation, None, **given).check()
 

@@ -69,7 +69,7 @@ def levels(contexts: list[Context]) -> list[list[int]]:
     ],
     ids=["L", "RGB", "RGBA", "LA", "I;16"],
 )
-def test_white_is_the_foreground_of_a_model_of_two_classes(channels: int, made: Any, tmp_path: Path) -> None:
+def test_255_is_foreground_for_two_classes(channels: int, made: Any, tmp_path: Path) -> None:
     found = truths(data(tmp_path, [made, square(0)]), channels)
     assert levels(found) == [[0, 1], [0]]
     assert bound(Segmentation, None).warning_counts(found) == {"masks_255_foreground": 2}
@@ -90,7 +90,7 @@ def test_one_mask_with_class_1_makes_255_the_border(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("channels", [3, 21, None])
-def test_for_other_models_it_counts_for_nothing_and_that_is_reported(channels: int | None, tmp_path: Path) -> None:
+def test_255_is_ignored_for_other_models_with_a_warning(channels: int | None, tmp_path: Path) -> None:
     found = truths(data(tmp_path, [square(255)]), channels)
     assert levels(found) == [[-1, 0]]
     assert bound(Segmentation, None).warning_counts(found) == {"masks_255_ignored": 1}
@@ -121,11 +121,11 @@ def test_a_mask_that_contradicts_the_others_is_refused(tmp_path: Path) -> None:
         (square(200, 100), 21, "class 100"),
         (square(2, 1), 2, "class 2"),
         (Image.fromarray(square(255)).convert("L").resize((SIDE * 2, SIDE * 2)), 2, "64x64 pixels"),
-        (Image.fromarray(np.stack([square(255), square(0), square(0)], -1)), 2, "a colour picture"),
-        (square(65535, dtype=np.uint16), 21, "holds 65535"),
+        (Image.fromarray(np.stack([square(255), square(0), square(0)], -1)), 2, "a colour image"),
+        (square(65535, dtype=np.uint16), 21, "65535 is not a class number"),
     ],
 )
-def test_what_fits_no_class_is_one_line(made: Any, channels: int, said: str, tmp_path: Path) -> None:
+def test_mask_levels_without_a_class_are_one_line(made: Any, channels: int, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=said) as caught:
         truths(data(tmp_path, [made]), channels)
     assert "\n" not in str(caught.value)
@@ -165,7 +165,7 @@ def test_a_level_means_the_same_in_every_mask_of_a_data_set(
     assert levels(truths(folder, 1)) == [sorted({0, white[one]}) for one in whites]
 
 
-def test_codes_keep_what_they_take(tmp_path: Path) -> None:
+def test_mask_codes_round_trip(tmp_path: Path) -> None:
     Image.fromarray(square(255)).save(tmp_path / "m.png")
     assert np.unique(read_mask(tmp_path / "m.png", INDEX, 255, (SIDE, SIDE))).tolist() == [-1, 0]
     assert np.unique(read_mask(tmp_path / "m.png", BINARY, 255, (SIDE, SIDE))).tolist() == [0, 1]

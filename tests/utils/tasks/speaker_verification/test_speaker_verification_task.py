@@ -44,7 +44,7 @@ def hum(tiny: Path, name: str = "ada", number: int = 1) -> tuple[Array, int]:
     return samples, rate
 
 
-def test_all_hummers_are_told_apart(tiny: Path, tmp_path: Path) -> None:
+def test_all_speakers_are_separated(tiny: Path, tmp_path: Path) -> None:
     code, found = run("valid", tmp_path / "r.json", tiny, tiny / "data", "--workers", "2")
     assert (code, found["metric_name"], found["metric"], found["samples"]) == (0, "eer", 0.0, 32 * 31 // 2)
     assert found["secondary"]["min_dcf_0.01"] == found["secondary"]["min_dcf_0.05"] == 0
@@ -76,7 +76,7 @@ def test_two_recordings_have_a_readable_answer(tiny: Path, tmp_path: Path, capsy
     assert (code, found["answers"][0]["answer"]["same"]) == (0, False)
 
 
-def test_bad_recordings_cost_their_trials(tiny: Path, tmp_path: Path) -> None:
+def test_invalid_recordings_fail_their_trials(tiny: Path, tmp_path: Path) -> None:
     """Silence, too little speech, one cut short, a missing one: each is named with its reason, and the rest is done."""
     data = tmp_path / "data"
     shutil.copytree(tiny / "data" / "ada", data / "ada")
@@ -125,12 +125,12 @@ def test_speakers_by_name(tiny: Path) -> None:
         ({"audio": "a", "ada": "b"}, "audio=... .*pairs=FILE"),
     ],
 )
-def test_paths_that_do_not_go_together(given: dict[str, str], words: str) -> None:
+def test_inconsistent_paths(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         task().load({name: Path(path) for name, path in given.items()})
 
 
-def test_one_recording_is_no_pair(tiny: Path) -> None:
+def test_single_recording_is_rejected(tiny: Path) -> None:
     with pytest.raises(DataError, match="pass --data_path first="):
         task().load({"data": tiny / "data" / "ada" / "ada_1.wav"})
 
@@ -139,12 +139,12 @@ def test_one_recording_is_no_pair(tiny: Path) -> None:
     ("flag", "value"),
     [("of_each", -1), ("shortest", -1.0), ("least_speech", float("nan")), ("threshold", 2.0), ("far", [0.0])],
 )
-def test_flags_that_make_no_sense(flag: str, value: Any) -> None:
+def test_invalid_flags(flag: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"--{flag}"):
         task(**{flag: value}).check()
 
 
-def test_models_that_are_no_encoders(tiny: Path, tmp_path: Path) -> None:
+def test_other_models_are_rejected(tiny: Path, tmp_path: Path) -> None:
     model = onnx.load(tiny / f"{NAME}_dyn.onnx")
     kept = {entry.key: entry.value for entry in model.metadata_props}
     how = options(SpeakerVerification)

@@ -69,7 +69,7 @@ def test_words_come_before_the_end() -> None:
         assert silent.feed(np.zeros(16000, np.float32)) + silent.finish() == []
 
 
-def test_what_cannot_be_a_stream_is_refused() -> None:
+def test_unsupported_streams_are_rejected() -> None:
     with open_engine("onnx", EngineSpec(ckpt=CKPT, batch_size=1)) as engine:
         with pytest.raises(ConfigError, match="greedy"):
             WordStream(engine, options(decoder="beam"))
@@ -83,7 +83,7 @@ def test_what_cannot_be_a_stream_is_refused() -> None:
 
 
 @pytest.mark.parametrize("missing", ["reach", "stride"])
-def test_a_model_that_looks_at_all_of_a_recording_is_refused(missing: str, tmp_path: Path) -> None:
+def test_model_of_whole_recordings_is_rejected(missing: str, tmp_path: Path) -> None:
     model = onnx.load(CKPT)
     for prop in model.metadata_props:
         if prop.key == "speech_recognition":

@@ -134,7 +134,7 @@ def test_the_token_that_begins_a_text_makes_its_first_token_count(run: Callable[
     assert found["secondary"]["tokens"] == found["secondary"]["bytes"] == sum(len(text.encode()) for text in TEXTS)
 
 
-def test_a_prompt_that_does_not_fit_costs_itself_only(run: Callable[..., Any]) -> None:
+def test_too_long_prompt_is_skipped(run: Callable[..., Any]) -> None:
     code, found, _ = run("multi", "--max_new_tokens", 45)
     assert code == 1
     reasons = [one["reason"] for one in found["failures"]]
@@ -146,7 +146,7 @@ def test_a_prompt_that_does_not_fit_costs_itself_only(run: Callable[..., Any]) -
     assert "the largest planned cache (--lengths) holds 16; shorten it" in found["failures"][1]["reason"]
 
 
-def test_nan_is_told_by_sample(tmp_path: Path, run: Callable[..., Any], ckpt: Path) -> None:
+def test_nan_is_reported_per_sample(tmp_path: Path, run: Callable[..., Any], ckpt: Path) -> None:
     import onnx
     from onnx import numpy_helper
 
@@ -173,7 +173,7 @@ def test_the_card_takes_planned_caches_and_refuses_open_ones(run: Callable[..., 
         open_engine("sdaa", EngineSpec(ckpt, dims={"tokens": (1,)}))
 
 
-def test_flags_that_cannot_be() -> None:
+def test_invalid_flags() -> None:
     wrong = {
         "max_new_tokens": 0, "top_k": -1, "temperature": 0.0, "top_p": 1.5, "stride": -1, "window": 1, "seed": -2,
         "lengths": [0], "stop": [""], "repetition_penalty": math.nan,
@@ -189,7 +189,7 @@ def model_of(**stored: Any) -> Model:
     return described(metadata={"tokenizer": byte_tokenizer(FORM), "generation": json.dumps(stored)})
 
 
-def test_what_a_text_needs() -> None:
+def test_metadata_requirements() -> None:
     with pytest.raises(DataError, match="a single token"):
         bound(TextGeneration, model_of()).prepare([Prompt("a")])
     with pytest.raises(ConfigError, match="leave out --begin"):

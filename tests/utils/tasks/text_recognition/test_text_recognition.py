@@ -107,14 +107,14 @@ def test_lines_of_other_widths_become_a_list_and_pictures_themselves_will_do():
         ),
     ],
 )
-def test_one_line_for_what_cannot_be(metadata, flags, kind, said):
+def test_errors_are_one_line(metadata, flags, kind, said):
     with pytest.raises(kind) as error:
         task(model(**metadata), **flags).decode(path(1, 2)[None], [None])
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_flags_that_make_no_sense():
+def test_invalid_flags():
     for flags, said in (
         ({"lexicon": "a"}, "--lexicon needs --decoder beam"),
         ({"beam_width": 0}, "--beam_width 0"),
@@ -129,7 +129,7 @@ def test_flags_that_make_no_sense():
         form_of(model((None, 3, 48)), given())
 
 
-def test_a_lexicon_corrects_and_says_which_words_it_cannot_write(tmp_path):
+def test_lexicon_corrects_and_reports_unsupported_words(tmp_path):
     file = tmp_path / "words.txt"
     file.write_text("ab\nabc\n\nxyz\n")
     outputs = np.full((1, 3, 4), 0.05, np.float32)
@@ -151,7 +151,7 @@ def test_hints_name_characters_that_are_missing_and_the_likely_blank():
     assert second.endswith("try --blank -1")
 
 
-def test_answers_of_a_source_and_how_far_two_agree(tmp_path):
+def test_reference_answers_and_agreement(tmp_path):
     reader = task()
     dataset = reader.load({"data": FOLDER / "data" / "val"})
     file = tmp_path / "source.txt"
@@ -194,7 +194,7 @@ def test_the_digit_reader_reads_nineteen_of_twenty_lines(tmp_path):
     assert rows[0].split("\t")[0].endswith("0000.jpg")
 
 
-def test_a_picture_that_cannot_be_read_costs_itself_alone(tmp_path, capsys):
+def test_unreadable_picture_is_skipped(tmp_path, capsys):
     for name in ("0000.jpg", "0001.jpg"):
         whole = (FOLDER / "data" / "val" / "images" / name).read_bytes()
         (tmp_path / name).write_bytes(whole if name == "0000.jpg" else whole[:200])
@@ -226,7 +226,7 @@ def test_the_card_in_float16_reads_what_the_baseline_reads(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_usual_mistakes_are_found_from_the_sources_own_texts(tmp_path):
+def test_export_settings_are_found_from_reference_texts(tmp_path):
     run(tmp_path, "--target", "onnx", "--save_predictions", str(tmp_path / "own.txt"))
     proto = onnx.load(FOLDER / "digit_crnn_dyn.onnx")
     for prop in proto.metadata_props:
@@ -242,7 +242,7 @@ def test_the_usual_mistakes_are_found_from_the_sources_own_texts(tmp_path):
     assert "this explains it: --blank 0 --pixel_values -1..1" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_size_for_all_lines_goes_before_the_scripts_widths():
+def test_input_size_overrides_the_scripts_widths():
     assert task(widths=[160, 96]).open_sizes() == {"model": {(0, 3): (96, 160)}}
     assert task().open_sizes() == {}
     spec = EngineSpec(

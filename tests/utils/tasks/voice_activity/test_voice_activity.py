@@ -54,9 +54,7 @@ def whole(engine: Engine, layout: Layout, sound: np.ndarray) -> list[Segment]:
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.integers(0, 30_000), max_size=9), st.integers(0, 60_000))
-def test_a_stream_gives_what_the_whole_recording_gives(
-    silero: Engine, layout: Layout, sizes: list[int], cut: int
-) -> None:
+def test_stream_equals_the_whole_recording(silero: Engine, layout: Layout, sizes: list[int], cut: int) -> None:
     sound = SOUND[20_000 : len(SOUND) - cut]
     stream, found, at = VoiceStream(silero, layout, Rules()), [], 0
     for size in sizes:
@@ -115,7 +113,7 @@ def test_an_evaluation_has_its_figures(few: Path, tmp_path: Path, capsys: pytest
     assert "figures: sound_seconds 20.096" in capsys.readouterr().out
 
 
-def test_batches_are_as_single_recordings(few: Path, tmp_path: Path) -> None:
+def test_batches_equal_single_recordings(few: Path, tmp_path: Path) -> None:
     """Shorter ones are filled up, and what comes behind their end is not used."""
     folder = tmp_path / "sounds"
     folder.mkdir()
@@ -131,9 +129,7 @@ def test_batches_are_as_single_recordings(few: Path, tmp_path: Path) -> None:
             assert mine == pytest.approx(its, abs=1e-3)
 
 
-def test_bad_recordings_are_a_line_each_and_the_rest_is_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_recordings_are_reported_and_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sounds"
     folder.mkdir()
     write_mu_law(folder / "fine.wav", SOUND[:40_000], 16000)
@@ -154,7 +150,7 @@ def test_bad_recordings_are_a_line_each_and_the_rest_is_done(
     assert "Traceback" not in errors
 
 
-def test_speech_behind_the_end_of_a_recording_costs_it(few: Path, tmp_path: Path) -> None:
+def test_speech_after_the_end_fails_the_recording(few: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in few.read_text().splitlines()]
     rows[1]["segments"] = [[4.0, 9.0]]
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -180,7 +176,7 @@ def test_answers_are_read_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "no speech in 1.00 s" in capsys.readouterr().out
 
 
-def test_another_rate_may_be_refused(tmp_path: Path) -> None:
+def test_other_rates_can_be_rejected(tmp_path: Path) -> None:
     write_mu_law(tmp_path / "a.wav", SOUND[::2], 8000)
     code, found = run("single", tmp_path / "a.wav", tmp_path / "r.json", "--other_rate", "refuse")
     assert code == 2
@@ -188,12 +184,12 @@ def test_another_rate_may_be_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--threshold", "2"], ["--low_threshold", "0.9"], ["--pad", "-1"]])
-def test_flags_that_cannot_be(flags: list[str], tmp_path: Path) -> None:
+def test_invalid_flags(flags: list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=flags[0]):
         run("single", DATA / "samples/noise.wav", tmp_path / "r.json", *flags)
 
 
-def test_models_that_are_none() -> None:
+def test_other_models_are_rejected() -> None:
     def model(*shapes: tuple[int | None, ...], **metadata: str) -> Model:
         inputs = tuple(TensorSpec(f"x{i}", np.dtype(np.float32), shape) for i, shape in enumerate(shapes))
         return Model(Path("a.onnx"), inputs, inputs, metadata=metadata)
@@ -210,7 +206,7 @@ def test_models_that_are_none() -> None:
         Layout.of(model((None, 10), (2, None, 128), voice_activity='{"chunk": "x"}'), options)
 
 
-def test_frames_are_told_by_their_middle() -> None:
+def test_frames_are_classified_by_their_middle() -> None:
     assert within([(0.05, 0.1), (0.1, 0.16), (0.3, 9.0)], 5, 0.1).tolist() == [True, True, False, True, True]
 
 
@@ -231,7 +227,7 @@ def test_the_fetched_file_with_both_rates_is_taken(few: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_script_for_streams_says_what_the_file_says(tmp_path: Path, run_python: RunPython) -> None:
+def test_stream_script_equals_the_file(tmp_path: Path, run_python: RunPython) -> None:
     _, found = run("single", DATA / "samples/two_phrases_it.wav", tmp_path / "r.json")
     done = run_python(FOLDER / "stream.py", DATA / "samples/two_phrases_it.wav", "--piece", "700")
     lines = done.stdout.splitlines()

@@ -11,7 +11,7 @@ A ``.npz`` of plain arrays (no pickle). Texts are UTF-8 in one array of bytes, w
 ``sample``         per record the position of its sample in ``index``
 ``unit``           names of the units, sorted; ``unit_ends``. Missing without units, with the two below
 ``sample_unit``    per sample the position of its unit in ``unit``; missing if only records have units
-``margin``         per sample its margin (``utils.metrics.base.Records``); not there where the metric gives none
+``margin``         per sample its margin (``utils.metrics.base.Records``); missing if the metric computes none
 ``record_unit``    per record the position of its unit; missing if only samples have units
 =================  =====================================================================================================
 """
@@ -44,7 +44,7 @@ class RecordArrays:
         index: per sample its position in the data set, int64. names, ran: per sample.
         values: of the metric, records first. sample: per record the position of its sample, int64.
         sample_units, record_units: names of units per sample and per record; ``None``: no units.
-        margins: per sample, float64, NaN for samples that were not run; ``None``: the metric gives none.
+        margins: per sample, float64, NaN for samples that were not run; ``None``: the metric computes none.
     """
 
     metric_name: str

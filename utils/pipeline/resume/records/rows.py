@@ -14,7 +14,7 @@ import numpy as np
 
 from engine import Array, DataError, InputError
 from utils.datasets.base import Batch
-from utils.metrics.base import Records
+from utils.metrics.base import Metric, Records
 from utils.pipeline.resume.records.file import RecordsFile
 from utils.pipeline.resume.records.names import unwritable
 
@@ -134,6 +134,19 @@ def _label(target: Any) -> int | str:
     if isinstance(target, int):
         return int(target)
     return str(target) if isinstance(target, (str, float)) else ""
+
+
+def record_writer(path: Path, metric: Metric, *, rank: int = 0, size: int = 1) -> RecordsFile:
+    """Return the writer for a metric's records; arguments as for :class:`RecordWriter`.
+
+    Raises:
+        ConfigError: the file cannot be written, or another run writes it.
+    """
+    if metric.per_sample:
+        return RecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
+    from utils.pipeline.resume.records.arrays import ArrayRecordWriter
+
+    return ArrayRecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
 
 
 class SampleRecords:

@@ -90,7 +90,7 @@ def copier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("metric", Nameless(), "metric Nameless has no name; add a line such as name = 'nameless' to its class"),
     ],
 )
-def test_a_wrong_kind_is_one_line_of_an_evaluation(
+def test_wrong_return_types_give_one_line(
     copier: Path, monkeypatch: pytest.MonkeyPatch, part: str, value: object, said: str
 ) -> None:
     function = partial(wrong, value=value)
@@ -110,19 +110,19 @@ def test_a_wrong_kind_is_one_line_of_an_evaluation(
     assert "\n" not in text
 
 
-def test_what_is_shown_is_an_artifact(copier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_must_return_a_rendering(copier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["multi", "--target", "onnx", "--workers", "0"])
-    with pytest.raises(ConfigError, match=r"returned a value of type str; let it return a Rendering \(docs/tasks.md\)"):
+    with pytest.raises(ConfigError, match=r"type str;.* Rendering \(docs/tasks.md\)"):
         answered("", task(show=partial(wrong, value="seven")), "multi", ckpt=copier, batch_size=3)
 
 
-def test_what_is_drawn_is_a_file(copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_save_must_return_a_file(copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["multi", "--target", "onnx", "--workers", "0", "--save", str(tmp_path / "drawn")])
-    with pytest.raises(ConfigError, match=r"task echo: wrong of .* returned nothing; let it return a Path"):
+    with pytest.raises(ConfigError, match=r"task echo: wrong .* a Path"):
         answered("", task(show=partial(wrong, value=Artifact("seven", 7, wrong))), "multi", ckpt=copier, batch_size=3)
 
 
-def test_what_is_right_comes_back_as_it_is(copier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_values_are_returned_unchanged(copier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metric = Share()
     assert measure(metric, wrong, "echo") is metric
     assert returned("text", str, wrong, "echo") == "text"
@@ -133,7 +133,7 @@ def test_what_is_right_comes_back_as_it_is(copier: Path, monkeypatch: pytest.Mon
     assert evaluated("", task(), ckpt=copier, batch_size=3) == 0
 
 
-def test_room_is_passed_on_and_what_comes_back_is_looked_at() -> None:
+def test_out_is_passed_and_the_result_checked() -> None:
     def into(samples: Any, model: Model, opt: argparse.Namespace, out: Any = None) -> Any:
         return Prepared([out]) if out is not None else np.zeros(1)
 
@@ -141,16 +141,16 @@ def test_room_is_passed_on_and_what_comes_back_is_looked_at() -> None:
     front = Preprocessor(made(task(prepare=into), options("", task(), "valid", [], ckpt="m.onnx"), model))
     room = np.ones((2, 1))
     assert front.prepare([1, 2], room).arrays[0] is room
-    with pytest.raises(ConfigError, match=r"into.* returned a value of type ndarray"):
+    with pytest.raises(ConfigError, match=r"into.* of type ndarray"):
         front.prepare([1, 2])
 
 
-def test_a_flag_has_dashes() -> None:
+def test_a_flag_without_dashes_is_an_error() -> None:
     bad = task(flags=(Flag("history", "values of the past"),))
     with pytest.raises(ConfigError, match="task echo: flag 'history' has no dashes; call it '--history'"):
         options("", bad, "valid", [], ckpt="m.onnx")
 
 
-def test_a_reason_that_names_its_sample_does_not_name_it_twice() -> None:
+def test_a_reason_with_the_samples_name() -> None:
     failures = [Failure("a.csv", "a.csv:20: is no number"), Failure("b.csv", "is empty")]
     assert str(nothing_evaluated(failures)) == "no sample could be evaluated: a.csv:20: is no number; b.csv: is empty"

@@ -37,7 +37,7 @@ if __name__ == "__main__":
 """
 
 
-def test_options_and_a_task_come_back() -> None:
+def test_options_and_a_task_are_unpickled() -> None:
     opt = options(None, CLASSIFICATION, "valid", ["--topk", "3"], ckpt=Path("m.onnx"), data_path=Path("d"))
     task, back = unpacked(packed((CLASSIFICATION, opt)))
     assert (task.name, task.base) == (CLASSIFICATION.name, CLASSIFICATION.base)
@@ -45,14 +45,14 @@ def test_options_and_a_task_come_back() -> None:
     assert type(back) is type(opt)
 
 
-def test_a_function_of_the_script_is_found_by_the_scripts_path(tmp_path: Path, run_python: RunPython) -> None:
+def test_functions_of_the_script_are_pickled_by_path(tmp_path: Path, run_python: RunPython) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run_python(tmp_path / "script.py", cwd=tmp_path)
     assert done.stdout.split("\n")[0] == "decoded by the script", done.stdout + done.stderr
 
 
-def test_a_function_without_a_name_is_refused() -> None:
-    with pytest.raises(ConfigError, match="define its functions at the top level of the script or of a module"):
+def test_a_local_function_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"cannot be sent to a worker.*<lambda>"):
         packed(replace(CLASSIFICATION, check=lambda options: None))
 
 
@@ -73,7 +73,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_lambda_of_a_task_of_the_script_is_found_by_the_task(tmp_path: Path, run_python: RunPython) -> None:
+def test_lambdas_of_a_task_of_the_script(tmp_path: Path, run_python: RunPython) -> None:
     (tmp_path / "script.py").write_text(WITH_LAMBDAS)
     done = run_python(tmp_path / "script.py", cwd=tmp_path)
     assert done.stdout.split("\n")[0] == "the metric of the script", done.stdout + done.stderr
@@ -87,7 +87,7 @@ TASK = replace(CLASSIFICATION, show=lambda *_: "shown")
 """
 
 
-def test_a_lambda_of_a_task_of_a_module_is_found_by_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lambdas_of_a_task_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module_of_a_task.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

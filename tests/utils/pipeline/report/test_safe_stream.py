@@ -16,7 +16,7 @@ from utils.pipeline.report.safe_stream import only_shown
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape", "surrogatepass"])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_text_that_the_encoding_cannot_hold_is_written_out(
+def test_characters_missing_in_the_encoding_are_escaped(
     encoding: str, errors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = io.BytesIO()
@@ -30,7 +30,7 @@ def test_a_text_that_the_encoding_cannot_hold_is_written_out(
     assert written.getvalue().decode(encoding) == f"half \\ud800, byte \\udcff, {wide}\n" * 2
 
 
-def test_another_way_that_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_streams_own_error_handler_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     stream = io.TextIOWrapper(written, "ascii", "replace", newline="", write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
@@ -47,14 +47,13 @@ def code_of(main: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> object:
     return caught.value.code
 
 
-def test_a_file_that_the_system_refuses_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_os_error_gives_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     name = "d/" * 3000
     assert code_of(lambda: int(Path(name).is_dir()), monkeypatch) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: d/d/d/")
-    assert said.endswith(": File name too long; check the path, and whose file it is\n")
+    assert said.count("\n") == 1
+    assert ": File name too long" in said
     assert len(said) < 1300
 
 
