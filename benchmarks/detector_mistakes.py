@@ -27,10 +27,10 @@ from parts.bench import arguments, finish
 
 from engine import open_engine
 from toolkit.cli import execute
-from toolkit.fix.asked import Asked
 from toolkit.fix.choice_trials import GAIN
-from toolkit.fix.opening import Wanted, open_samples
+from toolkit.fix.opening import SampleRequest, open_samples
 from toolkit.fix.records import Feed
+from toolkit.fix.task_request import TaskRequest
 from toolkit.fix.task_samples import TaskSamples
 from utils.metrics.base import Metric
 from utils.preprocess.image.modes import MEAN, STD
@@ -259,7 +259,7 @@ class Source:
         return float(metric.compute())
 
     def _answers(self, flags: Mapping[str, Any]) -> Iterator[tuple[TaskSamples, Feed, Any]]:
-        wanted = Wanted([str(self.data)], 16, self.samples, asked=Asked(Detection, _words(flags)))
+        wanted = SampleRequest([str(self.data)], 16, self.samples, asked=TaskRequest(Detection, _words(flags)))
         with open_samples(self.model, onnx.load(self.model), wanted) as samples:
             assert isinstance(samples, TaskSamples)
             with open_engine("onnx", samples.spec(self.model)) as engine:

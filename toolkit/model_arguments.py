@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine import Array, ConfigError, find_pass
 from toolkit.arguments import Parser
@@ -15,7 +15,7 @@ from toolkit.graph.inputs import draw, input_specs, load_inputs
 from toolkit.graph.trace import Traced, fitted, traced
 
 if TYPE_CHECKING:
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
 from utils.stored import Stored
 
 MODEL = "an ONNX file, or a model of the zoo (the file of its first case)"
@@ -34,7 +34,8 @@ def add_model_flags(parser: Parser) -> None:
 
 def add_size_flags(parser: Parser) -> None:
     """Add the flags that set dynamic dimensions other than the batch."""
-    add, sizes = parser.add_argument, {"action": "append", "default": []}
+    add = parser.add_argument
+    sizes: dict[str, Any] = {"action": "append", "default": []}
     add("--shape", type=shape, **sizes, metavar="INPUT=N,N,..", help="shape of an input with dynamic dimensions")
     add("--dim", **sizes, metavar="NAME=N[,N..]", help="size of a dynamic dimension by its name, such as seq=128")
 
@@ -63,7 +64,7 @@ def split_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return words[:place], words[place + 1 :]
 
 
-def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -> Wanted:
+def sample_request(args: argparse.Namespace, flags: Sequence[str], root: Path) -> SampleRequest:
     """Return the samples that the flags select.
 
     Args:
@@ -73,22 +74,22 @@ def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -
     Raises:
         ConfigError: the task is unknown, or a flag is given that needs ``--task``.
     """
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
     from utils.shapes import parse_dims
 
     asked, others = None, dict(_file(word) for word in args.ckpt)
     if args.task is not None:
-        from toolkit.fix.asked import Asked
+        from toolkit.fix.task_request import TaskRequest
         from utils.tasks.find import add_contrib, find_task
 
         add_contrib(root)
-        asked = Asked(find_task(args.task), tuple(flags), args.model_name, others)
+        asked = TaskRequest(find_task(args.task), tuple(flags), args.model_name, others)
     else:
         given = {"--model_name": args.model_name, "--ckpt": args.ckpt, "--": flags}
         flag = next((name for name, value in given.items() if value), None)
         if flag is not None:
             raise ConfigError(f"{flag} needs a task; add --task NAME")
-    return Wanted(args.data, args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim), asked)
+    return SampleRequest(args.data, args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim), asked)
 
 
 def _file(word: str) -> tuple[str, Path]:

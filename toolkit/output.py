@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from argparse import Namespace
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -223,10 +224,8 @@ def shown(value: Any) -> str:
     return clean_line(str(value))
 
 
-def publish(
-    report: ToolReport, args: Namespace, shown: ToolReport | None = None, limit: int | None = None
-) -> list[Path]:
-    """Print a report, or ``shown`` in its place, and write its files even if printing fails; return the files.
+def publish(report: ToolReport, args: Namespace, shown: ToolReport | None = None, limit: int | None = None) -> None:
+    """Print a report, or ``shown`` in its place, and write its files even if printing fails; print their paths.
 
     Raises:
         ConfigError: rich or jinja2 is not installed. DataError: a file cannot be written.
@@ -235,7 +234,12 @@ def publish(
         print_report(shown or report, limit=limit)
     finally:
         files = write_files(report, args)
-    return files
+    print_written(files)
+
+
+def print_written(files: Iterable[Path]) -> None:
+    """Print the paths of written files."""
+    sys.stdout.writelines(f"written: {file}\n" for file in files)
 
 
 def print_report(report: ToolReport, file: TextIO | None = None, limit: int | None = None) -> None:

@@ -129,11 +129,7 @@ def _idle(match: re.Match[str]) -> str:
 
 
 def _cells(text: str) -> Iterator[Cell]:
-    """Yield the code cells of a notebook.
-
-    Raises:
-        NotNotebookError: it is not a notebook.
-    """
+    """Yield the code cells of a notebook; raise NotNotebookError if it is not a notebook."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

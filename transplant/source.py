@@ -25,11 +25,7 @@ class Decoded:
     mark: bytes
 
     def encode(self, text: str) -> bytes:
-        """Return another text in the same encoding.
-
-        Raises:
-            UnicodeEncodeError: the encoding lacks a character.
-        """
+        """Return another text in the same encoding; raise UnicodeEncodeError if the encoding lacks a character."""
         return self.mark + text.encode(self.encoding)
 
 

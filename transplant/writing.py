@@ -25,32 +25,24 @@ COLUMNS = ("file", "line", "column", "end_line", "end_column", "start", "end", "
 
 
 def place(root: Path, output: Path, force: bool) -> Path:
-    """Return the output folder of a run.
-
-    Raises:
-        ConfigError: it already exists.
-    """
+    """Return the output folder of a run; raise ConfigError if it already exists."""
     target = Path(os.path.abspath(output)) / f"{root.name or 'root'}{SUFFIX}"
     if os.path.lexists(target):
         ours = target.is_dir() and not target.is_symlink() and ((target / LOG).is_file() or not any(target.iterdir()))
         if not ours:
-            raise ConfigError(f"{target} exists, and was not written by this command; choose another --output")
+            raise ConfigError(f"{target} exists, and was not written by this command; choose another --out")
         if not force:
-            raise ConfigError(f"{target} exists; use --force to overwrite it, or choose another --output")
+            raise ConfigError(f"{target} exists; use --force to overwrite it, or choose another --out")
     return target
 
 
 def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) -> None:
-    """Write the output to a temporary folder, and rename it when complete.
-
-    Raises:
-        DataError: it cannot be written.
-    """
+    """Write the output to a temporary folder, and rename it when complete; raise DataError if it cannot be written."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}_", dir=target.parent))
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror}; choose another --output") from error
+        raise DataError(f"{target} cannot be written: {error.strerror}; choose another --out") from error
     try:
         _fill(root, partial, outcome, launcher)
         shutil.copymode(root, partial)
@@ -63,7 +55,7 @@ def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) 
         if old is not None:
             shutil.rmtree(old.parent)
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}; choose another --output") from error
+        raise DataError(f"{target} cannot be written: {error.strerror or error}; choose another --out") from error
     finally:
         if partial.exists():
             shutil.rmtree(partial)

@@ -78,7 +78,7 @@ def test_a_folder_that_is_there_and_one_that_cannot_be_written(mine: Path, run_p
     assert run_python(*MOVE, cwd=mine.parent).returncode == 0
     again = run_python(*MOVE, cwd=mine.parent, COLUMNS="300")
     assert again.returncode == 2
-    said_as_on_the_page(again.stderr, "is there already")
+    said_as_on_the_page(again.stderr, "exists; use")
     nowhere = run_python(*MOVE[:-1], "/proc/nowhere", cwd=mine.parent, COLUMNS="300")
     assert nowhere.returncode == 2
     said_as_on_the_page(nowhere.stderr, "cannot be written")
@@ -88,13 +88,13 @@ def test_a_script_that_is_none_and_a_typo_in_a_rule(mine: Path, run_python: RunP
     rules = {"rules": {"FuncNameModifyRul": [{"old_name": "a", "new_name": "b"}]}}
     (mine.parent / "rules.json").write_text(json.dumps(rules), encoding="utf-8")
     done = run_python(*MOVE, "-r", "rules.json", cwd=mine.parent, COLUMNS="300")
-    said_as_on_the_page(done.stdout + done.stderr, "is no kind of rule")
+    said_as_on_the_page(done.stdout + done.stderr, "is not a kind of rule")
     assert done.returncode == 1
     assert (mine.parent / "out" / "mine_msft" / "train.py").read_text(encoding="utf-8") == MOVED
     (mine / "train.py").write_text("x = 1\n", encoding="utf-8")
     none = run_python(*MOVE, "--force", cwd=mine.parent, COLUMNS="300")
     assert none.returncode == 2
-    said_as_on_the_page(none.stderr, "is no training script")
+    said_as_on_the_page(none.stderr, "is not a training script")
 
 
 def test_what_the_import_cannot_redirect(run_python: RunPython) -> None:

@@ -136,5 +136,5 @@ def test_bad_flags_are_one_line(words: list[str], said: str, run_python: RunPyth
 
 def test_compile_failure_is_one_line(tmp_path: Path, run_python: RunPython) -> None:
     done = run_python(str(FOLDER / "train.py"), TECO_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
-    said = "error: CXX='no-such-compiler' is no program; name a C++ compiler, or unset CXX\n"
+    said = "error: CXX='no-such-compiler' is not a program; set it to a C++ compiler, or unset it\n"
     assert (done.returncode, done.stderr) == (2, said)

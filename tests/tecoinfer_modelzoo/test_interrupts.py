@@ -26,8 +26,8 @@ def forked(run: Callable[[], None]) -> tuple[int, str]:
         try:
             os.dup2(writing, 2)
             sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - of this fork alone
-            interrupts._say.clear()
-            interrupts._times.clear()
+            interrupts._message_of.clear()
+            interrupts._received.clear()
             interrupt._printed.clear()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             run()

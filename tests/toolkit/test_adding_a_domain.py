@@ -60,8 +60,8 @@ def test_page_ends_with_passed_check(tmp_path: Path) -> None:
     _the_page_shows_what_is_printed(printed)
     _the_metric_is_that_of_numpy(printed)
     _every_rule_holds(zoo)
-    told = teco(zoo, "info", "co2_nlinear")
-    assert "--horizon" in told.stdout  # the valid script's flags, by its task
+    info = teco(zoo, "info", "co2_nlinear")
+    assert "--horizon" in info.stdout  # the valid script's flags, by its task
     assert "(sdaa, lower is better)" in printed
 
 
@@ -86,8 +86,8 @@ def _the_metric_is_that_of_numpy(printed: str) -> None:
     assert metrics[1] == pytest.approx(float(fitted[1]), abs=2e-6)
     assert metrics[2:4] == pytest.approx([float(fitted[1])] * 2, rel=1e-3)
     assert naive[1] == pytest.approx(float(fitted[2]), rel=1e-5)
-    said = re.findall(r"^\| .* \| (\d\.\d{6}) \|$", PAGE, re.MULTILINE)
-    assert [float(one) for one in said[1:]] == pytest.approx([*metrics[1:4], float(fitted[2])], rel=1e-3)
+    message = re.findall(r"^\| .* \| (\d\.\d{6}) \|$", PAGE, re.MULTILINE)
+    assert [float(one) for one in message[1:]] == pytest.approx([*metrics[1:4], float(fitted[2])], rel=1e-3)
 
 
 def _every_rule_holds(zoo: Path) -> None:
@@ -146,7 +146,7 @@ def test_task_is_available_to_contrib_only(zoo: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("model.py", "$sizes", "model.py.tmpl uses the variable 'sizes', "),
         ("model.py", "$ 5", "model.py.tmpl: Invalid placeholder in string: line 1, col 1; "),
@@ -154,7 +154,7 @@ def test_task_is_available_to_contrib_only(zoo: Path) -> None:
         ("case.yaml", "- case_name: other\n", "cannot be appended to"),
     ],
 )
-def test_invalid_template_changes_nothing(zoo: Path, name: str, text: str | None, said: str) -> None:
+def test_invalid_template_changes_nothing(zoo: Path, name: str, text: str | None, message: str) -> None:
     config, file = zoo / "contrib/model_config/model.yaml", zoo / f"{TEMPLATE}/{name}.tmpl"
     before = [config.read_bytes(), file.read_bytes()]
     try:
@@ -165,7 +165,7 @@ def test_invalid_template_changes_nothing(zoo: Path, name: str, text: str | None
     finally:
         file.write_bytes(before[1])
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert config.read_bytes() == before[0]
     assert not list((zoo / "contrib").rglob("*unmade*"))
 
@@ -195,4 +195,4 @@ def test_failed_sample_data(zoo: Path) -> None:
 
 def test_repository_is_unchanged() -> None:
     assert not list((ROOT / "contrib").rglob("*forecasting*"))
-    assert shown(PAGE) == []  # what is shown says its language, so that the commands are told from it
+    assert shown(PAGE) == []  # what is shown says its language, which distinguishes it from commands

@@ -68,7 +68,7 @@ def test_a_call_is_run_on_the_device(
     [
         ("aten.addm.default", "has no call"),
         ("aten.addmm.default/7", "has no call 'aten.addmm.default/7'"),
-        ("aten.addmm.default/2", "was refused .*denied"),
+        ("aten.addmm.default/2", "failed .*denied"),
         ("aten._sparse_addmm.default/0", "argument that is not in the dump"),
     ],
 )

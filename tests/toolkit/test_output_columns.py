@@ -75,9 +75,9 @@ def test_bad_rows_are_red_and_names_break() -> None:
 
 
 def test_files_are_written_atomically_into_new_folders(tmp_path: Path) -> None:
-    file = write_text(tmp_path / "new/a.txt", "\udcff é", "json")  # a name that is no UTF-8 comes as a surrogate
+    file = write_text(tmp_path / "new/a.txt", "\udcff é", "json")  # surrogates of invalid UTF-8
     assert file.read_text(encoding="utf-8") == "\\udcff é"
-    with pytest.raises(DataError, match=r"cannot be written: .*; choose another --json"):
+    with pytest.raises(DataError, match=r"cannot be written: .*--json"):
         write_text(file / "b.txt", "", "json")
     assert [path.name for path in file.parent.iterdir()] == ["a.txt"]
 
@@ -121,6 +121,6 @@ def test_long_names_are_shortened() -> None:
 def test_long_notes_are_shortened() -> None:
     text = io.StringIO()
     print_report(ToolReport("teco x", "x", "done", COLUMNS, [], notes=["n" * 9000 + "\nforged"]), text)
-    said = text.getvalue().replace("\n", "")
-    assert "characters ..." in said
-    assert len(said) < 1300
+    message = text.getvalue().replace("\n", "")
+    assert "characters ..." in message
+    assert len(message) < 1300

@@ -33,7 +33,7 @@ def test_profiles_and_pages(pipe: Path) -> None:
 
 def test_journals_of_dumps_and_configurations_of_networks(pipe: Path) -> None:
     os.mkfifo(pipe.parent / JOURNAL)
-    with pytest.raises(DataError, match="that can be read; dump again"):
+    with pytest.raises(DataError, match=r"no readable manifest\.json"):
         recover(pipe.parent, pipe.parent / "new")
     with pytest.raises(ModelError, match="it is a pipe"):
         read_config(pipe)

@@ -59,7 +59,7 @@ def test_values_equal_cost_model(followed: tuple[Path, str]) -> None:
         assert (f"{100 * (1 - new / old):.1f}", f"{old:.3g}", f"{new:.3g}") == (share, before, now)
         text = f"{share} % at card batch {batch} ({before} to {now} ms)"
         assert text in " ".join(PAGE.split())
-    assert "what if: layout blocked: 2.66 ms computing" in followed[1]
+    assert "what if: layout blocked: 2.66 ms compute" in followed[1]
     assert "2.66 ms with the pass" in " ".join(PAGE.split())
 
 

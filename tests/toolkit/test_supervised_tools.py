@@ -42,28 +42,28 @@ def quick(*tools: str) -> list[object]:
     return [tool if tool in tools else pytest.param(tool, marks=(pytest.mark.slow, pytest.mark.long)) for tool in TOOLS]
 
 
-def check_line(said: str, *parts: str) -> None:
+def check_line(message: str, *parts: str) -> None:
     """Check that the last line contains the parts, without other errors and traceback."""
-    assert said.count("error: ") == 1
-    assert "Traceback" not in said
-    assert all(part in said.splitlines()[-1] for part in parts)
+    assert message.count("error: ") == 1
+    assert "Traceback" not in message
+    assert all(part in message.splitlines()[-1] for part in parts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", quick("compare"))
 def test_time_limit_ends_native_call(tool: str, endless: Path) -> None:
     with teco(*words_of(tool, endless), "--time_limit", 3) as process:
-        code, said = ended(process)
+        code, message = ended(process)
     assert code == 2
-    check_line(said, "endless.onnx", "--time_limit")
+    check_line(message, "endless.onnx", "--time_limit")
 
 
 @pytest.mark.parametrize("tool", quick("overflow"))
 def test_native_crash_is_one_line(tool: str, dividing: Path) -> None:
     with teco(*words_of(tool, dividing)) as process:
-        code, said = ended(process)
+        code, message = ended(process)
     assert code == 2
-    check_line(said, "dividing.onnx", "SIGFPE")
+    check_line(message, "dividing.onnx", "SIGFPE")
 
 
 SENT: dict[str, Callable[[int, int], None]] = {"group": os.killpg, "parent": os.kill}
@@ -139,9 +139,9 @@ def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_memory_limit_ends_tool(endless: Path) -> None:
     with teco("compare", endless, TECO_MEMORY_LIMIT="0.01") as process:
-        code, said = ended(process)
+        code, message = ended(process)
     assert code == 2
-    check_line(said, "endless.onnx", "--memory_limit")
+    check_line(message, "endless.onnx", "--memory_limit")
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_stop_and_continue(endless: Path) -> None:
     with teco("overflow", endless) as process:
         child = computing(process)
         before = Path(f"/proc/{child}/stat")
-        os.kill(child, signal.SIGSTOP)  # a session without a shell: nothing may wait for ever
+        os.kill(child, signal.SIGSTOP)  # a session without a shell: nothing may hang
         os.kill(process.pid, signal.SIGINT)
         assert ended(process) == (130, "interrupted\n")
     assert not before.exists() or not is_alive(child)
@@ -158,16 +158,16 @@ def test_stop_and_continue(endless: Path) -> None:
 
 def test_invalid_limit_flag(dividing: Path) -> None:
     with teco("info", dividing, "--time_limit=soon") as process:
-        code, said = ended(process)
+        code, message = ended(process)
     assert code == 2
-    check_line(said, "--time_limit")
+    check_line(message, "--time_limit")
 
 
 def test_invalid_limit_variable(dividing: Path) -> None:
     with teco("info", dividing, TECO_MEMORY_LIMIT="much") as process:
-        code, said = ended(process)
+        code, message = ended(process)
     assert code == 2
-    check_line(said, "TECO_MEMORY_LIMIT")
+    check_line(message, "TECO_MEMORY_LIMIT")
 
 
 def test_every_supervised_command_is_in_the_table() -> None:
@@ -181,10 +181,10 @@ def test_every_supervised_command_is_in_the_table() -> None:
 def test_command_is_shown_without_control_characters(tmp_path: Path) -> None:
     model = save_dividing(tmp_path / "a\x1b[31m\nb.onnx")
     with teco("overflow", model) as process:
-        code, said = ended(process)
+        code, message = ended(process)
     assert code == 2
-    assert "\x1b" not in said
-    check_line(said, "SIGFPE", "b.onnx")
+    assert "\x1b" not in message
+    check_line(message, "SIGFPE", "b.onnx")
 
 
 @pytest.mark.slow
@@ -193,9 +193,9 @@ def test_parent_with_ignored_sigchld_waits(dividing: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a child inherits it
     try:
         with teco("info", dividing.with_name("missing.onnx")) as process:
-            said = process.stderr.read() if process.stderr is not None else ""
+            message = process.stderr.read() if process.stderr is not None else ""
             signal.signal(signal.SIGCHLD, before)
-            assert said.count("error: ") == 1
-            assert "exit code" not in said
+            assert message.count("error: ") == 1
+            assert "exit code" not in message
     finally:
         signal.signal(signal.SIGCHLD, before)

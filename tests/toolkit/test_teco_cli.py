@@ -46,12 +46,12 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 def test_unknown_command_is_one_line(run_python: RunPython) -> None:
     done = run_python("-m", "toolkit.cli", "chek")
     names = ", ".join(COMMANDS)
-    said = f"error: unknown command 'chek'; did you mean 'check'? commands: {names}\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    message = f"error: unknown command 'chek'; did you mean 'check'? commands: {names}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["zzz"], "unknown command 'zzz'; commands: check, "),
         (["help", "lst"], "unknown command 'lst'; did you mean 'list'?"),
@@ -60,10 +60,10 @@ def test_unknown_command_is_one_line(run_python: RunPython) -> None:
         (["completion", "bsh"], "unknown shell 'bsh'; did you mean 'bash'? shells: bash, zsh, fish"),
     ],
 )
-def test_wrong_arguments_are_one_line(argv: list[str], said: str) -> None:
+def test_wrong_arguments_are_one_line(argv: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         execute(argv)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -105,9 +105,9 @@ def test_ctrl_c_is_130() -> None:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, message = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in message
 
 
 def test_the_project_installs_the_command_and_its_templates() -> None:

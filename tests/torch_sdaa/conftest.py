@@ -1,4 +1,4 @@
-"""The training side is tested where its extension can be compiled; elsewhere its tests skip, and say so."""
+"""Skip the tests of training if the extension cannot be compiled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if not WHY_NOT:  # torch.testing imports it, and its import fails where a test b
 
 @pytest.fixture(scope="session", autouse=True)
 def _only_new_garbage() -> Iterator[None]:
-    """Let what other tests have left out of the collections by which memory is counted: each would take a second.
+    """Exclude objects of other tests from the collections by which memory is counted: each would take a second.
 
     So would this, were it done for each file.
     """
@@ -39,7 +39,7 @@ def _only_new_garbage() -> Iterator[None]:
 
 @pytest.fixture
 def compiles_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let ``torch.compile`` know nothing of what was compiled before, in this process or on the disk."""
+    """Reset ``torch.compile``: neither this process nor the disk has earlier compilations."""
     import torch
 
     from torch_sdaa import dynamo

@@ -1,7 +1,7 @@
-"""Every file that names CUDA in packages that are installed, migrated in memory: ``python -m tests.transplant.corpus``.
+"""Files of installed packages that name CUDA, migrated in memory: ``python -m tests.transplant.corpus``.
 
 The files are read where they lie. Each must parse, come back exactly outside of the changes that are listed, and have
-its CUDA references changed or told of. References are counted by ``tokenize``, which knows nothing of the tool.
+its CUDA references changed or reported. References are counted by ``tokenize``, which knows nothing of the tool.
 """
 
 # ruff: noqa: T201 - a command line
@@ -27,17 +27,17 @@ from transplant.migrate import Options, migrate
 from transplant.source import NotPythonError, decode
 
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "accelerate", "ray", "torchmetrics", "lightning")
-"""Those of them that are installed are read."""
+"""Packages that are read if installed."""
 
 WORD = re.compile(r"(?i)cuda|nccl")
 NAMES_OR_TEXTS = {tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 MOST = 400_000
-"""Bytes of a file; larger ones are machine-written tables."""
+"""Maximum bytes of a file; larger ones are generated tables."""
 
 
 @dataclass
 class Counts:
-    """What became of the references: of all files, or of one package."""
+    """Counts of the references: of all files, or of one package."""
 
     files: int = 0
     unparsed: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Counts:
 
 
 def corpus_files(packages: Sequence[str] = PACKAGES) -> Iterator[tuple[str, Path]]:
-    """Yield the Python files of installed packages in which CUDA is named, in a fixed order."""
+    """Yield the Python files of installed packages that name CUDA, in a fixed order."""
     for package in packages:
         found = importlib.util.find_spec(package)
         if found is None or found.origin is None:
@@ -68,7 +68,7 @@ def corpus_files(packages: Sequence[str] = PACKAGES) -> Iterator[tuple[str, Path
 
 
 def references(text: str) -> list[tuple[int, int, str]]:
-    """Return the names and strings of a text in which CUDA is named: start, end, and the token."""
+    """Return the names and strings of a text that name CUDA: start, end, and the token."""
     starts = [0]
     for line in io.StringIO(text, newline=""):
         starts.append(starts[-1] + len(line))
@@ -81,7 +81,7 @@ def references(text: str) -> list[tuple[int, int, str]]:
 
 
 def measure(path: Path, counts: Counts, again: bool = False) -> None:
-    """Migrate a file and count what became of its references.
+    """Migrate a file and count the kinds of its references.
 
     Args:
         again: migrate the result too, which must change nothing.
@@ -114,12 +114,12 @@ def measure(path: Path, counts: Counts, again: bool = False) -> None:
 def _kind(script, start: int, end: int) -> str:  # type: ignore[no-untyped-def]
     if any(edit.old and edit.start < end and start < edit.end for edit in script.edits):
         return "changed"
-    told = [found.kind for found in script.findings if found.start < end and start < found.end]
-    return "for a person" if TODO in told else "kept, with a reason" if told else "unseen"
+    kinds = [found.kind for found in script.findings if found.start < end and start < found.end]
+    return "for a person" if TODO in kinds else "kept, with a reason" if kinds else "unseen"
 
 
 def run(packages: Sequence[str], most: int | None = None, again: bool = False) -> dict[str, Counts]:
-    """Migrate the files of packages; ``most`` takes that many, spread over all."""
+    """Migrate the files of packages; ``most`` limits their number, spread over all."""
     files = list(corpus_files(packages))
     if most is not None:
         files = files[:: max(1, len(files) // most)][:most]
@@ -130,7 +130,7 @@ def run(packages: Sequence[str], most: int | None = None, again: bool = False) -
 
 
 def main() -> int:
-    """Print a table, and what is not as it must be."""
+    """Print a table, and the failures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--packages", nargs="+", default=list(PACKAGES))
     parser.add_argument("--most", type=int, help="files; all where it is not given")

@@ -1,4 +1,4 @@
-"""The table of names against the installed torch and the card: nothing is missing, and nothing it promises is lost."""
+"""The table of names, checked against the installed torch and the card: complete, and without wrong entries."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_every_public_name_of_torch_cuda_has_its_row(module: str) -> None:
     assert [name for name in sorted(absent) if hasattr(card, name)] == []
 
 
-def test_what_is_said_of_a_missing_name_is_what_the_card_says() -> None:
+def test_replacements_of_missing_names_equal_those_of_the_card() -> None:
     said = {name.removeprefix("torch.cuda."): text for name, text in names().absent.items() if name.count(".") == 2}
     assert set(said) == set(ABSENT)
     assert [name for name, text in said.items() if not text.startswith(ABSENT[name])] == []
 
 
-def test_similar_names_are_there() -> None:
+def test_similar_names_exist() -> None:
     for target in names().similar.values():
         module, _, name = target.rpartition(".")
         owner, _, inner = module.rpartition(".")

@@ -1,4 +1,4 @@
-"""A slice of the corpus: what installed packages ship, moved; all of it is ``python -m tests.transplant.corpus``."""
+"""A slice of the corpus of installed packages; ``python -m tests.transplant.corpus`` runs all of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [4, pytest.param(20, marks=pytest.mark.long)])
-def test_files_of_every_package_parse_come_back_and_are_accounted_for(most: int) -> None:
+def test_files_of_every_package_are_parsed_and_reproduced(most: int) -> None:
     found = run(PACKAGES, most=most, again=True)
     for package, counts in found.items():
         assert counts.unparsed + counts.inexact + counts.broken + counts.restless == [], package

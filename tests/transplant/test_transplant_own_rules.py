@@ -1,4 +1,4 @@
-"""Rules of a user's own, from a JSON file as seed 004's tool takes it."""
+"""User rules, from a JSON file in the format of seed 004's tool."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ def test_names_of_modules(tmp_path: Path) -> None:
         ({"ArgModifyRule": []}, "did you mean 'ArgsModifyRule'?"),
         ({"FuncNameModifyRule": [{"old_nam": "a", "new_name": "b"}]}, "did you mean 'old_name'?"),
         ({"FuncNameModifyRule": [{"old_name": "a"}]}, "lacks 'new_name'"),
-        ({"FuncNameModifyRule": [{"old_name": "a", "new_name": "1b"}]}, "no name of Python"),
-        ({"FuncNameModifyRule": {"old_name": "a"}}, "is no list of rules"),
-        ({"ArgsModifyRule": [{"func_name": "f", "arg_idx": "0", "arg_new": "a"}]}, "give it a number"),
+        ({"FuncNameModifyRule": [{"old_name": "a", "new_name": "1b"}]}, "not a Python name"),
+        ({"FuncNameModifyRule": {"old_name": "a"}}, "must be a list of rules"),
+        ({"ArgsModifyRule": [{"func_name": "f", "arg_idx": "0", "arg_new": "a"}]}, "must be a number"),
         ({"ArgsModifyRule": [{"func_name": "f", "arg_idx": -1, "arg_new": "a"}]}, "the first argument is 0"),
-        ({"ArgsModifyRule": [{"func_name": "f", "arg_idx": 0, "arg_new": "a b"}]}, "no argument of a call"),
-        ({"ArgsModifyRule": ["f"]}, "write an object"),
+        ({"ArgsModifyRule": [{"func_name": "f", "arg_idx": 0, "arg_new": "a b"}]}, "not an argument of a call"),
+        ({"ArgsModifyRule": ["f"]}, "must be an object"),
     ],
 )
-def test_a_rule_with_a_mistake_is_left_out_in_a_line(tmp_path: Path, rules: dict[str, Any], said: str) -> None:
+def test_an_invalid_rule_is_skipped_and_reported(tmp_path: Path, rules: dict[str, Any], said: str) -> None:
     good = {"FuncNameModifyRule": [*([] if "FuncNameModifyRule" in rules else [{"old_name": "f", "new_name": "g"}])]}
     found = read_rules(written(tmp_path, **{**good, **rules}))
     assert len(found.wrong) == 1
@@ -86,9 +86,9 @@ def test_a_rule_with_a_mistake_is_left_out_in_a_line(tmp_path: Path, rules: dict
         assert found.rules["FuncNameModifyRule"] == good["FuncNameModifyRule"]
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_rule_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
-    for text, said in (("{", "no JSON"), ('{"rule": {}}', "did you mean 'rule'"), ("[]", 'no "rules"')):
+    for text, said in (("{", "not JSON"), ('{"rule": {}}', "did you mean 'rule'"), ("[]", 'no "rules"')):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=said):
             read_rules(file)

@@ -1,4 +1,4 @@
-"""``docs/transplant.md``: its script is moved, trained on one device and on two, and its rules are used."""
+"""``docs/transplant.md``: its script is converted and trained on one device and on two, and its rules are used."""
 
 from __future__ import annotations
 

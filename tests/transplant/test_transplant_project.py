@@ -1,4 +1,4 @@
-"""``teco transplant`` on files and folders: what it writes, what it refuses, and what it leaves alone."""
+"""``teco transplant`` on files and folders: output, errors, and files that stay unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *words: object) -> Path:
-    """Migrate a project beside it; return the folder that was written."""
+    """Migrate a project next to it; return the output folder."""
     out = project.parent / "out"
     main(["-i", str(project), "-o", str(out), *map(str, words)])
     return out / f"{(project if project.is_dir() else project.parent).name}_msft"
@@ -118,7 +118,7 @@ def test_json_csv_and_a_page(project: Path) -> None:
     assert (data["schema_version"], data["todo"], len(data["changes"])) == (1, 1, 2)
     page = found["html"].read_text(encoding="utf-8")
     assert "torch.cuda.CUDAGraph" in page
-    assert "the card captures no graphs" in page
+    assert "the card does not capture graphs" in page
     assert ".cuda" not in found["csv"].read_text(encoding="utf-8").splitlines()[0]
 
 
@@ -146,7 +146,7 @@ def test_operators_without_a_kernel_are_a_sheet(project: Path) -> None:
         SCRIPT.replace("\n\n", "\n\x0c\n").encode() + b"\n\n   \n\t# end",
     ],
 )
-def test_bytes_outside_the_changes_stay(project: Path, content: bytes) -> None:
+def test_bytes_outside_of_changes_are_preserved(project: Path, content: bytes) -> None:
     (project / "train.py").write_bytes(content)
     new = (run(project) / "train.py").read_bytes()
     end = b"\r\n" if b"\r\n" in content else b"\r" if b"\r" in content else b"\n"
@@ -163,18 +163,18 @@ def test_bytes_outside_the_changes_stay(project: Path, content: bytes) -> None:
         ("old.py", b"import torch\nprint 'cuda'\n", "is Python 2"),
         ("old.py", b"try:\n    x.cuda()\nexcept IOError, e:\n    pass\n", "is Python 2"),
         ("bad.py", b"import torch\nx.cuda(\n", "does not parse"),
-        ("bad.py", b"x = 'cuda\xff'\n", "is not utf-8"),
+        ("bad.py", b"x = 'cuda\xff'\n", "is not UTF-8"),
         ("bad.py", b"x.cuda()\0\n", "does not parse"),
         ("bad.py", codecs.BOM_UTF16_LE + "x.cuda()\n".encode("utf-16-le"), "UTF-16"),
         ("bad.py", b"# coding: nonsense\nx.cuda()\n", "encoding"),
         ("deep.py", b"x.cuda(" + b"-" * 100_000 + b"1)\n", "nested too deeply"),
         ("deep.py", b"x.cuda(" + b"(" * 300 + b"1" + b")" * 300 + b")\n", "does not parse"),
         ("deep.py", b"x.cuda(" + b"1+" * 3000 + b"1)\n", "nested too deeply"),
-        ("note.ipynb", b"{'cuda': 1}", "is no JSON"),
+        ("note.ipynb", b"{'cuda': 1}", "is not JSON"),
         ("note.ipynb", b'{"worksheets": []}', "format 4"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_a_line_and_the_rest_is_done(
+def test_an_unreadable_file_is_reported_and_the_rest_migrated(
     project: Path, name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / name).write_bytes(content)
@@ -196,23 +196,25 @@ def test_a_file_that_cannot_be_read_is_a_line_and_the_rest_is_done(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-i", "nowhere", "-o", "out"], "is no file and no folder"),
-        (["-i", "proj/data.bin", "-o", "out"], "is no Python file and no notebook"),
-        (["-i", "empty", "-o", "out"], "has no Python file and no notebook"),
-        (["-i", "other", "-o", "out"], "is no training script"),
-        (["-i", "proj"], "-o/--output"),
-        (["-i", "proj", "-o", "proj"], "lies in the input"),
-        (["-i", "proj", "-o", "proj/train.py"], "is no folder"),
+        (["-i", "nowhere", "-o", "out"], "nowhere is neither a file nor a folder"),
+        (["-i", "proj/data.bin", "-o", "out"], "data.bin is neither a Python file nor a notebook"),
+        (["-i", "empty", "-o", "out"], "has no Python file or notebook"),
+        (["-i", "other", "-o", "out"], "is not a training script"),
+        (["-i", "proj"], "-o/--out"),
+        (["-i", "proj", "-o", "proj"], "lies inside the input"),
+        (["-i", "proj", "-o", "proj/train.py"], "is not a folder"),
         (["-i", "proj", "-o", "out", "-r", "nowhere.json"], "cannot be read"),
-        (["-i", "proj", "-o", "out", "-r", "proj/train.py"], "is no JSON"),
+        (["-i", "proj", "-o", "out", "-r", "proj/train.py"], "is not JSON"),
         (["-i", "proj", "-o", "out", "--simlar"], "unrecognized arguments"),
         (["-i", "proj", "-o", "out", "-s", "2"], "take no value"),
         (["-i", "proj", "-o", "out", "distributed"], "-m/--main"),
-        (["-i", "proj", "-o", "out", "distributed", "-m", "other.py"], "is no Python file of the input"),
-        (["-i", "proj", "-o", "out", "distributed", "-m", "train.py", "-t", "a b"], "no name of a variable"),
+        (["-i", "proj", "-o", "out", "distributed", "-m", "other.py"], "is not a Python file of the input"),
+        (["-i", "proj", "-o", "out", "distributed", "-m", "train.py", "-t", "a b"], "is not a variable name"),
     ],
 )
-def test_what_it_refuses(project: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments_are_errors(
+    project: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project.parent)
     Path("empty").mkdir()
     Path("other").mkdir()
@@ -229,14 +231,14 @@ def test_a_folder_that_cannot_be_written(project: Path) -> None:
         main(["-i", str(project), "-o", str(project.parent / "shut")])
 
 
-def test_a_folder_that_is_there_needs_force_and_is_ours(project: Path) -> None:
+def test_an_existing_folder_needs_force_and_must_be_an_output(project: Path) -> None:
     out = run(project)
     with pytest.raises(ConfigError, match="--force"):
         run(project)
     (out / "stale.txt").write_text("", encoding="utf-8")
     assert "stale.txt" not in files(run(project, "--force"))
     (out / "msFmkTranspltlog.txt").unlink()
-    with pytest.raises(ConfigError, match="no run of this command"):
+    with pytest.raises(ConfigError, match="not written by this command"):
         run(project, "--force")
 
 
@@ -258,7 +260,7 @@ def test_links_caches_and_pipes(project: Path) -> None:
     assert "ERROR pipe: is a device, a pipe or a socket" in log
 
 
-def test_other_files_have_lines_for_a_person(project: Path) -> None:
+def test_other_files_are_reported(project: Path) -> None:
     (project / "run.sh").write_text(
         "# CUDA\nCUDA_VISIBLE_DEVICES=0 python train.py --device cuda:0\n", encoding="utf-8"
     )
@@ -268,13 +270,13 @@ def test_other_files_have_lines_for_a_person(project: Path) -> None:
     found = [line for line in log if line.startswith("WARNING")]
     assert found == [
         "WARNING kernel.cu:1: kernel.cu: CUDA kernels do not run on the card; write the operator with torch.library",
-        "WARNING requirements.txt:2: flash-attn==2: a package of CUDA; leave it out, or take its build for the CPU",
-        "WARNING run.sh:2: CUDA_VISIBLE_DEVICES: the variable of CUDA's devices; write SDAA_VISIBLE_DEVICES",
-        "WARNING run.sh:2: cuda:0: a device of CUDA; write sdaa where the card is meant",
+        "WARNING requirements.txt:2: flash-attn==2: a package of CUDA; remove it, or use its CPU build",
+        "WARNING run.sh:2: CUDA_VISIBLE_DEVICES: the variable of CUDA's devices; use SDAA_VISIBLE_DEVICES",
+        "WARNING run.sh:2: cuda:0: a device of CUDA; use sdaa for the card",
     ]
 
 
-def test_a_started_script_imports_the_card_where_only_its_modules_change(project: Path) -> None:
+def test_a_started_script_imports_torch_sdaa_if_only_its_modules_change(project: Path) -> None:
     (project / "main.py").write_text("import train\n\nif __name__ == '__main__':\n    train\n", encoding="utf-8")
     assert (run(project) / "main.py").read_text(encoding="utf-8").startswith("import torch_sdaa\nimport train\n")
 
@@ -303,7 +305,7 @@ def test_a_notebook_changes_in_its_cells_only(project: Path) -> None:
     assert "ERROR note.ipynb:cell 4: is Python 2" in (out / "msFmkTranspltlog.txt").read_text(encoding="utf-8")
 
 
-def test_a_cell_with_what_only_a_notebook_has(project: Path) -> None:
+def test_a_cell_with_magic_lines(project: Path) -> None:
     cells = [
         "import torch\nfiles = !ls\ntorch.zeros?\nx = torch.zeros(1).cuda()\n",
         "%%time\ny = (1\n     % x.cuda())\n",
@@ -317,7 +319,7 @@ def test_a_cell_with_what_only_a_notebook_has(project: Path) -> None:
     ]
 
 
-def test_a_rule_with_a_mistake_is_told_of_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_rule_is_reported_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = project.parent / "rules.json"
     rules.write_text('{"rules": {"FuncNameModifyRule": [{"old_nam": "a", "new_name": "b"}]}}', encoding="utf-8")
     assert main(["-i", str(project), "-o", str(project.parent / "out"), "-r", str(rules)]) == 1

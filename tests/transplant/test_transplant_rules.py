@@ -1,4 +1,4 @@
-"""What the rules make of single lines: each a line before, the line after, and what a person is told."""
+"""Rules on single lines: each with the line before and after, and the findings."""
 
 # ruff: noqa: E501 - a case is a line
 
@@ -27,12 +27,12 @@ def moved(text: str, **options: object) -> tuple[str, Script]:
 
 
 def line(before: str, **options: object) -> str:
-    """Return what becomes of a line behind ``import torch``."""
+    """Return the converted form of a line after ``import torch``."""
     new, _ = moved(HEAD + before, **options)
     return new.removeprefix(CARD) if new.startswith(CARD) else new.removeprefix(HEAD)
 
 
-def told(text: str, kind: str = TODO, **options: object) -> list[str]:
+def findings(text: str, kind: str = TODO, **options: object) -> list[str]:
     return [found.what for found in moved(text, **options)[1].findings if found.kind == kind]
 
 
@@ -94,7 +94,7 @@ def test_a_line(before: str, after: str | None) -> None:
     if after is None:
         after = before.replace("cuda", "sdaa").replace("nccl", "tccl")
     assert found == after
-    assert told(HEAD + before) == []
+    assert findings(HEAD + before) == []
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_line(before: str, after: str | None) -> None:
         "self.is_cuda = 1\nif self.is_cuda: pass",
     ],
 )
-def test_what_stays_and_needs_nobody(text: str) -> None:
+def test_unchanged_places_need_no_manual_work(text: str) -> None:
     assert line(text) == text
-    assert told(HEAD + text) == []
+    assert findings(HEAD + text) == []
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_stays_and_needs_nobody(text: str) -> None:
         ("from apex.normalization import FusedLayerNorm", "FusedLayerNorm"),
     ],
 )
-def test_what_is_left_to_a_person(text: str, what: str) -> None:
+def test_places_for_manual_work(text: str, what: str) -> None:
     assert line(text) == text
     found = [one for one in moved(HEAD + text)[1].findings if one.kind == TODO]
     assert what in [one.what for one in found]
@@ -170,13 +170,13 @@ def test_imports_and_where_the_card_is_imported(before: str, after: str) -> None
     assert moved(before)[0] == after
 
 
-def test_a_script_that_is_started_imports_the_card_even_without_torch() -> None:
+def test_a_started_script_imports_torch_sdaa_even_without_torch() -> None:
     text = '"""Doc."""\n\n# options\nDEVICE = "cuda"\n'
     script = migrate(text, Options(), run=True)
     assert apply(text, script.edits) == '"""Doc."""\n\n# options\nimport torch_sdaa\nDEVICE = "sdaa"\n'
 
 
-def test_similar_names_only_where_they_are_asked_for() -> None:
+def test_similar_names_only_with_sim() -> None:
     text = "from apex.normalization import FusedLayerNorm\nimport apex\nn = apex.parallel.SyncBatchNorm(3)\n"
     assert apply(text, migrate(text, Options()).edits) == "import torch_sdaa\n" + text
     new = apply(text, migrate(text, Options(similar=True)).edits)
@@ -184,7 +184,7 @@ def test_similar_names_only_where_they_are_asked_for() -> None:
     assert "n = torch.nn.SyncBatchNorm(3)\n" in new
 
 
-def test_a_device_that_is_chosen_takes_the_place_of_fixed_numbers() -> None:
+def test_a_selected_device_replaces_fixed_numbers() -> None:
     text = 'import torch\nd = torch.device("cuda:1")\nx.cuda(0)\ne = torch.device("cuda", 1)\nf = f"cuda:{i}"\n'
     script = migrate(text, Options(choose=True), run=True)
     new = apply(text, script.edits)
@@ -200,13 +200,13 @@ def test_every_reference_is_changed_or_has_a_reason() -> None:
     assert kept == ["cuda_ok", "'cuda'", "nccl", "CudaThing"]
 
 
-def test_a_package_of_cuda_is_told_of_where_it_is_imported_only() -> None:
-    assert told(HEAD + "import horovod.torch as hvd\nhvd.init()\nn = hvd.size()\n") == ["horovod.torch as hvd"]
+def test_a_package_of_cuda_is_reported_at_its_import_only() -> None:
+    assert findings(HEAD + "import horovod.torch as hvd\nhvd.init()\nn = hvd.size()\n") == ["horovod.torch as hvd"]
 
 
-def test_printed_texts_with_escapes_need_nobody() -> None:
-    assert told(HEAD + "print('on cuda\\n', \"\\tnccl\")\n") == []
-    assert told(HEAD + "x.to('cuda\\x3a0')\n") == ["'cuda\\x3a0'"]
+def test_printed_texts_with_escapes_need_no_manual_work() -> None:
+    assert findings(HEAD + "print('on cuda\\n', \"\\tnccl\")\n") == []
+    assert findings(HEAD + "x.to('cuda\\x3a0')\n") == ["'cuda\\x3a0'"]
 
 
 def test_a_long_script_takes_time_in_proportion() -> None:

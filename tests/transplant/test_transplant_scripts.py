@@ -1,4 +1,4 @@
-"""The scripts of tests/training_scripts, moved by their source: each runs, and trains as it does by import."""
+"""The scripts of tests/training_scripts, converted: each runs, and trains as with the import."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.torch
 
 SCRIPTS = ROOT / "tests" / "training_scripts"
 REFUSED = {"graph_capture", "data_parallel"}
-"""What the card cannot run: the tool says so, and the run does."""
+"""Scripts that the card cannot run: the tool and the run report it."""
 
 SEVERAL = {"ddp_nccl": ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"], "ddp_spawn": []}
 IMPORT = "from torch_sdaa.contrib import transfer_to_sdaa\n"
-"""The line that moves a script by import."""
+"""The line that redirects a script by import."""
 
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))
 
@@ -58,10 +58,10 @@ def test_a_script_trains_as_by_import(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_what_the_card_cannot_run_is_left_to_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_code_is_left_for_manual_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-i", str(SCRIPTS), "-o", str(tmp_path)]) == 1
     log = (tmp_path / "training_scripts_msft" / "msFmkTranspltlog.txt").read_text(encoding="utf-8").splitlines()
-    told = {line.split()[1].partition(".py:")[0] for line in log if line.startswith("WARNING")}
-    assert told >= REFUSED
+    reported = {line.split()[1].partition(".py:")[0] for line in log if line.startswith("WARNING")}
+    assert reported >= REFUSED
     assert not [line for line in log if line.startswith("ERROR")]
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""``distributed``: what is written around a model, its data, its printing and its saving."""
+"""``distributed``: code around a model, its data, its printing and its saving."""
 
 # ruff: noqa: E501 - a case is a line
 
@@ -75,13 +75,13 @@ def test_the_model_is_wrapped_when_it_is_whole(text: str) -> None:
     assert after in ("train(model)", "for e in range(2):")
 
 
-def test_data_parallel_makes_place() -> None:
+def test_data_parallel_is_replaced() -> None:
     lines, script = moved(HEAD + "model = A()\nmodel = torch.nn.DataParallel(model)\nmodel.cuda()\n")
     assert follows(lines, "model = model", "model.sdaa()", f"model = {WRAP}")
     assert [one for one in script.findings if one.kind == TODO] == []
 
 
-def test_a_data_set_made_in_the_call_and_a_shuffle_that_is_computed() -> None:
+def test_a_data_set_created_in_the_call_and_a_computed_shuffle() -> None:
     lines, _ = moved(
         HEAD + "model = A()\nl = DataLoader(D(1), 4, shuffle=a.mix)\nfor e in range(2):\n    for x in l: pass\n"
     )
@@ -90,13 +90,13 @@ def test_a_data_set_made_in_the_call_and_a_shuffle_that_is_computed() -> None:
     assert "l.sampler.set_epoch(e)" in lines
 
 
-def test_loaders_in_a_fixed_order_stay_whole() -> None:
+def test_loaders_in_fixed_order_are_unchanged() -> None:
     loaders = ["l = DataLoader(d, shuffle=False)", "m = DataLoader(d)"]
     assert {*loaders} <= {*moved(HEAD + "model = A()\n" + "\n".join(loaders) + "\n")[0]}
 
 
 @pytest.mark.parametrize("name", ["test_loader", "val_dl", "self.valid_loader", "testloader", "eval_data", "dev"])
-def test_loaders_for_evaluation_stay_whole(name: str) -> None:
+def test_loaders_for_evaluation_are_unchanged(name: str) -> None:
     lines = [f"{name} = DataLoader(d, shuffle=True)", f"{name} = DataLoader(d, **how)"]
     assert {*lines} <= {*moved(HEAD + "model = A()\n" + "\n".join(lines) + "\n")[0]}
 
@@ -104,32 +104,32 @@ def test_loaders_for_evaluation_stay_whole(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("l = DataLoader(d, sampler=s)", "a sampler of its own"),
-        ("l = DataLoader(d, *how)", "made at run time"),
+        ("l = DataLoader(d, sampler=s)", "its own sampler"),
+        ("l = DataLoader(d, *how)", "created at run time"),
         ("l = DataLoader(d, shuffle=True)", "no loop over epochs"),
-        ("f(DataLoader(d, shuffle=True))", "no variable"),
-        ("l = DataLoader(d, 8, True, None, b)", "by their places"),
+        ("f(DataLoader(d, shuffle=True))", "not assigned to a variable"),
+        ("l = DataLoader(d, 8, True, None, b)", "positional"),
         ("w = SummaryWriter('runs')", "every process writes this record"),
         ("for x in l:\n    y = model.loss(x)", "not of .loss()"),
         ("with open('a', 'w') as f: pass", "every process writes"),
-        ("import os\nos.makedirs('a')", "several processes make"),
+        ("import os\nos.makedirs('a')", "several processes create"),
     ],
 )
-def test_what_is_left_to_a_person(line: str, said: str) -> None:
+def test_places_for_manual_work(line: str, said: str) -> None:
     _, script = moved(HEAD + "model = A()\n" + line + "\n")
     assert [one.kind for one in script.findings if said in one.reason] == [TODO]
 
 
-def test_no_model_of_this_name() -> None:
+def test_an_unknown_model_name_is_reported() -> None:
     script = migrate(HEAD + "net = A()\n", Options(target="model"), main=True)
     assert any("no model is assigned to 'model'" in one.reason for one in script.findings)
 
 
-def test_a_script_that_starts_processes_itself_is_left_alone() -> None:
+def test_a_multiprocess_script_is_unchanged() -> None:
     text = "import torch.distributed as dist\ndist.init_process_group('nccl')\nmodel = A()\nprint(model)\n"
     script = migrate(text, Options(target="model"), main=True)
     assert apply(text, script.edits).endswith("dist.init_process_group('tccl')\nmodel = A()\nprint(model)\n")
-    assert any("starts several processes itself" in one.reason for one in script.findings)
+    assert any("itself uses several processes" in one.reason for one in script.findings)
 
 
 def test_only_the_first_process_saves_in_other_files_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,13 +181,13 @@ def test_every_number_of_a_card_is_that_of_the_process(before: str, after: str) 
     assert after in moved(HEAD + "model = A().cuda()\n" + before + "\n")[0]
 
 
-def test_what_runs_the_model_to_show_it_is_run_by_all() -> None:
+def test_arguments_of_print_that_run_the_model_are_computed_by_all() -> None:
     lines, _ = moved(HEAD + "model = A().cuda()\nprint('acc', test(model))\nprint('n', len(d), x.item())\n")
     assert '(print if os.environ.get("RANK", "0") == "0" else lambda *_, **__: None)(\'acc\', test(model))' in lines
     assert FIRST + "print('n', len(d), x.item())" in lines
 
 
-def test_the_group_starts_behind_torch_and_before_what_is_there_first() -> None:
+def test_the_group_starts_after_torch_and_before_the_first_statement() -> None:
     text = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\nimport torch\nprint(1)\nmodel = A()\n"
     lines, _ = moved(text)
     assert "if \"RANK\" not in os.environ: os.environ['SDAA_VISIBLE_DEVICES'] = '0'" in lines
@@ -196,7 +196,7 @@ def test_the_group_starts_behind_torch_and_before_what_is_there_first() -> None:
 
 
 @pytest.mark.parametrize("start", ["if __name__ == '__main__':\n    main()\n", "if __name__ == '__main__': main()\n"])
-def test_the_group_starts_where_the_script_does(start: str) -> None:
+def test_the_group_starts_with_the_script(start: str) -> None:
     lines, _ = moved(HEAD + "def main():\n    model = A()\n" + start)
     text = "\n".join(lines)
     assert text.index("__main__") < text.index("init_process_group") < text.rindex("main()")
@@ -214,6 +214,6 @@ def test_arguments_of_a_loader_in_a_dictionary() -> None:
     assert f"l = DataLoader(d, sampler={sampler}, **how)" in lines
 
 
-def test_a_copy_of_what_is_saved_is_made_by_one_process() -> None:
+def test_a_saved_file_is_copied_by_one_process() -> None:
     text = "import shutil\nmodel = A()\ndef keep(s):\n    torch.save(s, 'a')\n    shutil.copyfile('a', 'b')\n"
     assert FIRST + "shutil.copyfile('a', 'b')" in moved(HEAD + text)[0]

@@ -1,4 +1,4 @@
-"""What an export stored is read in one place: typed, checked, with defaults, and one line where it is wrong."""
+"""Metadata stored in models: types, checks, defaults and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes of the domains whose values have a wrong type: refused by name, never a traceback."""
+"""Metadata of the domains with a wrong type: errors with their key."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import lead, report
 from toolkit.dump.golden import Golden
 from toolkit.dump.other_inputs import input_notes, input_rows
-from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import model_file
+from toolkit.graph.nodes import MEMORY
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, opened, positive
@@ -55,8 +55,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
     drawn = [] if args.data or golden else ["inputs are random; pass real ones with --data"]
     shown = replace(made, notes=[*made.notes, *drawn])  # in the files this is a fact
-    for file in publish(made, args, shown):
-        print(f"written: {file}")
+    publish(made, args, shown)
     if found.code == 2:
         print(f"error: {path}: {lead(found)}; compare targets that return the same tensors", file=sys.stderr)
     return found.code

@@ -66,8 +66,7 @@ def compare(args: argparse.Namespace) -> int:
     shown = replace(made, rows=[made.rows[k] for k in bad], bad=frozenset(range(len(bad))))
     if len(made.bad) > len(bad):
         shown = replace(shown, notes=[*made.notes, f"{len(made.bad) - len(bad)} more are bad; --html has all"])
-    for file in publish(made, args, shown):
-        print(f"written: {file}")
+    publish(made, args, shown)
     if not any(pair.difference for pair in found.pairs) and found.first_bad is None:
         print(f"error: {args.b}: {made.lead}", file=sys.stderr)
         return 2

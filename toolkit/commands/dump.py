@@ -22,9 +22,8 @@ from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
 from toolkit.dump.entries import Entry
-from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import model_file
-from toolkit.graph.nodes import Node
+from toolkit.graph.nodes import MEMORY, Node
 from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, opened, positive
 from toolkit.output import Column, ToolReport, add_output_flags, publish
@@ -156,6 +155,5 @@ def _recover(argv: Sequence[str]) -> int:
 
 
 def _show(made: ToolReport, args: argparse.Namespace, code: int, limit: int | None = None) -> int:
-    for file in publish(made, args, limit=limit):
-        print(f"written: {file}")
+    publish(made, args, limit=limit)
     return code

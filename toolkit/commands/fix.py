@@ -24,13 +24,13 @@ from toolkit.arguments import Parser
 from toolkit.fix.choice_search import Step
 from toolkit.fix.choices import Questions, as_flags, explain
 from toolkit.fix.fixing import Fix, fix
-from toolkit.fix.opening import Wanted
+from toolkit.fix.opening import SampleRequest
 from toolkit.fix.records import METRICS, needs_labels
 from toolkit.fix.saving import trials_as_json
 from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
 from toolkit.graph.inputs import model_file
-from toolkit.model_arguments import MODEL, add_sample_flags, positive, split_flags, wanted_samples
+from toolkit.model_arguments import MODEL, add_sample_flags, positive, sample_request, split_flags
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 
 COLUMNS = (
@@ -51,22 +51,21 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     words, flags = split_flags(argv)
     args = _parser().parse_args(words)
     _check(args)
-    wanted = wanted_samples(args, flags, root)
+    wanted = sample_request(args, flags, root)
     path = model_file(args.model, root)
     out = args.out or Path()
     if _looks_for_mistakes(args) and wanted.asked is not None and wanted.asked.task.export_settings:
         asked = Questions(args.golden, args.reference, args.metric)
-        report, done = explain(path, asked, wanted, heard=_say_step if sys.stderr.isatty() else _hush)
+        report, done = explain(path, asked, wanted, on_trial=_say_step if sys.stderr.isatty() else _hush)
     elif _looks_for_mistakes(args):
         report, done = _mistakes(path, args, wanted)
     else:
         how = {"tolerance": args.tolerance, "batch": wanted.batch, "limit": wanted.limit, "asked": wanted.asked}
         how |= {"baseline": args.baseline, "pass_path": find_pass(args.pass_path)}
         how |= {"shapes": wanted.shapes, "dims": wanted.dims}
-        found = fix(path, args.data, args.metric, out, **how, heard=_say if sys.stderr.isatty() else _hush)
+        found = fix(path, args.data, args.metric, out, **how, on_trial=_say if sys.stderr.isatty() else _hush)
         report, done = describe(found, path, " ".join(args.data)), found.verdict in DONE
-    for file in publish(report, args, limit=20):
-        print(f"written: {file}")
+    publish(report, args, limit=20)
     return 0 if done else 1
 
 
@@ -234,7 +233,7 @@ def _first(found: Fix) -> int | None:
     return next((i for i, node in enumerate(found.nodes) if node.name in found.culprits), None)
 
 
-def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[ToolReport, bool]:
+def _mistakes(path: Path, args: argparse.Namespace, wanted: SampleRequest) -> tuple[ToolReport, bool]:
     """Try the known causes other than precision."""
     from toolkit.fix.opening import open_samples
     from toolkit.fix.records import RawMeasure

@@ -23,7 +23,7 @@ from toolkit.ops.judge import Judgement, judge_file, summary
 from toolkit.ops.table import LACKING, Table, load_table
 from toolkit.ops.torch_source import is_torch_source, judge_torch
 from toolkit.ops.trial import trial_of
-from toolkit.output import Column, ToolReport, add_output_flags, publish
+from toolkit.output import Column, ToolReport, add_output_flags, print_written, publish
 from utils.shapes import parse_dims
 
 TYPES = "float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool"
@@ -55,7 +55,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if any(word.partition("=")[0] == "--training" for word in split_flags(argv)[0]):
         return ops_training.main(argv)
     parser = Parser("teco ops", __doc__, EPILOG)
-    add, several = parser.add_argument, {"action": "append", "default": []}
+    add = parser.add_argument
+    several: dict[str, Any] = {"action": "append", "default": []}
     add("model", metavar="MODEL", help="an ONNX file, a model of the zoo, or a torch module as module:name")
     add("--training", metavar="WHAT", help="list the operators of a training instead of a model")
     add("--target", default="sdaa", metavar="TARGET", help="target of the support table (default: sdaa)")
@@ -71,9 +72,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     args = parser.parse_args(argv)
     found, table, notes, data = _judged(args, root)
     made = report(args.model, found, table, notes, data)
-    written = publish(made, args) + (write_rewrites(found, args.rewrites) if args.rewrites else [])
-    for file in written:
-        print(f"written: {file}")
+    publish(made, args)
+    print_written(write_rewrites(found, args.rewrites) if args.rewrites else [])
     return 1 if made.bad else 0
 
 

@@ -59,8 +59,7 @@ def main(argv: Sequence[str]) -> int:
     watched = watch(args.training, arguments, args.steps, args.seconds)
     table, asked, notes = _asked(watched, args.stored)
     made = report(args.training, watched, judge(watched, table, asked), table, notes)
-    for file in publish(made, args):
-        print(f"written: {file}")
+    publish(made, args)
     return 1 if made.bad else 0
 
 
@@ -92,10 +91,10 @@ def report(
     total = sum(one.seconds or 0.0 for one in found)
     bad = frozenset(i for i, one in enumerate(found) if one.level == MISSING)
     facts = {"target": "sdaa", "operators": str(len(found)), "torch": watched.torch, "steps": str(watched.steps)}
-    said = [*notes, *_notes(watched, found, total)]
+    lines = [*notes, *_notes(watched, found, total)]
     data = {"ended": watched.ended, "table": table.torch, "simulated_seconds": total or None}
     rows = [row(one, total) for one in found]
-    return ToolReport("teco ops --training", what, summary(found), COLUMNS, rows, bad, facts, said, data=data)
+    return ToolReport("teco ops --training", what, summary(found), COLUMNS, rows, bad, facts, lines, data=data)
 
 
 def row(one: Served, total: float) -> dict[str, Any]:

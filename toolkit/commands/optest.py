@@ -45,8 +45,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     path = model_file(args.model, root)
     case, data = _write(path, args)
     report = describe(path, case, run_case(case), data)
-    for file in publish(report, args):
-        print(f"written: {file}")
+    publish(report, args)
     return 1 if report.bad else 0
 
 
@@ -61,8 +60,7 @@ def _call(path: Path, args: argparse.Namespace) -> int:
     notes = ["the expected values are those of the training run"]
     bad = frozenset(() if passed else (0,))
     facts = {"operator": case.op, "folder": str(case.folder)}
-    for file in publish(ToolReport("teco optest", path.name, lead, COLUMNS, [row], bad, facts, notes), args):
-        print(f"written: {file}")
+    publish(ToolReport("teco optest", path.name, lead, COLUMNS, [row], bad, facts, notes), args)
     return 0 if passed else 1
 
 

@@ -19,14 +19,14 @@ from toolkit.fix.guide import LARGEST
 from toolkit.graph.inputs import batched_specs, model_file, random_inputs, static_batch
 from toolkit.graph.masks import masked_note
 from toolkit.graph.nodes import load_named
-from toolkit.model_arguments import MODEL, add_sample_flags, positive, split_flags, wanted_samples
+from toolkit.model_arguments import MODEL, add_sample_flags, positive, sample_request, split_flags
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow, find_weights, weight_lead, weight_notes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
     from toolkit.fix.records import Feed
 
 COLUMNS = (
@@ -58,9 +58,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     add_output_flags(parser)
     words, flags = split_flags(argv)
     args = parser.parse_args(words)
-    report = examine(model_file(args.model, root), wanted_samples(args, flags, root), find_pass(args.pass_path))
-    for file in publish(report, args, report if args.all else _affected(report)):
-        print(f"written: {file}")
+    report = examine(model_file(args.model, root), sample_request(args, flags, root), find_pass(args.pass_path))
+    publish(report, args, report if args.all else _affected(report))
     return 1 if report.bad else 0
 
 
@@ -71,7 +70,7 @@ def _affected(report: ToolReport) -> ToolReport:
     return replace(report, rows=[report.rows[i] for i in kept], bad=bad)
 
 
-def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> ToolReport:
+def examine(path: Path, wanted: SampleRequest, pass_path: Path | None = None) -> ToolReport:
     """Return the report on a model over the selected samples."""
     from toolkit.fix.opening import open_samples
 
@@ -113,7 +112,7 @@ def _lead(found: Sequence[NodeRange]) -> str:
     return f"{lead}; the first is {worst[0].node.name} ({worst[0].node.op}), sample {worst[0].trigger}"
 
 
-def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Feed]:
+def _drawn(path: Path, model: ModelProto, wanted: SampleRequest) -> tuple[int, Feed]:
     """Return the number of random samples, and the samples."""
     from toolkit.fix.records import Feed
 

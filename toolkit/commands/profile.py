@@ -19,20 +19,19 @@ from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
-from toolkit.model_arguments import MODEL, add_sample_flags, positive, split_flags, wanted_samples
-from toolkit.output import add_output_flags, print_report, write_files, write_text
+from toolkit.model_arguments import MODEL, add_sample_flags, positive, sample_request, split_flags
+from toolkit.output import add_output_flags, print_report, print_written, write_files, write_text
 from toolkit.profile.card import prepare, profile_prepared
-from toolkit.profile.checks import checked_inputs
 from toolkit.profile.comparison import Comparison, compare
 from toolkit.profile.host import profile_host
 from toolkit.profile.record import Profile, read_profile
 from toolkit.profile.report import differences, findings, slowest, suggestions, table, whole
-from toolkit.profile.sizes import Sizes, sizes_of
+from toolkit.profile.sizes import Sizes, checked_inputs, sizes_of
 from toolkit.profile.suggest import Suggestion, check_free, suggest, write_pass
 from toolkit.profile.trace import chrome_trace
 
 if TYPE_CHECKING:
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
 
 TARGETS = ("sdaa", "onnx")
 
@@ -46,18 +45,17 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     before = read_profile(args.against) if args.against else None
     if args.apply is not None:
         check_free(args.apply)
-    found, suggestion, loaded = _profiled(args, wanted_samples(args, flags, root), root)
+    found, suggestion, loaded = _profiled(args, sample_request(args, flags, root), root)
     comparison = compare(before, found) if before else None
     try:
         print_profile(found, comparison, suggestion, args.top)
     finally:
         files = write_all(found, comparison, suggestion, args)
-    for file in files:
-        print(f"written: {file}")
+    print_written(files)
     return _apply(args.apply, suggestion, loaded) if args.apply and suggestion and loaded else 0
 
 
-def _profiled(args: Namespace, samples: Wanted, root: Path) -> tuple[Profile, Suggestion | None, Lowered | None]:
+def _profiled(args: Namespace, samples: SampleRequest, root: Path) -> tuple[Profile, Suggestion | None, Lowered | None]:
     """Return the profile, the suggestion if a flag asks for one, and the model lowered for the card."""
     from engine.onnx import load_model
 
@@ -144,7 +142,7 @@ def write_all(
     written = write_files(whole(profile, comparison, suggestion), Namespace(json=args.json, csv=None, html=None))
     written += write_files(table(profile), Namespace(json=None, csv=args.csv, html=None))
     if args.html is not None:
-        from toolkit.profile.page import profile_page
+        from toolkit.profile.roofline import profile_page
 
         written.append(write_text(args.html, profile_page(profile, comparison, suggestion), "html"))
     if args.trace is not None:

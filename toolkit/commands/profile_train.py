@@ -17,7 +17,7 @@ from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive, split_flags
-from toolkit.output import add_output_flags, print_report, publish, write_files, write_text
+from toolkit.output import add_output_flags, print_report, print_written, publish, write_files, write_text
 from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.comparison import Comparison, compare
 from toolkit.training.profile.record import Profile, read_profile
@@ -40,8 +40,7 @@ def main(argv: Sequence[str]) -> int:
         if args.script is not None or rest:
             raise ConfigError("--compare takes two JSON files and no script; write the files with --json first")
         before, after = map(read_profile, args.compare)
-        for file in publish(differences(compare(before, after)), args, limit=args.top + 1):
-            print(f"written: {file}")
+        publish(differences(compare(before, after)), args, limit=args.top + 1)
         return 0
     if args.script is None:
         raise ConfigError("pass the Python file of a training script, or two profiles: --compare A.json B.json")
@@ -55,8 +54,7 @@ def main(argv: Sequence[str]) -> int:
         files = _write(found, comparison, args)
         if args.trace is not None:
             files.append(write_text(args.trace, json.dumps(trace) + "\n", "trace"))
-    for file in files:
-        print(f"written: {file}")
+    print_written(files)
     if found.data.get("failed"):
         why = failed(found.name, found.steps, str(found.data["failed"]))
         raise ModelError(f"{why}; only the steps before the failure are shown")

@@ -52,8 +52,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     with open_training_dump(args.file) as dump:
         made = _listed(dump) if args.op is None else _repeated(dump, dump.call(args.op), args.device)
-    for file in publish(made, args):
-        print(f"written: {file}")
+    publish(made, args)
     return 1 if made.bad else 0
 
 

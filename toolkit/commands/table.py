@@ -18,7 +18,7 @@ from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.formatting import NO_VALUE, plural
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive
-from toolkit.output import Column, ToolReport, add_output_flags, publish, write_text
+from toolkit.output import Column, ToolReport, add_output_flags, print_written, publish, write_text
 
 BEGIN, END = "<!-- teco table: begin -->", "<!-- teco table: end -->"
 """Marks around the table in a Markdown file."""
@@ -33,11 +33,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     batches = sorted(set(args.batches))
     rows, notes = _rows(args.models, batches, args.dtype, root)
     report = _report(rows, notes, batches)
-    written = publish(report, args)
+    publish(report, args)
     if args.markdown is not None:
-        written.append(write_markdown(args.markdown, rows, notes, batches))
-    for file in written:
-        print(f"written: {file}")
+        print_written([write_markdown(args.markdown, rows, notes, batches)])
     return 1 if notes and args.models else 0
 
 

@@ -61,8 +61,7 @@ def main(argv: Sequence[str]) -> int:
     with ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="teco-train-gate-") as folder:
         pairs = _pairs(args, rest, args.work_dir or Path(folder))
     outcome = judge(pairs, args.tolerance)
-    for file in publish(report(args.script.name, pairs, outcome, args.tolerance), args):
-        print(f"written: {file}")
+    publish(report(args.script.name, pairs, outcome, args.tolerance), args)
     return EXIT_CODES[outcome.verdict]
 
 
@@ -90,8 +89,8 @@ def _pairs(args: argparse.Namespace, rest: Sequence[str], folder: Path) -> list[
         runs: list[Run] = []
         for device in (args.baseline, args.device):
             run = run_script(args.script, rest, device, seed, folder, args.timeout)
-            said = f"{len(run.steps)} steps, eval_metric {run.metric:.6g}, {run.seconds:.1f} s on this machine"
-            print(f"{run.name}: {said}", file=sys.stderr, flush=True)
+            summary = f"{len(run.steps)} steps, eval_metric {run.metric:.6g}, {run.seconds:.1f} s on this machine"
+            print(f"{run.name}: {summary}", file=sys.stderr, flush=True)
             runs.append(run)
         found.append(paired(*runs))
     return found

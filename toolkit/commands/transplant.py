@@ -17,7 +17,7 @@ from pathlib import Path
 from engine import ConfigError
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.arguments import Parser
-from toolkit.output import Column, ToolReport, add_output_flags, publish
+from toolkit.output import Column, ToolReport, add_output_flags, print_report, print_written, publish, write_files
 from toolkit.training.operators.table import stored_table
 from transplant.migrate import Options
 from transplant.operators import by_name
@@ -63,18 +63,12 @@ def main(argv: Sequence[str]) -> int:
     else:
         write(root, only, target, outcome, launcher_text(entry) if several else "")
     found = report(args.input.name or str(args.input), outcome, target, rules.wrong)
-    files = publish(found, args, _brief(found)) if target is not None else _files_only(found, args)
-    for file in files:
-        print(f"written: {file}")
+    if target is not None:
+        publish(found, args, _brief(found))
+    else:  # standard output has the diff
+        print_report(_brief(found), sys.stderr)
+        print_written(write_files(found, args))
     return 1 if outcome.todo or rules.wrong else 0
-
-
-def _files_only(found: ToolReport, args: argparse.Namespace) -> list[Path]:
-    """Write the files of a dry run; the report goes to standard error, since standard output has the diff."""
-    from toolkit.output import print_report, write_files
-
-    print_report(_brief(found), sys.stderr)
-    return write_files(found, args)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:

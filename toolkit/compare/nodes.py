@@ -25,9 +25,8 @@ from engine import (
 from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.progress import progress
 from toolkit.compare.replay import Replay
-from toolkit.graph.grouping import MEMORY
 from toolkit.graph.masks import Mask, Masks, masked_note, masks_of, see_sinks
-from toolkit.graph.nodes import Node
+from toolkit.graph.nodes import MEMORY, Node
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
 

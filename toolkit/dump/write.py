@@ -13,9 +13,8 @@ from engine.onnx import file_hash
 from tecoinfer_modelzoo.progress import progress
 from toolkit.dump.entries import GRAPH_INPUT, TensorPlace
 from toolkit.dump.writer import Writer, open_writer
-from toolkit.graph.grouping import MEMORY, grouped
 from toolkit.graph.masks import masks_of
-from toolkit.graph.nodes import Node
+from toolkit.graph.nodes import MEMORY, Node, grouped
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
 

@@ -57,7 +57,7 @@ class FoundChoices:
         confirmed: whether ``values`` are significantly better on the held-out samples.
         nearest: the best trial of the search, and its measure on the samples of the search.
         equal: other values of the found settings that make no difference, by key.
-        beside: the task's metric before and after, if it was measured.
+        task_metric: the task's metric before and after, if it was measured.
         steps: all trials. runs: runs of the model. seen, held: number of samples of search and confirmation.
     """
 
@@ -68,7 +68,7 @@ class FoundChoices:
     confirmed: bool
     nearest: tuple[Changes, float]
     equal: dict[str, list[Any]] = field(default_factory=dict)
-    beside: tuple[float, float] = (math.nan, math.nan)
+    task_metric: tuple[float, float] = (math.nan, math.nan)
     steps: Sequence[Step] = ()
     runs: int = 0
     seen: int = 0
@@ -81,12 +81,12 @@ class Search:
 
     Attributes:
         bench: runs trials on the samples of the search. screen: on a few of them, for pairs.
-        heard: called with every trial.
+        on_trial: called with every trial.
     """
 
     bench: Bench
     screen: Bench
-    heard: Callable[[Step], None] = lambda step: None
+    on_trial: Callable[[Step], None] = lambda step: None
     steps: list[Step] = field(default_factory=list)
     _known: dict[str, Tried] = field(default_factory=dict)
 
@@ -173,7 +173,7 @@ class Search:
         """Return the best trial of several values, or ``None`` if it is not significantly better than ``before``."""
         tried = [self._try(values) for values in several]
         best = max(tried, key=self._worth, default=None)
-        if best is None or not self._worth(best) > self._worth(before) or not self.bench.surely(best, before):
+        if best is None or not self._worth(best) > self._worth(before) or not self.bench.is_better(best, before):
             return None
         place = next(i for i in reversed(range(len(self.steps))) if self.steps[i].values == best.values)
         self.steps[place] = replace(self.steps[place], better=True)
@@ -185,26 +185,24 @@ class Search:
             return self._known[key]
         tried = self._known[key] = self.bench.tried(values)
         self.steps.append(Step(tried.values, tried.value, False))
-        self.heard(self.steps[-1])
+        self.on_trial(self.steps[-1])
         return tried
 
     def _worth(self, one: Tried) -> float:
-        if math.isnan(one.value):
-            return -math.inf
-        return one.value if self.bench.metric.higher_is_better else -one.value
+        return _worth(one.value, self.bench)
 
 
 def find_choices(
     make: Callable[[Sequence[int]], Bench],
     count: int,
-    heard: Callable[[Step], None] = lambda step: None,
+    on_trial: Callable[[Step], None] = lambda step: None,
     start: Values | None = None,
 ) -> FoundChoices:
     """Search for the values of settings that explain the source's answers, arrays or metric.
 
     Args:
         make: returns a bench for the samples at some indices. count: number of samples.
-        heard: called with every trial. start: values that are already known.
+        on_trial: called with every trial. start: values that are already known.
 
     Raises:
         DataError: there are too few samples.
@@ -214,10 +212,10 @@ def find_choices(
     seen, held = halves(count)
     before = whole.tried(known, keep=False)
     if _exact(whole, before.value):
-        own, value = (before.beside, before.beside), before.value
-        return FoundChoices(known, value, value, True, False, (known, value), beside=own, runs=whole.runs)
-    first, screen, other = (replace(make(part), beside=None) for part in (seen, seen[:SCREENED], held))
-    search = Search(first, screen, heard)
+        own, value = (before.task_metric, before.task_metric), before.value
+        return FoundChoices(known, value, value, True, False, (known, value), task_metric=own, runs=whole.runs)
+    first, screen, other = (replace(make(part), task_metric=None) for part in (seen, seen[:SCREENED], held))
+    search = Search(first, screen, on_trial)
     best = search.run(known)
     values, confirmed = _needed(other, best.values, known)
     after = whole.tried(values, keep=False) if values != known else before
@@ -231,7 +229,7 @@ def find_choices(
         confirmed,
         (nearest.values, nearest.value),
         equal,
-        (before.beside, after.beside),
+        (before.task_metric, after.task_metric),
         search.steps,
         first.runs + screen.runs + other.runs + whole.runs,
         len(seen),
@@ -255,13 +253,13 @@ def halves(count: int) -> tuple[list[int], list[int]]:
 def _needed(bench: Bench, values: Changes, known: Changes) -> tuple[Changes, bool]:
     """Return the values needed on the held-out samples, and whether they are significantly better than none."""
     nothing, best = bench.tried(known), bench.tried(values)
-    if values == known or not bench.surely(best, nothing):
+    if values == known or not bench.is_better(best, nothing):
         return known, False
     for key in list(values):
         if key in known and values[key] == known[key]:
             continue
         without = bench.tried({name: value for name, value in values.items() if name != key})
-        if not bench.surely(best, without):
+        if not bench.is_better(best, without):
             values, best = without.values, without
     return values, True
 

@@ -12,8 +12,8 @@ import numpy as np
 from engine import Array, ConfigError, Engine, fits
 from model_config.judge.bound import values_of
 from toolkit.fix.columns import Columns, joined, paired
-from toolkit.fix.records import Feed, Measure, RawMeasure
-from toolkit.fix.samples import cast_to, listed
+from toolkit.fix.records import Feed, Measure, RawMeasure, listed
+from toolkit.fix.samples import cast_to
 from toolkit.fix.task_samples import TaskSamples
 from toolkit.fix.trials import BROKEN
 from utils.metrics.base import MeanMetric, Metric, Records
@@ -87,13 +87,13 @@ class Tried(NamedTuple):
 
     Attributes:
         values: of settings. value: the measure, NaN if the model or the decoding failed.
-        columns: its records. beside: the task's metric, if it is measured too.
+        columns: its records. task_metric: the task's metric, if it is measured too.
     """
 
     values: dict[str, Any]
     value: float
     columns: Columns | None
-    beside: float = math.nan
+    task_metric: float = math.nan
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Bench:
     Attributes:
         samples: of the task. engine: the model in float32. goal: the measure.
         choices: settings of the task. places: indices of the samples.
-        beside: makes the task's metric, to be measured too; optional.
+        task_metric: makes the task's metric, to be measured too; optional.
         runs: number of runs of the model. tries: number of trials.
     """
 
@@ -112,7 +112,7 @@ class Bench:
     goal: Goal
     choices: Sequence[ExportSetting]
     places: Sequence[int]
-    beside: Callable[[], Metric] | None = None
+    task_metric: Callable[[], Metric] | None = None
     runs: int = 0
     tries: int = 0
     _kept: dict[tuple[Any, ...], list[tuple[Feed, list[int], Any]]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Bench:
         """
         self.tries += 1
         metric, found = self.metric, list[tuple[Feed, Any]]()
-        own = None if self.beside is None else self.beside()
+        own = None if self.task_metric is None else self.task_metric()
         try:
             with np.errstate(all="ignore"):
                 for part, places, outputs in self._outputs(values, keep):
@@ -147,7 +147,7 @@ class Bench:
             return Tried(dict(values), math.nan, None)
         return Tried(dict(values), value, columns, math.nan if own is None else own.compute())
 
-    def surely(self, one: Tried, other: Tried) -> bool:
+    def is_better(self, one: Tried, other: Tried) -> bool:
         """Return whether one trial is significantly better than another, by a bootstrap over the samples (95 %).
 
         Values equal to the source's need no test.

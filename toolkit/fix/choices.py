@@ -12,7 +12,7 @@ from typing import Any
 from engine import ConfigError, DataError, Engine, open_engine
 from toolkit.fix.choice_search import FoundChoices, Step, find_choices
 from toolkit.fix.choice_trials import Agreement, Bench, Goal, raw_goal
-from toolkit.fix.opening import Wanted, open_samples
+from toolkit.fix.opening import SampleRequest, open_samples
 from toolkit.fix.records import TaskMeasure
 from toolkit.fix.task_samples import TaskSamples
 from toolkit.output import Column, ToolReport
@@ -46,7 +46,7 @@ def as_flags(values: Mapping[str, Any]) -> str:
 
 
 def explain(
-    path: Path, asked: Questions, wanted: Wanted, heard: Callable[[Step], None] = lambda step: None
+    path: Path, asked: Questions, wanted: SampleRequest, on_trial: Callable[[Step], None] = lambda step: None
 ) -> tuple[ToolReport, bool]:
     """Search for the settings that explain the values of the source; return the report, and whether any do.
 
@@ -68,7 +68,7 @@ def explain(
         with open_engine("onnx", spec) as engine:
             found: FoundChoices | None = None
             for goal in _goals(samples, engine, asked):
-                found = _found(samples, engine, goal, heard, {} if found is None else found.values)
+                found = _found(samples, engine, goal, on_trial, {} if found is None else found.values)
             assert found is not None  # noqa: S101 - one of the two flags is given
         gates = _gates(samples, found)
     report = described(path, samples, goal, found, gates)
@@ -76,16 +76,16 @@ def explain(
 
 
 def _found(
-    samples: TaskSamples, engine: Engine, goal: Goal, heard: Callable[[Step], None], start: Mapping[str, Any]
+    samples: TaskSamples, engine: Engine, goal: Goal, on_trial: Callable[[Step], None], start: Mapping[str, Any]
 ) -> FoundChoices:
     choices = [choice for choice in samples.task.export_settings if choice.stage in goal.stages]
     also = samples.labelled and goal.view == "answers" and goal.right is not None
-    beside = samples.measure(None).make if also else None
+    task_metric = samples.measure(None).make if also else None
 
     def make(places: Sequence[int]) -> Bench:
-        return Bench(samples, engine, goal, choices, list(places), beside)
+        return Bench(samples, engine, goal, choices, list(places), task_metric)
 
-    return find_choices(make, len(samples.dataset), heard, start)
+    return find_choices(make, len(samples.dataset), on_trial, start)
 
 
 def _goals(samples: TaskSamples, engine: Engine, asked: Questions) -> list[Goal]:
@@ -129,7 +129,7 @@ def _never(outputs: Any, contexts: Any) -> Any:
 
 def _gates(samples: TaskSamples, found: FoundChoices) -> dict[str, float]:
     """Return the task's metric before and after, if it was measured too."""
-    before, after = found.beside
+    before, after = found.task_metric
     if math.isnan(before):
         return {}
     name = samples.measure(None).name

@@ -14,7 +14,7 @@ from model_config.results import Accuracy
 from toolkit.fix.graft import check_twins, grafted
 from toolkit.fix.guide import overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
-from toolkit.fix.opening import Wanted, open_samples
+from toolkit.fix.opening import SampleRequest, open_samples
 from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import metric_named
 from toolkit.fix.saving import prepare_folder, saving_on_interrupt, writing
@@ -27,7 +27,7 @@ from toolkit.graph.nodes import Node, load_named, nodes_of
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from toolkit.fix.asked import Asked
+    from toolkit.fix.task_request import TaskRequest
 
 GUIDES = 16
 """Number of samples for ranking nodes: one half with the largest loss, the other half the first samples."""
@@ -96,8 +96,8 @@ def fix(
     pass_path: Path | None = None,
     shapes: Shapes | None = None,
     dims: Dims | None = None,
-    asked: Asked | None = None,
-    heard: Callable[[Trial], None] = lambda trial: None,
+    asked: TaskRequest | None = None,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> Fix:
     """Find the nodes that make a model fail the accuracy gate on the card, and write a model that passes.
 
@@ -111,7 +111,7 @@ def fix(
         pass_path: a pass file used already; the fix is added to it.
         shapes: shapes by input name, for images of other sizes. dims: sizes of symbolic dimensions.
         asked: the task of the samples; ``None``: arrays, or images for a classifier.
-        heard: called with every run.
+        on_trial: called with every run.
 
     Raises:
         ConfigError, DataError, ModelError: the metric, the data or a model is invalid.
@@ -121,11 +121,11 @@ def fix(
     if asked is None:
         metric_named(metric or "top1")  # raises before any work
     model, renamed = _named(path)
-    with open_samples(path, model, Wanted(data, batch, limit, shapes or {}, dims or {}, asked)) as samples:
+    with open_samples(path, model, SampleRequest(data, batch, limit, shapes or {}, dims or {}, asked)) as samples:
         measure = samples.measure(metric)
         prepare_folder(out)
         with tempfile.TemporaryDirectory(prefix="teco-fix-") as folder:
-            trials = Trials(samples, measure, tolerance, Path(folder), pass_path, heard)
+            trials = Trials(samples, measure, tolerance, Path(folder), pass_path, on_trial)
             with saving_on_interrupt(trials, out / f"{path.stem}_fix_trials.json"):
                 found = _Search(path, (model, renamed), trials, out, options).search(baseline)
     found.trials = trials.ran

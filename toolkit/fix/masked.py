@@ -42,14 +42,14 @@ class MaskedElements:
         """Return a tensor with 0 in place of masked elements, or the tensor itself without a mask."""
         return self._add("Where", self._far[name], self._constant(0.0), name) if name in self._far else name
 
-    def pair(self, name: str, beside: str) -> tuple[str, str]:
+    def pair(self, name: str, other: str) -> tuple[str, str]:
         """Return two tensors with 0 in place of elements that are masked in both."""
         if name not in self._far:
-            return name, beside
+            return name, other
         mask, zero = self._found[name], self._constant(0.0)
-        near = self._add("Less", self._signed(beside, mask.sign), self._constant(mask.least / 2))
+        near = self._add("Less", self._signed(other, mask.sign), self._constant(mask.least / 2))
         both = self._add("And", self._far[name], self._add("Not", near))
-        return self._add("Where", both, zero, name), self._add("Where", both, zero, beside)
+        return self._add("Where", both, zero, name), self._add("Where", both, zero, other)
 
     def _can_tell(self, name: str, mask: Mask) -> bool:
         """Return whether the bound of a mask can be computed by nodes."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import ConfigError, TensorSpec
-from toolkit.fix.asked import Asked
 from toolkit.fix.samples import Samples
+from toolkit.fix.task_request import TaskRequest
 from toolkit.graph.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
 from utils.tasks.base import Task
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SampleRequest:
     """Selected samples.
 
     Attributes:
@@ -33,10 +33,10 @@ class Wanted:
     limit: int | None = None
     shapes: Shapes = field(default_factory=dict)
     dims: Dims = field(default_factory=dict)
-    asked: Asked | None = None
+    asked: TaskRequest | None = None
 
 
-def open_samples(path: Path, model: ModelProto, wanted: Wanted) -> Samples:
+def open_samples(path: Path, model: ModelProto, wanted: SampleRequest) -> Samples:
     """Open the data set of a model.
 
     Args:
@@ -67,7 +67,7 @@ def _words(data: Path | Sequence[str] | None) -> list[str]:
     return [str(data)] if isinstance(data, Path) else list(data)
 
 
-def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: Wanted) -> Samples:
+def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: SampleRequest) -> Samples:
     from engine.onnx import metadata
     from toolkit.fix.array_samples import load_samples
 

@@ -166,10 +166,10 @@ class RawMeasure:
         Raises:
             DataError: an output has not one row of numbers per sample, or labels are missing.
         """
-        rows = [self._rows(array, i) for i, array in enumerate(_listed(ours))]
+        rows = [self._rows(array, i) for i, array in enumerate(listed(ours))]
         check_rows(rows, len(part.names))
         if not needs_labels(self.name):
-            right: Any = Outputs([self._rows(array, i) for i, array in enumerate(_listed(theirs))])
+            right: Any = Outputs([self._rows(array, i) for i, array in enumerate(listed(theirs))])
             return metric.update(Outputs(rows), right)
         if part.targets is None:
             raise DataError(f"{self.name} needs labels, but the data has none; use --metric agree or close")
@@ -181,7 +181,8 @@ class RawMeasure:
         return np.moveaxis(array, axis, 0) if axis and array.ndim > axis else array
 
 
-def _listed(outputs: Any) -> Any:
+def listed(outputs: Any) -> Any:
+    """Return a single array as a list of one."""
     return [outputs] if isinstance(outputs, np.ndarray) else outputs
 
 

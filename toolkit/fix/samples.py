@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, batch_of, split
-from toolkit.fix.records import Feed, Measure
+from toolkit.fix.records import Feed, Measure, listed
 from utils.stored import PictureNotes
 
 if TYPE_CHECKING:
@@ -149,11 +149,6 @@ class Samples(ABC):
             tuple(dims[spec.symbols[axis] or ""][-1] if size is None else size for axis, size in enumerate(shape))
             for shape, spec in pairs
         )
-
-
-def listed(outputs: Any) -> Any:
-    """Return a single array as a list of one."""
-    return [outputs] if isinstance(outputs, np.ndarray) else outputs
 
 
 def cast_to(arrays: Sequence[Array], specs: Sequence[TensorSpec]) -> list[Array]:

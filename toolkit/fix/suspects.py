@@ -10,7 +10,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, fits, open_engine
 from toolkit.fix.normalisations import FEW, likely, own_name, table_changes
-from toolkit.fix.records import Feed, Measure
+from toolkit.fix.records import Feed, Measure, listed
 from toolkit.fix.samples import Samples, cast_to
 from utils.preprocess.image.modes import MEAN
 from utils.stored import PictureNotes
@@ -77,7 +77,7 @@ def try_suspects(
                 if not all(fits(array.shape, spec) for spec, array in zip(engine.inputs, fed, strict=True)):
                     return float("nan")
                 outputs = engine(fed)
-                ours = change(outputs if isinstance(outputs, list) else [outputs])
+                ours = change(listed(outputs))
                 theirs = ours if golden is None else [array[rows] for array in golden]
                 given = ours if measure.raw or isinstance(outputs, list) else ours[0]  # as the engine returned it
                 measure.update(metric, part, given, theirs)
@@ -156,13 +156,11 @@ def _normalisations(
         fed = cast_to(arrays, engine.inputs)
         if not all(fits(array.shape, spec) for spec, array in zip(engine.inputs, fed, strict=True)):
             return [np.zeros(0)]
-        outputs = engine(fed)
-        return outputs if isinstance(outputs, list) else [outputs]
+        return listed(engine(fed))  # type: ignore[no-any-return]
 
     rows = slice(len(part.names[few]))
     inputs = [array[few] for array in part.inputs] if open_batch else part.inputs
-    found = likely(run, inputs, [array[rows] for array in golden], samples.notes, samples.pictures)
-    return list(found)
+    return list(likely(run, inputs, [array[rows] for array in golden], samples.notes, samples.pictures))
 
 
 def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Feed]:

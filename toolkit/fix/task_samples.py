@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, batch_of, open_engine
-from toolkit.fix.asked import Asked
 from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of
+from toolkit.fix.task_request import TaskRequest
 from utils.datasets.base import Dataset
 from utils.pipeline.flags.options import Options
 from utils.pipeline.run.pipeline import Preprocessor, prepare
@@ -38,7 +38,9 @@ class TaskSamples(Samples):
         DataError: there are no samples.
     """
 
-    def __init__(self, path: Path, names: Sequence[str], asked: Asked, opt: Options, limit: int | None = None) -> None:
+    def __init__(
+        self, path: Path, names: Sequence[str], asked: TaskRequest, opt: Options, limit: int | None = None
+    ) -> None:
         self.task, self.name, self.opt, self._path = asked.task(opt), asked.name, opt, path
         self.one_call = self.task.one_call
         self._stack = ExitStack()

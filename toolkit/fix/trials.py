@@ -44,7 +44,7 @@ class Trials:
     Attributes:
         samples, measure: the data set and the metric. tolerance: of the gate.
         folder: for temporary pass files and models. base: pass file that every run on the card is based on.
-        heard: called with every run. ran: all runs in order.
+        on_trial: called with every run. ran: all runs in order.
     """
 
     samples: Samples
@@ -52,7 +52,7 @@ class Trials:
     tolerance: float
     folder: Path
     base: Path | None = None
-    heard: Callable[[Trial], None] = lambda trial: None
+    on_trial: Callable[[Trial], None] = lambda trial: None
     ran: list[Trial] = field(default_factory=list)
     baseline: float | None = None
     """Metric of the baseline; ``None`` before its run."""
@@ -137,7 +137,7 @@ class Trials:
             except _UnjudgedError as error:
                 accuracy = self._broken(str(error))
         self.ran.append(Trial(what, tuple(names), accuracy, records))
-        self.heard(self.ran[-1])
+        self.on_trial(self.ran[-1])
         return self.ran[-1]
 
     def _measured(self, engine: Engine, metric: Metric, lost: list[str]) -> Iterator[tuple[Feed, Array | Records]]:

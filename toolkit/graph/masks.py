@@ -16,7 +16,7 @@ import numpy as np
 
 from engine import Array
 from tecoinfer_modelzoo.formatting import plural
-from toolkit.graph.grouping import grouped
+from toolkit.graph.nodes import grouped
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -1,18 +1,22 @@
-"""Nodes of a model with unique names, inputs, outputs and source modules."""
+"""Nodes of a model with unique names, inputs, outputs and source modules, and groups of nodes that fit into memory."""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import ModelError
-from toolkit.graph.modules import modules_of
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
+
+
+MEMORY = 2 * 2**30
+"""Default limit of the bytes of node outputs held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +78,65 @@ def nodes_of(model: ModelProto) -> list[Node]:
         Node(i, node.name, node.op_type, tuple(node.input), tuple(node.output), modules[i])
         for i, node in enumerate(model.graph.node)
     ]
+
+
+def modules_of(graph: GraphProto) -> list[str]:
+    """Return the dotted name of every node's module, or "".
+
+    Without exporter metadata, the name is that of a weight read by this node only, such as ``conv1.weight``.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    readers = Counter(name for node in graph.node for name in {*node.input} & weights)
+    found = []
+    for node in graph.node:
+        owners = (name.rpartition(".")[0] for name in node.input if readers.get(name) == 1)
+        found.append(module_of(node) or next(filter(None, owners), ""))
+    return found
+
+
+def module_of(node: NodeProto) -> str:
+    """Return the dotted name of the module a node was exported from, or "".
+
+    The dynamo-based PyTorch exporter writes it into the node's metadata, the older one into the node's name.
+    """
+    notes = {entry.key: entry.value for entry in node.metadata_props}
+    scopes = notes.get("pkg.torch.onnx.name_scopes", "")
+    if scopes:
+        try:
+            found = ast.literal_eval(scopes)
+        except (ValueError, SyntaxError):
+            return str(scopes)
+        return str(found[-2]) if isinstance(found, list) and len(found) > 1 else ""
+    if not node.name.startswith("/"):
+        return ""
+    path = last = ""
+    for part in node.name.strip("/").split("/")[:-1]:
+        # A module in a container is written as container/container.0; the last part is complete.
+        path = path.removesuffix(last) + part if last and part.startswith(f"{last}.") else f"{path}.{part}".lstrip(".")
+        last = part
+    return path
+
+
+def grouped(nodes: Iterable[Node], sizes: Mapping[str, int], limit: int) -> Iterator[list[Node]]:
+    """Split nodes, in order, into groups whose inputs and outputs together take at most ``limit`` bytes.
+
+    A larger node forms a group alone; a tensor of unknown size counts as 0 bytes.
+
+    Args:
+        nodes: in topological order. sizes: bytes by tensor name. limit: bytes.
+    """
+    group: list[Node] = []
+    held: set[str] = set()
+    total = 0
+    for node in nodes:
+        names = {*node.inputs, *node.outputs}
+        more = sum(sizes.get(name, 0) for name in names - held)
+        if group and total + more > limit:
+            yield group
+            group, held, total = [], set(), 0
+            more = sum(sizes.get(name, 0) for name in names)
+        group.append(node)
+        held |= names
+        total += more
+    if group:
+        yield group

@@ -14,9 +14,8 @@ import numpy as np
 from engine import Array, ConfigError, EngineError, EngineSpec, InputError, ModelError, TecoInferError, TensorSpec
 from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.text import one_line
-from toolkit.graph.grouping import MEMORY, grouped
 from toolkit.graph.inputs import Shapes, input_shapes, input_specs
-from toolkit.graph.nodes import Node, nodes_of
+from toolkit.graph.nodes import MEMORY, Node, grouped, nodes_of
 from toolkit.graph.tensors import Tensors
 from toolkit.graph.weights import LightModel, open_marked, resolved, source
 

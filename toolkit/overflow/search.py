@@ -12,10 +12,9 @@ from tecoinfer_modelzoo.progress import progress
 from toolkit.fix.records import Feed
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
-from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import Shapes, batched_specs
 from toolkit.graph.masks import Masks, masks_of, see_sinks
-from toolkit.graph.nodes import Node, load_named
+from toolkit.graph.nodes import MEMORY, Node, load_named
 from toolkit.graph.trace import Traced, traced
 from toolkit.overflow.ranges import NodeRange, Values, count
 

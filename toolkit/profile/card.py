@@ -10,8 +10,8 @@ from engine.passes import PassOptions
 from engine.sdaa import CardDescription, Kernel, Layout, Lowered, ShardCost, load_card, lowered, price, spa_count
 from toolkit.graph.inputs import Shapes, input_shapes
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape
-from toolkit.profile.checks import checked_inputs
 from toolkit.profile.record import Launch, Profile, WhatIf, unique
+from toolkit.profile.sizes import checked_inputs
 
 
 def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True) -> Lowered:
@@ -43,7 +43,7 @@ def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
 
 def profile_prepared(spec: EngineSpec, loaded: Lowered, saved: Mapping[str, float] | None = None) -> Profile:
     """Return the profile of a prepared model; ``saved``: seconds saved by rewrite rules, by operator."""
-    from toolkit.graph.modules import module_of
+    from toolkit.graph.nodes import module_of
 
     card = load_card()
     layout = card.layout(loaded.options.layout)

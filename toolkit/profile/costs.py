@@ -132,11 +132,11 @@ def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None 
         TecoInferError: the model cannot be read, or does not support a batch.
     """
     from engine.onnx import load_model, metadata
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
 
     model = load_model(path)
     stored = Stored(metadata(model), path)
-    sizes = sizes_of(model, path, 1, Wanted(None))
+    sizes = sizes_of(model, path, 1, SampleRequest(None))
     one = prepare(EngineSpec(path, 1, dtype=dtype), sizes.shapes, compare=False)
     counted, unknown = multiply_adds_of(one.shaped)
     batches = [1] if _fixed_batch(model) else list(batches)
@@ -162,11 +162,11 @@ def _fixed_batch(model: ModelProto) -> bool:
 
 
 def _simulated(path: Path, model: ModelProto, batch: int, dtype: str | None) -> BatchCost:
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
 
     spec = EngineSpec(path, batch, dtype=dtype, pass_path=find_pass("default_pass.py"))
     shard = -(-batch // spa_count(spec))
-    sizes: Sizes = sizes_of(model, path, shard, Wanted(None))
+    sizes: Sizes = sizes_of(model, path, shard, SampleRequest(None))
     loaded = prepare(spec, sizes.shapes, compare=False)
     card = load_card()
     cost: ShardCost = price(loaded.work, card, card.layout(loaded.options.layout))

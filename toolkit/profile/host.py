@@ -19,8 +19,8 @@ from engine import Array, EngineSpec, usable_cores
 from engine.sdaa import kernels_of
 from toolkit.graph.inputs import Shapes, draw
 from toolkit.profile.bottlenecks import find_bottlenecks, fusion, kinds_of_shape, one_layout
-from toolkit.profile.checks import checked_inputs
 from toolkit.profile.record import Launch, Profile
+from toolkit.profile.sizes import checked_inputs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -191,7 +191,7 @@ def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any]
 
 def sources(model: ModelProto) -> dict[str, OriginalNode]:
     """Return the nodes of a model by name and by output tensor."""
-    from toolkit.graph.modules import module_of
+    from toolkit.graph.nodes import module_of
 
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     found: dict[str, OriginalNode] = {}

@@ -1,11 +1,14 @@
-"""Geometry of the roofline plot (Williams et al., CACM 52(4), 2009) in the HTML page; the template draws it as SVG."""
+"""HTML page of a profile, with the geometry of its roofline plot (Williams et al., CACM 52(4), 2009)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from toolkit.output import PAGES
+from toolkit.profile.comparison import Comparison
 from toolkit.profile.record import Profile
+from toolkit.profile.suggest import Suggestion
 
 HEIGHT, TOP, BOTTOM = 384.0, 36.0, 320.0
 """Height of the plot, and top and bottom of the speed axis in pixels; x positions are percentages."""
@@ -90,3 +93,21 @@ def _power(exponent: int) -> str:
     if -3 <= exponent <= 4:
         return f"{10.0**exponent:g}"
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def profile_page(profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None) -> str:
+    """Return a profile as one HTML page that makes no request.
+
+    Raises:
+        ConfigError: jinja2 is not installed.
+    """
+    return PAGES.render(
+        "profile.html.j2",
+        profile=profile,
+        comparison=comparison,
+        suggestion=suggestion,
+        roofline=roofline(profile),
+        height=HEIGHT,
+        top=TOP,
+        bottom=BOTTOM,
+    )

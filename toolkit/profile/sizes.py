@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import TensorSpec
+from engine import ConfigError, TensorSpec
 from toolkit.graph.inputs import Shapes, check_dims, input_shapes, input_specs
 from utils.stored import Stored
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
 
 LENGTH = 128
 """Default size of a dynamic dimension, such as the length of a text."""
@@ -36,7 +36,7 @@ class Sizes:
     note: str = ""
 
 
-def sizes_of(model: ModelProto, path: Path, batch: int, wanted: Wanted) -> Sizes:
+def sizes_of(model: ModelProto, path: Path, batch: int, wanted: SampleRequest) -> Sizes:
     """Return the sizes of one run.
 
     Args:
@@ -62,7 +62,7 @@ def sizes_of(model: ModelProto, path: Path, batch: int, wanted: Wanted) -> Sizes
 
 
 def _fed(
-    model: ModelProto, path: Path, specs: Sequence[TensorSpec], batch: int, wanted: Wanted
+    model: ModelProto, path: Path, specs: Sequence[TensorSpec], batch: int, wanted: SampleRequest
 ) -> tuple[dict[str, tuple[int, ...]], str]:
     """Return the shapes of the first call over samples, with the batch of a run, and the source of the samples."""
     from toolkit.fix.opening import open_samples
@@ -79,7 +79,7 @@ def _fed(
 
 
 def _defaults(
-    model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: Wanted
+    model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: SampleRequest
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
     """Return static shapes of the inputs with default sizes, and these sizes by name."""
     given = _symbols(specs, wanted.shapes) | {symbol: max(sizes) for symbol, sizes in wanted.dims.items()}
@@ -115,3 +115,25 @@ def _default(model: ModelProto, spec: TensorSpec, axis: int) -> int:
     if spec.dtype.kind == "f" and len(spec.shape) == 4 and axis in _SIDES:
         return Stored(metadata(model)).picture.crop[_SIDES.index(axis)]
     return LENGTH
+
+
+def checked_inputs(model: ModelProto, shapes: Shapes) -> list[TensorSpec]:
+    """Return a model's inputs.
+
+    Raises:
+        ConfigError: an input has strings, or a shape does not fit the model.
+        ModelError: an input is not a tensor.
+    """
+    from engine.onnx import signature
+
+    inputs = signature(model)[0]
+    for spec in inputs:
+        if spec.dtype.kind not in "fiub":
+            raise ConfigError(f"input {spec.name!r} has strings; only models with numeric inputs can be profiled")
+        given = shapes.get(spec.name, spec.shape)
+        fits = len(given) == len(spec.shape) and all(d in (None, g) for d, g in zip(spec.shape, given, strict=True))
+        if not fits:
+            declared = ", ".join("N" if d is None else str(d) for d in spec.shape)
+            shape = ",".join(map(str, given))
+            raise ConfigError(f"--shape {spec.name}={shape} does not fit the model's shape ({declared})")
+    return inputs

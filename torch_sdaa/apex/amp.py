@@ -203,7 +203,12 @@ def scale_loss(
     managed = [_managed(each) for each in as_list("optimizers", optimizers, Optimizer, "torch.optim.Optimizer")]
     scaler = _state.scalers[loss_id]
     with disable_casts():  # a backward uses the dtypes of its forward
-        if not _state.options.master_weights and not scaler.dynamic and scaler.scale == 1.0 and not _combines(managed):
+        if (
+            not _state.options.master_weights
+            and not scaler.dynamic
+            and scaler.scale == 1.0
+            and not any(held.combine for held in managed)
+        ):
             yield loss.float()
             return
         for held in managed:
@@ -222,10 +227,6 @@ def scale_loss(
                 held.skip = (
                     f"Gradient overflow.  Skipping step, loss scaler {loss_id} reducing loss scale to {scaler.scale}"
                 )
-
-
-def _combines(managed: list[Held]) -> bool:
-    return any(held.combine for held in managed)
 
 
 def _managed(optimizer: Any) -> Held:

@@ -15,11 +15,7 @@ ONCE = "was already passed to amp.initialize; call it once, with all models and 
 
 
 def as_list(what: str, given: Any, kind: type, name: str) -> list[Any]:
-    """Return one object, or a list of them, as a list.
-
-    Raises:
-        TypeError: an object has another type.
-    """
+    """Return one object, or a list of them, as a list; raise TypeError if an object has another type."""
     out = list(given) if isinstance(given, (list, tuple)) else [given]
     for each in out:
         if not isinstance(each, kind):
@@ -28,21 +24,13 @@ def as_list(what: str, given: Any, kind: type, name: str) -> list[Any]:
 
 
 def check_number(num_losses: Any) -> None:
-    """Check the number of losses.
-
-    Raises:
-        ValueError: it is not an integer from 1.
-    """
+    """Check the number of losses; raise ValueError if it is not an integer from 1."""
     if not isinstance(num_losses, int) or num_losses < 1:
         raise ValueError(f"num_losses={num_losses!r} must be a whole number from 1 on")
 
 
 def check_models(models: Sequence[Module]) -> None:
-    """Check that models can be cast.
-
-    Raises:
-        RuntimeError: a model cannot be; the message has its name.
-    """
+    """Check that models can be cast; raise RuntimeError if a model cannot be; the message has its name."""
     for model in models:
         name = type(model).__name__
         if "_amp_initialized" in model.__dict__:

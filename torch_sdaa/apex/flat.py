@@ -37,11 +37,7 @@ class Flat:
 
 
 def joined(
-    params: list[Parameter],
-    grads: list[Tensor],
-    scaler: LossScaler,
-    last: list[Flat],
-    before: dict[Parameter, Tensor],
+    params: list[Parameter], grads: list[Tensor], scaler: LossScaler, last: list[Flat], before: dict[Parameter, Tensor]
 ) -> tuple[list[Flat], list[Parameter], list[Tensor]]:
     """Return the buffers, the parameters, and their unscaled gradients.
 

@@ -109,7 +109,11 @@ class ConstantValues:
             try:
                 real = func(*known[0], **known[1])
                 # uninitialized values are arbitrary, and not read
-                return tree_map(_zeroed, real) if name.startswith(_EMPTY) else real
+                return (
+                    tree_map(lambda one: torch.zeros_like(one) if isinstance(one, Tensor) else one, real)
+                    if name.startswith(_EMPTY)
+                    else real
+                )
             except (RuntimeError, NotImplementedError, IndexError, ValueError) as error:
                 raise _UnknownError from error
 
@@ -123,10 +127,6 @@ class ConstantValues:
         if isinstance(one, torch.Generator):
             raise _UnknownError
         return torch.device("cpu") if isinstance(one, torch.device) else one
-
-
-def _zeroed(one: Any) -> Any:
-    return torch.zeros_like(one) if isinstance(one, Tensor) else one
 
 
 def _number(tensor: Tensor) -> int:

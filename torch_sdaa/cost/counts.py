@@ -144,10 +144,6 @@ def _addbmm(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
     return 2.0 * prod(batch) * inputs[-1][-1]
 
 
-def _vector(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
-    return 2.0 * max(map(prod, inputs), default=0)
-
-
 def _cdist(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
     if not outputs or not inputs or not inputs[0]:
         return None
@@ -165,7 +161,7 @@ def _iou(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
 _SPECIAL: dict[str, Callable[[Sequence[Sizes], Sequence[Sizes]], float | None]] = {
     "addbmm": _addbmm,
     "_int_mm": lambda inputs, outputs: _product("mm", inputs, outputs),
-    **dict.fromkeys(("addmv", "mv", "dot", "vdot", "addr"), _vector),
+    **dict.fromkeys(("addmv", "mv", "dot", "vdot", "addr"), lambda inputs, _: 2.0 * max(map(prod, inputs), default=0)),
     "pairwise_iou": _iou,
     "pairwise_iou_backward": lambda inputs, outputs: None if (once := _iou(inputs[-2:], outputs)) is None else 2 * once,
     **dict.fromkeys(("_cdist_forward", "_euclidean_dist"), _cdist),

@@ -1,4 +1,4 @@
-// Two views of the same bytes: a tensor of the device, and one of the host that a CPU kernel can take.
+// Two views of the same bytes: a tensor of the device, and a host tensor for CPU kernels.
 #pragma once
 #include "common.h"
 #include "memory.h"
@@ -9,8 +9,8 @@ inline void drop_reference(void* context) {
   c10::intrusive_ptr<StorageImpl>::reclaim(static_cast<StorageImpl*>(context));
 }
 
-// A storage of the host over the same bytes, which keeps the device's alive. Sharing the StorageImpl itself would not do: views
-// that CPU kernels make take their device from the storage.
+// A host storage over the same bytes, which keeps the device's storage alive. Sharing the StorageImpl is not possible: views
+// created by CPU kernels take their device from the storage.
 inline Storage host_storage(const Storage& storage) {
   auto* impl = storage.unsafeGetStorageImpl();
   void* data = impl->mutable_data();
@@ -20,18 +20,18 @@ inline Storage host_storage(const Storage& storage) {
                                                   c10::GetCPUAllocator(), true));
 }
 
-// The device's storage whose bytes a host storage shows, or none.
+// Returns the device's storage that a host storage aliases, or none.
 inline StorageImpl* shown_by(const Storage& storage) {
   const auto& data = storage.data_ptr();
   return data.get_deleter() == &drop_reference ? static_cast<StorageImpl*>(data.get_context()) : nullptr;
 }
 
-// Gives a tensor what another of another device holds, in place, as `Tensor.data =` does between CPU and CUDA: who holds it
-// (other modules, optimizers, a graph) goes on doing so. Tells whether it could.
+// Replaces a tensor's contents by those of a tensor on another device, in place, like `Tensor.data =` between CPU and CUDA:
+// other references (modules, optimizers, a graph) stay valid. Returns whether it was possible.
 inline bool take_data(const Tensor& t, const Tensor& other) {
   auto *to = t.unsafeGetTensorImpl(), *from = other.unsafeGetTensorImpl();
   if (typeid(*to) != typeid(*from) || t.layout() != other.layout()) return false;
-  if (auto* meta = torch::autograd::impl::get_autograd_meta(t)) {  // it accumulates gradients for the device that was
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(t)) {  // it accumulates gradients for the previous device
     std::lock_guard<std::mutex> hold(meta->mutex_);
     meta->grad_accumulator_.reset();
   }
@@ -57,17 +57,17 @@ inline Tensor retagged(const Tensor& t, Storage storage, Device device) {
   return Tensor(std::move(impl));
 }
 
-// Whether a tensor consists of others: sparse and nested ones.
+// Whether a tensor consists of other tensors: sparse and nested ones.
 inline bool compound(const Tensor& t) {
   constexpr auto kinds = c10::DispatchKeySet(c10::DispatchKey::Sparse) | c10::DispatchKeySet(c10::DispatchKey::SparseCsr) |
                          c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
   return t.key_set().has_any(kinds);
 }
 
-// The same of other parts: `part` gives each of them, on the other device.
+// The same tensor with other parts: `part` returns each of them, on the other device.
 template <class Part>
 Tensor rebuilt(const Tensor& t, Device device, Part&& part) {
-  if (t.is_nested()) {  // its sizes lie on the host on every device
+  if (t.is_nested()) {  // its sizes are on the host on every device
     const auto* nested = at::native::get_nested_tensor_impl(t);
     return at::detail::make_tensor<at::native::NestedTensorImpl>(part(nested->get_unsafe_storage_as_tensor()),
                                                                  nested->get_nested_sizes(), nested->get_nested_strides(),
@@ -94,25 +94,25 @@ inline Tensor host(const Tensor& t) {
   return retagged(t, host_storage(t.storage()), at::kCPU);
 }
 
-// Whether two tensors of the device lie in one storage.
+// Whether two tensors of the device share a storage.
 inline bool together(const Tensor& t, const Tensor& other) {
   return on_card(t) && on_card(other) && !compound(t) && !compound(other) &&
          t.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
 }
 
-// The same of a tensor that may share its storage with one that has an alias: kernels ask whether what they write overlaps
-// what they read, and tell it by the storage.
+// The same for a tensor that may share its storage with one that has an alias: kernels check whether their outputs overlap
+// with their inputs, and compare storages.
 inline Tensor host_beside(const Tensor& t, const Tensor& other, const Tensor& alias) {
   return together(t, other) ? retagged(t, alias.storage(), at::kCPU) : host(t);
 }
 
-// A kernel's fresh result, made the device's own.
+// A kernel's new result, converted to a tensor of the device.
 inline Tensor taken(const Tensor& t, DeviceIndex device) {
   adopt(t.storage().unsafeGetStorageImpl(), device);
   return retagged(t, t.storage(), Device(kSdaa, device));
 }
 
-// Does to the tensor what a kernel did to its host alias: resized it, gave it other memory, or set it to another view.
+// Applies to the tensor what a kernel did to its host alias: resizing, other memory, another view.
 inline void write_back(const Tensor& t, const Tensor& alias, DeviceIndex device) {
   auto* own = t.storage().unsafeGetStorageImpl();
   auto* theirs = alias.storage().unsafeGetStorageImpl();

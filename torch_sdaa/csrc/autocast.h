@@ -1,4 +1,4 @@
-// Autocast: CUDA's lists, operator by operator, those of its own libraries (cuDNN) apart.
+// Autocast: CUDA's lists of operators, except those of CUDA's libraries (cuDNN).
 #pragma once
 #include "common.h"
 
@@ -6,7 +6,7 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::m
 
 namespace at::autocast {
 namespace {
-// Its backward divides by the prediction, whose gradient float16 cannot hold; CUDA's autocast refuses it too.
+// Its backward divides by the prediction, and float16 cannot hold that gradient; CUDA's autocast refuses it too.
 inline Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
   TORCH_CHECK(false,
               "binary_cross_entropy (torch.nn.BCELoss) is not safe under autocast: use binary_cross_entropy_with_logits "

@@ -1,4 +1,4 @@
-// One kernel for every operator that has a CPU kernel: it runs that on the same bytes.
+// One kernel for every operator that has a CPU kernel: it runs the CPU's kernel on the same bytes.
 #pragma once
 #include "op_faults.h"
 #include "alias.h"
@@ -12,7 +12,7 @@
 namespace sdaa {
 
 inline std::mutex denied_lock;
-inline std::set<std::string> denied;  // operators the device is told not to have: "aten::mm"
+inline std::set<std::string> denied;  // operators that the device must not have: "aten::mm"
 inline std::atomic<bool> any_denied{false};
 
 inline void check_denied(const c10::OperatorHandle& op) {
@@ -21,7 +21,7 @@ inline void check_denied(const c10::OperatorHandle& op) {
   if (denied.count(op.operator_name().name)) refuse(op);
 }
 
-// What the boxed kernel must know of an operator; asked once of its schema.
+// Facts about an operator for the boxed kernel, read once from its schema.
 struct Facts {
   explicit Facts(const c10::OperatorHandle& op)
       : hash(mixed(0, reinterpret_cast<uintptr_t>(&op.schema()))),
@@ -51,32 +51,32 @@ struct Facts {
       if (argument.name() == "pin_memory") pin = int32_t(k);
       if (of_classes && argument.name() == "target") classes = int32_t(k);
     }
-    // this one has a chance of dropout among its arguments, and takes zero alone
+    // it has a dropout probability among its arguments, and only accepts zero
     draws_unasked = !takes_generator && op.hasTag(at::Tag::nondeterministic_seeded) && !drops &&
                     op.operator_name().name != "aten::_scaled_dot_product_flash_attention_for_cpu";
   }
   uint64_t hash;
   uint32_t arguments, returns;
   bool mutates, takes_host_tensors = false, sees_gradients = false;
-  bool indexes = false;                       // takes indices that lie on the host, with a tensor of the device
+  bool indexes = false;                       // takes indices on the host together with a tensor of the device
   uint64_t written = 0;                       // bit k: argument k is written to
   bool drops = false, drops_backward = false;  // native_dropout and its backward
   bool takes_generator = false;
   bool counts = false;                         // histc
-  bool draws_unasked = false;                  // random, of the CPU's default generator: it takes no other
-  int32_t generator = -1, pin = -1;           // places of the arguments of these names
-  int32_t classes = -1;                       // place of a target that holds numbers of classes
-  c10::SmallVector<uint32_t, 8> looked_at;    // places of arguments that can hold tensors, devices or generators
+  bool draws_unasked = false;                  // random, from the CPU's default generator: it accepts no other
+  int32_t generator = -1, pin = -1;           // positions of the arguments of these names
+  int32_t classes = -1;                       // position of a target that holds class indices
+  c10::SmallVector<uint32_t, 8> looked_at;    // positions of arguments that can hold tensors, devices or generators
 };
 
-// The tensor whose elements a kernel computes with: of one that consists of others, its values.
+// The tensor with the elements that a kernel computes with: the values of a composed tensor.
 inline Tensor elements(const Tensor& t) {
   if (!t.defined() || !compound(t)) return t;
   if (t.is_nested()) return at::native::get_nested_tensor_impl(t)->get_unsafe_storage_as_tensor();
   return t.is_sparse() ? t._values() : at::sparse_csr::get_sparse_csr_impl(t)->values();
 }
 
-// One call: which tensors of the device stand behind which aliases.
+// One call: the tensors of the device and their aliases.
 struct Call {
   Call(const c10::OperatorHandle& op, const Facts& facts, c10::DispatchKey kind)
       : op(op), facts(facts), kind(kind), hash(facts.hash) {}
@@ -84,15 +84,15 @@ struct Call {
   const c10::OperatorHandle& op;
   const Facts& facts;
   bool host_operand = false;
-  bool writes = false;  // the argument at hand is written to
-  bool to_host = false;  // results are asked for on the host
+  bool writes = false;  // the current argument is written to
+  bool to_host = false;  // results are requested on the host
   std::optional<c10::ScalarType> cast;  // of the result
-  const c10::DispatchKey kind;  // whose kernel is called: CPU, SparseCPU, ...
+  const c10::DispatchKey kind;  // the kernel to call: CPU, SparseCPU, ...
   int device = -1;
   uint64_t hash;
   c10::SmallVector<std::pair<Tensor, Tensor>, 8> aliases;  // the device's tensor, the host's
 
-  // Lists have hundreds of tensors: from so many on they are found by address, not one by one.
+  // Lists can have hundreds of tensors: above this number they are found by address, not one by one.
   static constexpr size_t kFew = 16;
   std::unordered_map<const void*, size_t> places;  // of tensors and of their storages in `aliases`
   size_t placed = 0;
@@ -113,7 +113,7 @@ struct Call {
     if (!on_card(t)) {
       TORCH_CHECK(t.is_cpu(), "Expected all tensors to be on the same device, but found at least two devices, sdaa and ",
                   t.device(), "! (", op.operator_name(), ")");
-      host_operand |= t.dim() > 0 || writes;  // a number may lie on the host, a result may not
+      host_operand |= t.dim() > 0 || writes;  // a number may be on the host, a result may not
       return t;
     }
     TORCH_CHECK(device < 0 || t.device().index() == device,
@@ -137,7 +137,7 @@ struct Call {
       return zeros;
     }
     aliases.emplace_back(t, beside ? retagged(t, beside->second.storage(), at::kCPU) : host(t));
-    // a kernel that leaves out what only a gradient needs
+    // a kernel that skips results that only a gradient needs
     if (facts.sees_gradients && t.requires_grad()) aliases.back().second.set_requires_grad(true);
     return aliases.back().second;
   }
@@ -150,7 +150,7 @@ struct Call {
     return owned(t);
   }
 
-  // A result as a tensor of the device: of the storage whose bytes it shows, or of its own.
+  // A result as a tensor of the device: over the storage that it shares, or its own.
   Tensor owned(const Tensor& t) {
     const Device whole(kSdaa, DeviceIndex(device));
     if (compound(t)) return rebuilt(t, whole, [&](const Tensor& part) { return owned(part); });
@@ -160,7 +160,7 @@ struct Call {
     for (auto& [own, alias] : aliases)
       if (!compound(alias) && alias.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl())
         return retagged(t, own.storage(), whole);
-    // what a quantiser holds stays the host's
+    // a quantiser's values stay on the host
     return taken(kind == c10::DispatchKey::QuantizedCPU && t.storage().use_count() > 1 ? t.clone() : t, DeviceIndex(device));
   }
 
@@ -191,7 +191,7 @@ struct Call {
   }
 };
 
-// Only indices may lie on the host where what is indexed does not.
+// Only indices may be on the host if the indexed tensor is not.
 inline void check_indexed(const Facts& facts, const torch::jit::Stack& stack, size_t base) {
   const auto& self = stack[base].toTensor();
   TORCH_CHECK(on_card(self), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
@@ -203,7 +203,7 @@ inline void check_indexed(const Facts& facts, const torch::jit::Stack& stack, si
               "devices, ", self.device(), " and cpu! (the values of an index_put; move them with .to())");
 }
 
-// Turns tensors among the arguments into aliases, and devices and generators into the host's.
+// Replaces tensors among the arguments by aliases, and devices and generators by the host's.
 inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base) {
   const auto& facts = call.facts;
   int asked = -1;
@@ -253,13 +253,13 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
     if (names_device) refuse_pinning(pin.toOptional<bool>());
     pin = c10::IValue();
   }
-  // Whole numbers, which the CPU's kernel does not count and CUDA's does: mixtures of experts take them on every device but
+  // Integers, which the CPU's kernel does not support and CUDA's does: mixtures of experts use them on every device but
   // the CPU.
   if (facts.counts && at::isIntegralType(stack[base].toTensor().scalar_type(), false)) {
     call.cast = stack[base].toTensor().scalar_type();
     stack[base] = stack[base].toTensor().to(at::kDouble);
   }
-  // Scripts moved to such cards give int32 targets (004: target.to(torch.int32)), which the CPU's kernel does not take.
+  // Scripts for such cards pass int32 targets (004: target.to(torch.int32)), which the CPU's kernel does not accept.
   if (facts.classes >= 0 && stack[base + facts.classes].toTensor().scalar_type() == at::kInt)
     stack[base + facts.classes] = stack[base + facts.classes].toTensor().to(at::kLong);
 }
@@ -277,7 +277,7 @@ inline void results_to_device(Call& call, torch::jit::Stack& stack) {
   }
 }
 
-// aten::native_dropout takes no generator: here with the device's, in the steps of the CPU's own dropout.
+// aten::native_dropout takes no generator: here it uses the device's, with the steps of the CPU's dropout.
 inline void dropout(torch::jit::Stack& stack, DeviceIndex device) {
   const auto train = torch::jit::pop(stack).toOptional<bool>();
   const double p = torch::jit::pop(stack).toDouble();
@@ -293,7 +293,7 @@ inline void dropout(torch::jit::Stack& stack, DeviceIndex device) {
   torch::jit::push(stack, std::move(y), std::move(mask));
 }
 
-// scale: 1 / (1 - p), or 0 where all was dropped.
+// scale: 1 / (1 - p), or 0 if everything was dropped.
 inline void dropout_backward(torch::jit::Stack& stack) {
   const double scale = torch::jit::pop(stack).toDouble();
   const auto mask = torch::jit::pop(stack).toTensor(), grad = torch::jit::pop(stack).toTensor();
@@ -301,7 +301,7 @@ inline void dropout_backward(torch::jit::Stack& stack) {
   torch::jit::push(stack, grad.mul(scale == 0 ? noise.zero_() : noise.div_(1 / scale)));
 }
 
-// Runs the CPU's kernel, on aliases of the CPU.
+// Runs the CPU's kernel on aliases of the CPU.
 inline void call_host(const Call& call, torch::jit::Stack* stack) {
   const auto& op = call.op;
   const auto key = call.kind;
@@ -318,7 +318,7 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
   if (call.cast) stack->back() = stack->back().toTensor().to(*call.cast);
 }
 
-// Spoils what a call wrote into and what it returned anew; a view of something else is left alone.
+// Corrupts the tensors that a call wrote or created; views of other tensors are not changed.
 inline void spoil_results(const c10::OperatorHandle& op, const Struck& struck, const std::vector<c10::IValue>& written,
                           const torch::jit::Stack& stack) {
   for (const auto& one : written) spoil(one, struck);
@@ -335,7 +335,7 @@ inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::Di
   arguments_to_host(call, *stack, stack->size() - facts.arguments);
   take_owners_state();
   Struck struck;
-  std::vector<c10::IValue> written;  // aliases of what it writes into: with its results, what a fault spoils
+  std::vector<c10::IValue> written;  // aliases of what it writes: with its results, the targets of a fault
   if (any_op_faults.load(std::memory_order_relaxed) && call.device >= 0) {
     struck = strike(op.operator_name().name, op.operator_name().overload_name, call.device);
     for (size_t k = 0; struck && k < facts.arguments; k++) {
@@ -362,10 +362,10 @@ inline void run_boxed(const c10::OperatorHandle& op, const Facts& facts, c10::Di
   });
 }
 
-// The kernel of one operator: it keeps what it was told of it.
+// The kernel of one operator, with the facts about it.
 struct BoxedKernel final : c10::OperatorKernel {
   explicit BoxedKernel(c10::DispatchKey kind) : kind(kind) {}
-  const c10::DispatchKey kind;  // whose kernel it runs
+  const c10::DispatchKey kind;  // the kernel to run
   std::atomic<const Facts*> known{nullptr};
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Facts* facts = known.load(std::memory_order_acquire);
@@ -383,10 +383,10 @@ inline torch::CppFunction boxed_kernel(c10::DispatchKey kind) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(kind));
 }
 
-// The kernel of operators that somebody defined and gave a CPU kernel alone.
+// The kernel of custom operators that have only a CPU kernel.
 template <c10::DispatchKey kind>
 void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  static thread_local std::unordered_map<std::string, std::unique_ptr<Facts>> known;  // a handle's address may be used again
+  static thread_local std::unordered_map<std::string, std::unique_ptr<Facts>> known;  // the address of a handle may be reused
   auto& facts = known[toString(op.operator_name())];
   if (!facts || facts->arguments != op.schema().arguments().size()) facts = std::make_unique<Facts>(op);
   run_boxed(op, *facts, kind, stack);

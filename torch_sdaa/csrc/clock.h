@@ -1,8 +1,8 @@
 // The simulated clock: when each launch starts and ends, in the order of the log.
 //
-// A device has one compute array and two copy engines, each doing one thing at a time; a stream does its work in order; a
-// thread of the host goes on at once unless it waits. The host's own computing takes no simulated time.
-// tests/torch_sdaa/sdaa/clock_model.py says the same in Python, and a property test compares the two.
+// A device has one compute array and two copy engines, each with one task at a time; a stream runs its work in order; a
+// thread of the host continues immediately unless it waits. Computing on the host takes no simulated time.
+// tests/torch_sdaa/sdaa/clock_model.py is the same model in Python, and a property test compares the two.
 #pragma once
 #include "common.h"
 
@@ -12,28 +12,28 @@ using TensorMeta = std::pair<at::ScalarType, std::vector<int64_t>>;
 
 enum class What : uint8_t {
   kernel, copy_in, copy_out, copy_between,  // launches; the number is a signature's
-  from,                                     // the device and stream that the copy_between behind it reads
+  from,                                     // the device and stream that the next copy_between reads
   record, wait, sync_event, forget,         // the number is an event's
   sync_stream, sync_device,
-  slow,   // the number holds a float: how many times slower the device is from here on
-  pause,  // the number is microseconds the host waits
+  slow,   // the number holds a float: the factor by which the device is slower from here on
+  pause,  // the number is the microseconds that the host waits
 };
 inline bool is_launch(What what) { return what <= What::copy_between; }
 
 constexpr uint16_t kWorker = 0x8000;  // in a thread's number: one of autograd's, which works for the thread that called backward
-constexpr int kPool = 32;             // streams of a device that go round
-constexpr int kStreams = kPool + 2;   // the default one, the pool, and that of collectives
+constexpr int kPool = 32;             // streams of a device, used in rotation
+constexpr int kStreams = kPool + 2;   // the default stream, the pool, and the stream of collectives
 constexpr int32_t kRing = kPool + 1;
 
-// One distinct launch: what Python prices.
+// One distinct launch, for which Python computes the cost.
 struct Signature {
   std::string op;  // "aten::mm", or "copy_in", "copy_out", "copy_between"
   std::vector<TensorMeta> inputs, outputs;
-  double flops = -1;   // where shapes alone do not tell (convolutions); else -1
-  What on = What::kernel;  // which engine it runs on
-  bool waits = false;  // whether the host waits for it: its result is a number of the host, or decides on a shape
+  double flops = -1;   // if shapes are not sufficient (convolutions); else -1
+  What on = What::kernel;  // the engine it runs on
+  bool waits = false;  // whether the host waits for it: its result is a number on the host, or determines a shape
 
-  bool selects_by_mask() const;  // the host counts how many a mask selects
+  bool selects_by_mask() const;  // the host reads the number of elements that a mask selects
 
   void classify(What what) {
     static const std::set<std::string> waiting = {
@@ -49,7 +49,7 @@ struct Signature {
 inline bool Signature::selects_by_mask() const {
   const bool puts = op.rfind("aten::index_put", 0) == 0 || op == "aten::_index_put_impl_";
   if ((!puts && op != "aten::index") || inputs.size() < (puts ? 3 : 2)) return false;
-  if (puts) {  // one value for all is a masked fill, which counts nothing
+  if (puts) {  // one value for all elements is a masked fill, which counts nothing
     int64_t elements = 1;
     for (const auto size : inputs.back().second) elements *= size;
     if (elements == 1) return false;
@@ -59,7 +59,7 @@ inline bool Signature::selects_by_mask() const {
 }
 
 struct Price {
-  double seconds = 0, assumed = 0;  // assumed: seconds that rest on rates nobody has published or fitted
+  double seconds = 0, assumed = 0;  // assumed: seconds based on rates that are neither published nor fitted
   bool launches = true;             // false: a view, which costs nothing
   bool known = false;
 };
@@ -79,7 +79,7 @@ struct Span {
   uint16_t thread;
   int32_t stream;
   double start, end;
-  uint64_t at;  // number in the log
+  uint64_t at;  // index in the log
 };
 struct Tracer {
   uint64_t first = 0;  // of the log's entries
@@ -99,12 +99,12 @@ struct EventTime {
   int device = -1;
 };
 
-// The state after all entries that were walked; times in simulated seconds.
+// The state after all processed entries; times in simulated seconds.
 struct Clock {
   struct DeviceState {
     double compute_end = 0, in_end = 0, out_end = 0, compute = 0, copies = 0, assumed = 0, last = 0, slow = 1;
     uint64_t launches = 0;
-    uint16_t driver = 0;  // the thread that launched last, autograd's workers aside
+    uint16_t driver = 0;  // the thread that launched last, except autograd's workers
     std::array<double, kStreams> streams{};
   };
   std::array<DeviceState, kMaxDevices> devices;
@@ -119,7 +119,7 @@ struct Clock {
     return stream >= 0 && stream < kStreams ? size_t(stream) : 1 + uint32_t(stream) % kPool;
   }
 
-  // A thread's time; a new one was made by some other, at the latest now.
+  // A thread's time; a new thread was created by another, at the latest now.
   double& host_of(uint16_t thread) { return hosts.try_emplace(thread, latest_host).first->second; }
 
   void wait_until(double& host, double time) {
@@ -127,7 +127,7 @@ struct Clock {
     latest_host = std::max(latest_host, host);
   }
 
-  double time_of(uint32_t event) const {  // one that was never recorded is past
+  double time_of(uint32_t event) const {  // an event that was never recorded is complete
     const auto found = events.find(event);
     return found == events.end() ? 0.0 : found->second.seconds;
   }
@@ -169,7 +169,7 @@ struct Clock {
     if (what.waits || blocking) wait_until(host, end);
   }
 
-  // Puts one entry behind what the clock has seen. `at` is its number in the log; `what` and `price` are those of a launch.
+  // Applies one entry to the clock. `at` is its index in the log; `what` and `price` are those of a launch.
   void advance(const Entry& e, const Signature* what, const Price* price, uint64_t at) {
     auto& mine = devices[e.device];
     const bool worker = e.thread & kWorker;

@@ -1,7 +1,7 @@
-// Backend "tccl" of torch.distributed: collectives on the device's bytes, carried by gloo, timed by the card's clock.
+// Backend "tccl" of torch.distributed: collectives on the device's bytes, transported by gloo, timed by the simulated clock.
 //
-// Each process has a clock of its own: what a collective costs is counted from where this rank starts it; waiting for a rank
-// that comes later is not.
+// Each process has its own clock: the cost of a collective is counted from its start on this rank, without waiting for ranks
+// that start later.
 #pragma once
 #include "alias.h"
 #include "common.h"
@@ -30,7 +30,7 @@ inline std::vector<Tensors> hosts_of(const std::vector<Tensors>& lists) {
   return all;
 }
 
-// Gloo cuts the gathered tensor along its first dimension; only the number of elements counts, as with NCCL.
+// Gloo splits the gathered tensor along its first dimension; only the number of elements matters, as with NCCL.
 inline Tensors flat_hosts_of(const char* name, const Tensors& tensors) {
   Tensors all;
   for (const auto& t : tensors) {
@@ -54,7 +54,7 @@ inline void copy_all(const Tensors& to, const Tensors& from) {
   for (size_t i = 0; i < to.size(); i++) to[i].copy_(from[i].view(to[i].sizes()));
 }
 
-// What gloo has not of a reduction: averages are sums, divided afterwards; a factor is multiplied in before.
+// Reductions that gloo lacks: averages are sums, divided afterwards; a factor is multiplied in before.
 struct Reduction {
   c10d::ReduceOp op;
   bool average = false;
@@ -72,7 +72,7 @@ struct Reduction {
     }
     if (average || factor) op = c10d::ReduceOp(c10d::ReduceOp::SUM);
   }
-  // The tensors to hand in: new ones where a factor is multiplied in.
+  // The tensors to pass: new ones if a factor is multiplied in.
   Tensors before(const Tensors& tensors) const {
     if (!factor) return tensors;
     Tensors made;
@@ -94,12 +94,12 @@ class Tccl final : public c10d::Backend {
  public:
   Tccl(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<Ranks> ranks)
       : Backend(ranks->rank, int(ranks->members.size())), gloo_(std::move(gloo)), ranks_(std::move(ranks)) {}
-  ~Tccl() override {  // gloo's destructor waits for its threads, and they perhaps for a rank that is gone
+  ~Tccl() override {  // gloo's destructor waits for its threads, which may wait for a rank that has ended
     if (ranks_->failed) {
       static_cast<void>(gloo_.release());
       return;
     }
-    // Those threads may want the interpreter lock to let go of a tensor, and DDP's reducer is destroyed under it.
+    // Those threads may need the interpreter lock to release a tensor, and DDP's reducer is destroyed under it.
     if (Py_IsInitialized() && PyGILState_Check()) {
       py::gil_scoped_release unlocked;
       gloo_.reset();
@@ -118,7 +118,7 @@ class Tccl final : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>& chosen,
                                     const c10::intrusive_ptr<Options>& options) override {
-    // In this group's store: the one that comes with the call is named by how many groups this process has made, which may
+    // In this group's store: the store of the call is named by the number of groups that this process has created, which may
     // differ from rank to rank.
     std::string name = "tccl/split";
     for (const int r : chosen) name += "/" + std::to_string(r);
@@ -216,7 +216,7 @@ class Tccl final : public c10d::Backend {
     const Reduction how("reduce_scatter", opts.reduceOp, outputs);
     auto o = with_op(opts, how);
     auto out = hosts_of(outputs);
-    if (uneven(inputs) && outputs.size() == 1) {  // each rank gets its part from all, and reduces it itself
+    if (uneven(inputs) && outputs.size() == 1) {  // each rank receives its part from all, and reduces it itself
       check_list("reduce_scatter", "inputs", inputs[0], inputs[0], outputs[0]);
       auto came = std::make_shared<Tensors>();
       const std::vector<int64_t> sizes(size_t(size_), out[0].numel());
@@ -316,7 +316,7 @@ class Tccl final : public c10d::Backend {
     return run(type, name, tensors, tensors, [&] { return call(hosts, o); }, std::move(after));
   }
 
-  // A tensor for each rank, all of one dtype; mine is what this rank's has as many elements as, where it is given.
+  // One tensor per rank, all of one dtype; mine has as many elements as that of this rank, if given.
   void check_list(const char* name, const char* which, const Tensors& list, const Tensors& alike, const Tensor& mine) const {
     TORCH_CHECK_VALUE(int(list.size()) == size_, "tccl: ", name, " has ", list.size(), " ", which, " for ", size_,
                       " ranks: pass one for each");
@@ -328,7 +328,7 @@ class Tccl final : public c10d::Backend {
                       own.numel(), " elements, and this rank's tensor ", mine.numel(), ": the numbers must be equal");
   }
 
-  // Tensors of any sizes to all ranks and from all, in one exchange of flat ones: gloo's own lists are of equal tensors.
+  // Tensors of any sizes to and from all ranks, in one exchange of flat ones: gloo's lists require equal tensors.
   WorkPtr exchange(const Tensors& sent, std::vector<int64_t> sizes, Tensors& came, std::chrono::milliseconds timeout) {
     Tensors parts;
     for (const auto& t : sent) parts.push_back(t.reshape({-1}));
@@ -389,7 +389,7 @@ class Tccl final : public c10d::Backend {
     return job;
   }
 
-  // Puts the collective on the clock: behind what this rank's stream has done, on a stream of the group's own.
+  // Adds the collective to the clock: after the work of this rank's stream, on a stream of the group.
   uint32_t launch(DeviceIndex device, const char* name, const Tensors& inputs, const Tensors& outputs) const {
     const uint32_t event = next_event++;
     note(What::record, device, int32_t(streams[device]), event);
@@ -415,17 +415,17 @@ class Tccl final : public c10d::Backend {
   std::map<std::string, int> splits_;  // by the ranks of the part
 };
 
-// Sparse tensors would be taken for the host's by the fallback.
+// The fallback would treat sparse tensors as tensors of the host.
 inline void refuse_sparse(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*) {
   TORCH_CHECK(false, "tccl reduces dense tensors only, like NCCL: use .to_dense() (nn.Embedding: sparse=False)");
 }
 
 inline void bind_collectives(py::module& m) {
-  py::class_<Tccl, c10d::Backend, c10::intrusive_ptr<Tccl>>(m, "Tccl")  // new_group calls it for ranks that are left out
+  py::class_<Tccl, c10d::Backend, c10::intrusive_ptr<Tccl>>(m, "Tccl")  // new_group also calls it for ranks outside the group
       .def("perform_nocolor_split", [](Tccl&, const py::object&) {})
       .def_property_readonly("options", &Tccl::getBackendOptions)
       .def_property_readonly("store", &Tccl::store);
-  // members: of each rank its number in the world, its host, its process and when that began ("" where that is not known).
+  // members: for each rank its number in the world, its host, its process and when that started ("" if unknown).
   m.def("make_tccl", [](const c10::intrusive_ptr<c10d::Backend>& gloo, const c10::intrusive_ptr<c10d::Store>& store,
                         const std::vector<std::tuple<int, std::string, int64_t, std::string>>& members,
                         std::vector<std::string> devices, bool store_outlives) -> c10::intrusive_ptr<c10d::Backend> {
@@ -435,7 +435,7 @@ inline void bind_collectives(py::module& m) {
     TORCH_CHECK_VALUE(int(members.size()) == gloo->getSize(), members.size(), " members of a group of ", gloo->getSize());
     return c10::make_intrusive<Tccl>(gloo, std::move(ranks));
   });
-  m.def("began", &began_at);  // when a process began, "" where there is none
+  m.def("began", &began_at);  // when a process started, "" if it does not exist
 }
 #else
 inline void bind_collectives(py::module&) {}  // this torch was built without torch.distributed

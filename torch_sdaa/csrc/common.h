@@ -1,5 +1,5 @@
-// What every part of the extension includes. The parts are headers of one translation unit (sdaa.cpp): torch's own headers
-// cost ten CPU seconds each time they are read, and they are read once.
+// Included by every part of the extension. The parts are headers of one translation unit (sdaa.cpp): torch's own headers
+// cost ten CPU seconds per translation unit.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -70,7 +70,7 @@ inline thread_local DeviceIndex current = 0;  // the thread's device
 inline bool on_card(const Tensor& t) { return t.device().type() == kSdaa; }
 inline DeviceIndex resolved(DeviceIndex i) { return i < 0 ? current : i; }
 
-// The same of a number that comes from outside: refuses one that no device has.
+// The same for a number from outside: raises an error if there is no such device.
 inline DeviceIndex seen(int64_t i) {
   TORCH_CHECK(i >= -1 && i < n_devices, "Invalid SDAA device index ", i, ": this process sees ",
               n_devices == 0 ? std::string("no device") : n_devices == 1 ? std::string("1 device (sdaa:0)")

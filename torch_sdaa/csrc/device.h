@@ -1,4 +1,4 @@
-// The device as c10 sees it: guard, streams, events, hooks.
+// The device for c10: guard, streams, events, hooks.
 #pragma once
 #include "common.h"
 #include "generator.h"
@@ -40,7 +40,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(Device d) const override {
     return c10::Stream(c10::Stream::DEFAULT, Device(kSdaa, seen(d.index())));
   }
-  c10::Stream getNewStream(Device d, int) const override {  // of a pool that goes round, as CUDA's does
+  c10::Stream getNewStream(Device d, int) const override {  // from a pool used in rotation, as on CUDA
     const auto i = seen(d.index());
     return c10::Stream(c10::Stream::UNSAFE, Device(kSdaa, i), 1 + next_stream[i]++ % kPool);
   }
@@ -61,8 +61,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& s) const override {
     if (event) note(What::wait, s.device_index(), s.id(), static_cast<Event*>(event)->id);
   }
-  // The values are there at once, so the answer is always yes: a script that asks until it is must not ask for ever. On the
-  // clock the host has then waited, as it would have by asking. A profile tells the two apart: who asks does not wait by it.
+  // Values are available immediately, so the answer is always yes: a script that polls must not poll without end. On the
+  // clock the host then has waited, as it would have by polling. A profile distinguishes the two: polling does not wait.
   bool queryEvent(void* event) const override {
     waitEvent(event, "query");
     return true;
@@ -137,7 +137,7 @@ inline Hooks& hooks() {
   return one;
 }
 
-// Logs a copy that has been made. The host goes on at once only where it would on hardware: between devices, and with
+// Logs a copy that was made. The host continues immediately only if it would on hardware: between devices, and with
 // non_blocking from or to pinned memory.
 inline void copied(const Tensor& from, const Tensor& to, bool non_blocking) {
   const bool comes = on_card(to), goes = on_card(from);

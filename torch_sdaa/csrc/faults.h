@@ -1,20 +1,20 @@
-// What goes wrong on order, and what else must be looked at around a launch: forked processes, strict mode.
+// Injected faults, and other checks around a launch: forked processes, strict mode.
 #pragma once
 #include "common.h"
 
 namespace sdaa {
 
-inline std::atomic<bool> touched{false};   // whether this process has taken device memory
-inline std::atomic<bool> forked{false};    // whether it is a child of one that had: its device is its parent's
-inline std::atomic<bool> strict{false};    // whether to refuse what such cards cannot do
-inline std::atomic<bool> watchful{false};  // whether any of all this is the case: the one flag that every launch reads
+inline std::atomic<bool> touched{false};   // whether this process has allocated device memory
+inline std::atomic<bool> forked{false};    // whether it is a child of a process that had: its device belongs to the parent
+inline std::atomic<bool> strict{false};    // whether to refuse what such cards do not support
+inline std::atomic<bool> watchful{false};  // whether any of these is active: the one flag that every launch reads
 
-inline std::array<std::atomic<bool>, kMaxDevices> no_memory{};    // the device finds no memory in this step
+inline std::array<std::atomic<bool>, kMaxDevices> no_memory{};    // allocations on the device fail in this step
 inline std::array<std::atomic<bool>, kMaxDevices> nan_results{};  // the device's float results are NaN in this step
 
 struct Lost {
   std::string why;          // empty: the device is healthy
-  int64_t patience_us = 0;  // what the host waits, in simulated time, until it gives the device up
+  int64_t patience_us = 0;  // simulated time that the host waits before it reports the device as lost
 };
 inline std::mutex lost_lock;
 inline std::array<Lost, kMaxDevices> lost;
@@ -31,7 +31,7 @@ inline void look_again() {
   watchful = any;
 }
 
-// A child of a process that has used the device: any use of it is refused, and its log is left alone (another thread of the
+// A child of a process that has used the device: any use of it is an error, and its log is not touched (another thread of
 // parent may have held a lock).
 inline void note_fork() {
   forked = forked || touched;

@@ -1,4 +1,4 @@
-// Random numbers: a device's generator draws what the CPU's draws from the same state, and leaves the CPU's alone.
+// Random numbers: a device's generator draws the same numbers as the CPU's from the same state, without changing the CPU's.
 #pragma once
 #include "common.h"
 
@@ -6,7 +6,7 @@ namespace sdaa {
 
 struct Generator : c10::GeneratorImpl {
   at::Generator host;
-  std::atomic<bool> follows{false};  // of a default generator: seeded together with the CPU's, and not yet drawn from
+  std::atomic<bool> follows{false};  // of a default generator: seeded together with the CPU's, and not used yet
   explicit Generator(DeviceIndex device, uint64_t seed = c10::default_rng_seed_val)
       : GeneratorImpl(Device(kSdaa, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
         host(at::detail::createCPUGenerator(seed)) {}
@@ -29,8 +29,8 @@ struct Generator : c10::GeneratorImpl {
     begin();
     return host.unsafeGetGeneratorImpl()->get_state();
   }
-  // A script that makes weights and data on the CPU, and then trains on a device, so draws for the training what it would
-  // draw on the CPU alone; and the CPU's numbers are left alone.
+  // A script that creates weights and data on the CPU, and then trains on a device, so draws for the training the numbers that
+  // it would draw on the CPU alone, and the CPU's generator is not changed.
   void begin() const {
     auto& pending = const_cast<std::atomic<bool>&>(follows);
     if (!pending.load(std::memory_order_relaxed) || !pending.exchange(false)) return;
@@ -80,14 +80,14 @@ inline at::Generator& host_generator(const at::Generator& generator) {
   return made->host;
 }
 
-// While it lives, the CPU's default generator continues the device's numbers; then each has its own again. For kernels that
-// take no generator. Such kernels run one at a time; what another thread draws on the CPU meanwhile is of these numbers, too.
+// During its lifetime, the CPU's default generator continues the device's sequence. For kernels without a generator
+// argument. Such kernels run one at a time; numbers that another thread draws on the CPU meanwhile are from this sequence too.
 struct Lent {
   explicit Lent(DeviceIndex device) : device(device) {
     if ((nested = lent_here == device || host_generator(default_generator(device)) == at::detail::getDefaultCPUGenerator()))
       return;
     hold = std::unique_lock(lock, std::try_to_lock);
-    if (!hold && PyGILState_Check()) {  // who has it may need the interpreter
+    if (!hold && PyGILState_Check()) {  // its owner may need the interpreter
       py::gil_scoped_release release;
       hold.lock();
     } else if (!hold) {

@@ -1,7 +1,7 @@
-// What the host does while torch.sdaa.profile is on: operators, backward nodes, calls of the device's runtime, launches.
+// Work of the host while torch.sdaa.profile is active: operators, backward nodes, calls of the device's runtime, launches.
 //
-// Times are those of this machine's steady clock, which Python's time.perf_counter_ns reads too. A launch is found again among
-// the device's spans by its number in the log. While no profile is on, it costs a look at one flag.
+// Times are those of this machine's steady clock, like Python's time.perf_counter_ns. A launch is matched to the device's spans
+// by its index in the log. Without a profile the cost is one check of a flag.
 #pragma once
 #include <ATen/record_function.h>
 #include "clock.h"
@@ -17,8 +17,8 @@ enum class Doing : uint8_t { op, backward, range, runtime, launch };
 
 struct HostSpan {
   int64_t begin = 0, end = 0;  // nanoseconds; an end of 0: it has not ended
-  int64_t sequence = -1;       // autograd's number: of the node an operator makes, of the node that is run
-  uint64_t maker = 0;          // PyTorch's number of the thread that made the node
+  int64_t sequence = -1;       // autograd's number: of the node an operator creates, of the node that is run
+  uint64_t maker = 0;          // PyTorch's number of the thread that created the node
   uint64_t at = 0;             // of a launch: its number in the log
   uint32_t name = 0;
   int32_t line = -1, module = -1;
@@ -34,8 +34,8 @@ struct HostProfile {
   std::vector<HostSpan> spans;
   std::vector<std::string> names;
   std::unordered_map<std::string, uint32_t> known;
-  // What follows is under the interpreter's lock.
-  std::vector<std::string> skipped;  // beginnings of files that are nobody's own: PyTorch's, this package's, Python's
+  // The following is protected by the interpreter's lock.
+  std::vector<std::string> skipped;  // prefixes of files that are not user code: PyTorch's, this package's, Python's
   std::unordered_map<PyObject*, bool> own;
   std::map<std::pair<PyObject*, int>, int32_t> numbers;
   std::vector<std::pair<PyObject*, int>> lines;  // code objects are held until the next profile
@@ -63,8 +63,8 @@ inline bool is_own(HostProfile& all, PyObject* code) {
   return all.own[code] = own;
 }
 
-// The number of the innermost line of the script, or of a library that is not PyTorch; -1 where there is none. One of
-// autograd's threads has one where it runs a backward or a hook written in Python.
+// The number of the innermost line of the script, or of a library other than PyTorch; -1 without one. A thread of
+// autograd has one if it runs a backward or a hook written in Python.
 inline int32_t line_here() {
   if (!interpreter_is_up() || !PyGILState_GetThisThreadState()) return -1;
   py::gil_scoped_acquire acquire;
@@ -113,7 +113,7 @@ inline void end_span(const Opened& opened, uint64_t at = 0) {
   all.spans[opened.index].at = at;
 }
 
-// A call of the device's runtime, or the launch in it. Of calls in one another the outermost counts.
+// A call of the device's runtime, or the launch in it. Of nested calls the outermost counts.
 struct Within {
   Within(Doing doing, const char* name) {
     if (!host_is_watched.load(std::memory_order_relaxed) || forked) return;
@@ -144,7 +144,7 @@ inline std::unique_ptr<at::ObserverContext> op_begins(const at::RecordFunction& 
                      : scope == at::RecordScope::BACKWARD_FUNCTION ? Doing::backward
                                                                    : Doing::range;
   auto made = std::make_unique<OpenedOp>();
-  // What PyTorch calls an operator and evaluates a node of autograd has operators in it that stand for themselves.
+  // Operators inside PyTorch's operators and inside autograd's nodes are recorded separately.
   made->counted = doing == Doing::op && std::strncmp(fn.name(), kEvaluates.data(), kEvaluates.size()) != 0;
   const int32_t line = made->counted && op_depth == 0 ? line_here() : -1;
   op_depth += made->counted;
@@ -187,7 +187,7 @@ inline void watch_host(std::vector<std::string> skipped, size_t limit) {
                                                      at::RecordScope::USER_SCOPE}));
 }
 
-// Ends watching; returns the spans, the names and lines they give numbers of, and how many there was no room for.
+// Stops recording; returns the spans, the names and lines that they refer to, and the number of dropped spans.
 inline py::dict watched_host() {
   TORCH_CHECK(host_is_watched, "no profile is active");
   at::removeCallback(host_callback);
@@ -223,7 +223,7 @@ inline py::dict watched_host() {
 inline void bind_host_spans(py::module& m) {
   m.def("watch_host", &watch_host);
   m.def("watched_host", &watched_host);
-  m.def("module_here", [](int32_t number) { return std::exchange(module_here, number); });  // returns the one before
+  m.def("module_here", [](int32_t number) { return std::exchange(module_here, number); });  // returns the previous one
 }
 
 }  // namespace sdaa

@@ -1,4 +1,4 @@
-// A collective on its way: its work object, and the step times that DistributedDataParallel logs.
+// A collective in progress: its work object, and the step times that DistributedDataParallel logs.
 #pragma once
 #include "common.h"
 #include "device.h"
@@ -13,7 +13,7 @@ using Tensors = std::vector<Tensor>;
 using After = std::function<void()>;
 using c10d::OpType;
 
-// One collective on its way. Gloo's threads end it; who waits for it makes his stream wait on the clock, as with NCCL.
+// A collective in progress. Gloo's threads complete it; waiting for it makes the caller's stream wait on the clock, as with NCCL.
 struct Job final : c10d::Work {
   Job(std::shared_ptr<Ranks> ranks, OpType type, const char* name, Tensors results)
       : Work(ranks->rank, type), ranks_(std::move(ranks)), name_(name), results_(std::move(results)),
@@ -24,7 +24,7 @@ struct Job final : c10d::Work {
 
   void start(DeviceIndex device, uint32_t event, bool host_waits) { device_ = device, event_ = event, host_waits_ = host_waits; }
 
-  // Goes on when gloo's work has ended. Some of its works have no future, and end only where somebody waits.
+  // Runs when gloo's work has completed. Some works have no future, and complete only when waited for.
   void follow(WorkPtr inner, After after) {
     inner_ = std::move(inner);
     after_ = std::move(after);
@@ -101,7 +101,7 @@ struct Job final : c10d::Work {
   bool host_waits_ = false;
 };
 
-// Several jobs that one wait ends.
+// Several jobs completed by one wait.
 struct Jobs final : c10d::Work {
   explicit Jobs(std::vector<WorkPtr> all) : all_(std::move(all)) {}
   bool isCompleted() override {
@@ -128,7 +128,7 @@ struct Jobs final : c10d::Work {
   std::vector<WorkPtr> all_;
 };
 
-// The times that DistributedDataParallel logs of a step: simulated ones.
+// The step times that DistributedDataParallel logs: simulated ones.
 struct StepTimer final : c10d::Timer {
   explicit StepTimer(Device device) : device_(device.index()) {}
   ~StepTimer() override {

@@ -17,7 +17,7 @@ using FormatOption = std::optional<c10::MemoryFormat>;
 
 // --------------------------------------------------------------------------------------------------- memory, copies
 
-// With deterministic algorithms, memory that nobody has written holds what it holds on the CPU: NaN, or the largest number.
+// With deterministic algorithms, uninitialised memory is filled as on the CPU: NaN, or the largest number.
 inline Tensor filled(Tensor t) {
   auto& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
@@ -58,7 +58,7 @@ inline Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   return copy_from(from, to, false);
 }
 
-// Shares nothing until it is written on other devices; here it never does, as memory that a kernel made cannot be shared so.
+// On other devices it copies on the first write; here it copies immediately, as memory of a kernel cannot be shared so.
 inline Tensor lazy_clone(const Tensor& t) {
   const auto& from = t.storage();
   auto bytes = empty({int64_t(from.nbytes())}, at::kByte, {}, t.device(), {}, {});
@@ -104,7 +104,7 @@ inline Tensor& set_nothing(Tensor& result) {
   return set_tensor(result, empty({0}, result.scalar_type(), {}, result.device(), {}, {}));
 }
 
-// A tensor of zeros without memory, which autograd's formulas pass around.
+// A tensor of zeros without memory, used by autograd's formulas.
 struct NoMemory final : c10::Allocator {
   explicit NoMemory(Device device) : device(device) {}
   Device device;
@@ -185,14 +185,14 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
   return made;
 }
 
-// Which form of attention the CPU would take; the composite operator asks for it by the stub, others by the operator.
+// The form of attention that the CPU would use; the composite operator asks by the stub, others by the operator.
 inline int64_t fused_sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
                                 double dropout, bool causal, std::optional<double> scale, bool grouped) {
-  // a tensor that is traced has no memory: attention in its own steps, which a compiler sees
+  // a traced tensor has no memory: attention in separate operators, visible to a compiler
   if (q.unsafeGetTensorImpl()->key_set().has_any(
           c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::Functionalize})))
     return 0;  // math
-  auto shown = [](const Tensor& t) {  // whether a gradient is asked for decides too
+  auto shown = [](const Tensor& t) {  // also depends on whether a gradient is required
     auto alias = host(t);
     if (t.requires_grad() && at::GradMode::is_enabled()) alias.set_requires_grad(true);
     return alias;
@@ -220,7 +220,7 @@ inline std::set<std::string> register_csr_own(torch::Library& m) {
   return names;
 }
 
-// Sizes of nested tensors lie on the host.
+// Sizes of nested tensors are on the host.
 inline std::set<std::string> register_nested_own(torch::Library& m) {
   m.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
   m.impl("_nested_tensor_strides", TORCH_FN(at::native::_nested_tensor_strides));
@@ -229,7 +229,7 @@ inline std::set<std::string> register_nested_own(torch::Library& m) {
   return {"aten::_to_copy", "aten::_nested_tensor_size", "aten::_nested_tensor_strides", "aten::_nested_tensor_storage_offsets"};
 }
 
-// PyTorch's own forgets the device that is asked for where a tensor has gaps.
+// PyTorch's function ignores the requested device if a tensor has gaps.
 inline Tensor quantised_to_copy(const Tensor& t, Dtype dtype, LayoutOption layout, DeviceOption device, Flag pin,
                                 bool non_blocking, FormatOption format) {
   return at::native::_to_copy(t.contiguous(), dtype, layout, device, pin, non_blocking, format);
@@ -247,7 +247,7 @@ inline std::set<std::string> register_quantised_own(torch::Library& m) {
 inline Tensor sparse_with_dims(int64_t sparse, int64_t dense, IntArrayRef size, Dtype dtype, LayoutOption layout,
                                DeviceOption device, Flag pin) {
   const Device whole(kSdaa, resolved(c10::device_or_default(device).index()));
-  c10::DeviceGuard guard(whole);  // a sparse tensor is made on the current device
+  c10::DeviceGuard guard(whole);  // a sparse tensor is created on the current device
   return at::native::new_with_dims_sparse(sparse, dense, size, dtype, layout, whole, pin);
 }
 
@@ -316,7 +316,7 @@ inline std::set<std::string> register_sparse_own(torch::Library& m) {
 inline void register_boxed(torch::Library& m, c10::DispatchKey key, const std::set<std::string>& own) {
   static const std::set<std::string> left = {"aten::_pin_memory", "aten::is_pinned", "aten::record_stream"};
   auto names = c10::Dispatcher::singleton().getRegistrationsForDispatchKey(key);
-  // composed of others, but not of the same ones on every device
+  // composed of other operators, which differ by device
   if (key == c10::DispatchKey::CPU) names.emplace_back("aten::linalg_lstsq", "");
   for (const auto& name : names) {
     const auto whole = toString(name);

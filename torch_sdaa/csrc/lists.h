@@ -5,7 +5,7 @@
 
 namespace sdaa {
 
-// Whether one launch can do it: tensors of one device that are not made of others, the first list's of one dtype.
+// Whether one launch is possible: tensors of one device that are not composed, the first list's of one dtype.
 inline bool one_launch(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const size_t count = op.schema().arguments().size();
   std::optional<Device> device;
@@ -39,7 +39,7 @@ struct ListKernel final : c10::OperatorKernel {
   }
 };
 
-// Those that PyTorch composes on every device of one call for each tensor. Products stay so: each has a shape of its own.
+// Those that PyTorch composes on every device of one call per tensor. Products stay so: each has its own shape.
 inline int register_lists(torch::Library& m) {
   int count = 0;
   for (const auto& name : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {

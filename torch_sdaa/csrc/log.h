@@ -1,6 +1,6 @@
-// The launch log: what was launched, on which stream, from which thread. The clock (clock.h) walks it.
+// The launch log: operator, stream and thread of each launch. The clock (clock.h) processes it.
 //
-// A launch appends a few bytes. What a distinct launch (operator, shapes, dtypes) costs is asked of Python once.
+// A launch appends a few bytes. Python computes the cost of each distinct launch (operator, shapes, dtypes) once.
 #pragma once
 #include "clock.h"
 #include "common.h"
@@ -27,7 +27,7 @@ inline uint64_t mixed(uint64_t hash, const Tensor& t) {
 }
 inline void add_meta(std::vector<TensorMeta>& to, const Tensor& t) {
   if (!t.defined()) return;
-  if (t.is_sparse()) {  // what is stored, not what it stands for
+  if (t.is_sparse()) {  // the stored type, not the one it represents
     add_meta(to, sparse_impl(t)->values());
     add_meta(to, sparse_impl(t)->indices());
   } else if (t.is_nested()) {
@@ -38,15 +38,15 @@ inline void add_meta(std::vector<TensorMeta>& to, const Tensor& t) {
 }
 
 struct Limits {
-  size_t walk_at = 1 << 16;     // entries after which the log is walked without being asked; a power of 2
-  size_t price_at = 1 << 20;    // entries after which the host waits for prices
-  size_t signatures = 1 << 16;  // distinct launches that are remembered
+  size_t walk_at = 1 << 16;     // entries after which the log is processed automatically; a power of 2
+  size_t price_at = 1 << 20;    // entries after which the host waits for costs
+  size_t signatures = 1 << 16;  // distinct launches that are kept
   size_t spans = 1 << 22;       // of one trace
   bool reached(size_t entries) const { return (entries & (walk_at - 1)) == 0; }
 };
 inline Limits limits;  // tests set smaller ones
 
-// What became of the launches of an operator whose signatures are no longer remembered.
+// Totals of launches of an operator whose signatures were dropped.
 struct Retired {
   uint64_t count = 0;
   double seconds = 0, assumed = 0;
@@ -60,14 +60,14 @@ inline uint32_t fresh_epoch() {
 struct Log {
   std::mutex lock;
   std::vector<Entry> entries;
-  uint64_t total = 0, walked = 0;  // launches, entries behind the clock: over the whole life
-  uint32_t epoch = fresh_epoch();  // of the signatures' numbers; no two logs share one
+  uint64_t total = 0, walked = 0;  // launches, entries already processed: over the lifetime
+  uint32_t epoch = fresh_epoch();  // of the signatures' numbers; unique among logs
   std::unordered_map<uint64_t, uint32_t> known;
   std::vector<Signature> signatures;
   std::vector<Price> prices;
   std::vector<uint64_t> counts;  // launches by signature
   std::map<std::string, Retired> retired;
-  std::map<std::string, std::string> unpriced;  // operators whose pricing failed, and why
+  std::map<std::string, std::string> unpriced;  // operators whose cost failed, and why
   Clock clock;
 };
 inline Log& the_log() {
@@ -76,7 +76,7 @@ inline Log& the_log() {
 }
 inline py::object* pricer = nullptr;  // set by Python; never freed: the interpreter may be gone
 
-// A thread's number; autograd's workers wait for nobody but their caller, which the clock is told by the high bit.
+// A thread's number; autograd's workers wait only for their caller, which the high bit tells the clock.
 inline uint16_t thread_number() {
   static std::atomic<uint16_t> next{0};
   static thread_local uint16_t mine = [] {
@@ -87,11 +87,11 @@ inline uint16_t thread_number() {
   return mine;
 }
 
-inline thread_local uint32_t correlation = 0;  // of the operator the profiler sees in this thread; 0: it is off
+inline thread_local uint32_t correlation = 0;  // of the operator that the profiler sees in this thread; 0: the profiler is off
 
 inline bool priced(const Log& log, const Entry& e) { return !is_launch(e.what) || log.prices[e.id].known; }
 
-// Walks the log as far as all is priced. The lock is held.
+// Processes the log as far as costs are known. The lock is held.
 inline void walk(Log& log) {
   size_t done = 0;
   while (done < log.entries.size() && priced(log, log.entries[done])) {
@@ -135,7 +135,7 @@ inline void shorten(Log& log) {
     py::gil_scoped_acquire acquire;
     try {
       settle();
-    } catch (py::error_already_set& error) {  // an event may be on its way out, which must not throw; synchronize will
+    } catch (py::error_already_set& error) {  // an event may be in its destructor, which must not throw; synchronize will
       error.discard_as_unraisable("the launch log of torch_sdaa");
     }
   }
@@ -155,7 +155,7 @@ inline void note(What what, DeviceIndex device, c10::StreamId stream, uint32_t i
   append(the_log(), {id, correlation, what, int8_t(device), thread_number(), int32_t(stream)});
 }
 
-// Refuses what a forked process or a lost device is asked for; a device that hangs is waited for first.
+// Raises an error in a forked process or for a lost device; waits first for a device that hangs.
 inline void watch(DeviceIndex device) {
   check_process();
   std::string why;
@@ -174,7 +174,7 @@ inline void check_device(DeviceIndex device) {
 
 void strict_launch(Log& log, uint32_t id, DeviceIndex device);
 
-// Returns a launch's number; `make` describes it, and is called only for one that was never seen. The lock is held.
+// Returns a launch's number; `make` describes it, and is only called for a new one. The lock is held.
 template <class Make>
 uint32_t numbered(Log& log, uint64_t hash, What what, Make&& make) {
   const auto found = log.known.find(hash);
@@ -189,7 +189,7 @@ uint32_t numbered(Log& log, uint64_t hash, What what, Make&& make) {
   return id;
 }
 
-struct Peer {  // the device a copy comes from
+struct Peer {  // the source device of a copy
   DeviceIndex device;
   int32_t stream;
 };
@@ -236,7 +236,7 @@ inline py::tuple described(const Signature& s) {
   return py::make_tuple(s.op, list(s.inputs), list(s.outputs), s.flops);
 }
 
-// What Python says some launches cost; nothing where it cannot tell, then `why` holds the reason. Ctrl-C passes through.
+// Costs of some launches from Python; empty if it cannot compute them, with the reason in `why`. Ctrl-C passes through.
 inline std::optional<std::vector<Price>> asked_prices(const py::list& launches, std::string& why) {
   TORCH_INTERNAL_ASSERT(pricer, "no pricer is set");
   try {
@@ -257,7 +257,7 @@ inline std::optional<std::vector<Price>> asked_prices(const py::list& launches, 
   return std::nullopt;
 }
 
-// The same, launch by launch where all at once fails: what cannot be priced takes no time, and `failed` says why.
+// The same, launch by launch if the batch fails: a launch without a cost takes no time, and `failed` has the reason.
 inline std::vector<Price> prices_of(const py::list& launches, std::vector<std::string>& failed) {
   std::string why;
   if (auto all = asked_prices(launches, why)) return std::move(*all);
@@ -282,8 +282,8 @@ inline void warn_unpriced(const std::string& op, const std::string& why) {
   if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) < 0) throw py::error_already_set();
 }
 
-// Asks Python what new signatures cost, and walks the whole log. The interpreter's lock is held, the log's is not: nothing of
-// Python is made under the log's lock, as its collector may destroy an event, which appends to the log.
+// Gets the costs of new signatures from Python, and processes the log. The interpreter's lock is held, the log's is not: no
+// Python object is created under the log's lock, as the collector may destroy an event, which appends to the log.
 inline void settle() {
   if (forked) return;
   auto& log = the_log();
@@ -357,7 +357,7 @@ inline Tracer* start_tracer() {
   tracer->limit = limits.spans;
   auto& log = the_log();
   std::lock_guard<std::mutex> hold(log.lock);
-  tracer->first = log.walked + log.entries.size();  // what was launched before is not the trace's
+  tracer->first = log.walked + log.entries.size();  // earlier launches are not part of the trace
   log.clock.tracers.push_back(tracer);
   return tracer;
 }
@@ -381,8 +381,8 @@ inline Traced stop_tracer(Tracer* tracer) {
 
 inline Tracer* python_tracer = nullptr;
 
-// Spans since tracing was switched on: operator, kind, device, stream, thread, start, end (simulated seconds); and how many
-// there was no room for.
+// Spans since tracing was switched on: operator, kind, device, stream, thread, start, end (simulated seconds); and the
+// number of dropped ones.
 inline py::tuple traced(bool on) {
   settle();
   Traced found;
@@ -394,7 +394,7 @@ inline py::tuple traced(bool on) {
   return py::make_tuple(out, found.dropped);
 }
 
-// Seconds that a launch already seen takes to append, measured over `n` of them in a log of its own.
+// Seconds to append a known launch, measured over `n` of them in a separate log.
 inline double append_cost(int n) {
   auto log = std::make_unique<Log>();
   log->entries.reserve(limits.walk_at);
@@ -424,18 +424,18 @@ inline void bind_log(py::module& m) {
     const auto found = times(seen(i));
     return std::map<std::string, double>(found.begin(), found.end());
   });
-  m.def("signatures", &all_signatures);  // every distinct launch: description, how often, seconds, assumed seconds
-  m.def("unpriced", [] {  // operators without a price, and why
+  m.def("signatures", &all_signatures);  // every distinct launch: description, count, seconds, assumed seconds
+  m.def("unpriced", [] {  // operators without a cost, and why
     std::lock_guard<std::mutex> hold(the_log().lock);
     return the_log().unpriced;
   });
-  m.def("limits", [](size_t walk_at, size_t price_at, size_t signatures, size_t spans) {  // sets them; returns those before
+  m.def("limits", [](size_t walk_at, size_t price_at, size_t signatures, size_t spans) {  // sets them; returns the previous ones
     TORCH_CHECK_VALUE(walk_at && (walk_at & (walk_at - 1)) == 0, "the first limit must be a power of 2, not ", walk_at);
     std::lock_guard<std::mutex> hold(the_log().lock);
     const auto old = std::exchange(limits, {walk_at, price_at, signatures, spans});
     return std::make_tuple(old.walk_at, old.price_at, old.signatures, old.spans);
   });
-  m.def("set_blocking", [](bool on) {  // from here on the host waits for every launch, or no longer
+  m.def("set_blocking", [](bool on) {  // whether the host waits for every launch from here on
     settle();
     std::lock_guard<std::mutex> hold(the_log().lock);
     the_log().clock.blocking = on;

@@ -1,18 +1,18 @@
-// Device memory: the bytes lie on the host, the books are the device's. Pinned host memory.
+// Device memory: the bytes are on the host, the accounting is the device's. Pinned host memory.
 #pragma once
 #include "common.h"
 #include "faults.h"
 
 namespace sdaa {
 
-constexpr int64_t kGrain = 512;         // bytes a block is rounded up to
-constexpr int64_t kSegment = 2 << 20;   // bytes in which memory is taken from the device
+constexpr int64_t kGrain = 512;         // bytes to which a block is rounded up
+constexpr int64_t kSegment = 2 << 20;   // unit in which memory is reserved on the device
 
 struct Book {
-  std::atomic<int64_t> allowed{INT64_MAX};  // of the limit, as set_per_process_memory_fraction says
+  std::atomic<int64_t> allowed{INT64_MAX};  // of the limit, set by set_per_process_memory_fraction
   std::atomic<int64_t> live{0}, live_peak{0};
   std::atomic<int64_t> now{0}, peak{0}, blocks{0}, frees{0}, total{0}, freed{0}, denied{0}, reserved{0}, reserved_peak{0};
-  std::atomic<bool> used{false};  // since the process began
+  std::atomic<bool> used{false};  // since the process started
 };
 inline std::array<Book, kMaxDevices> books;
 inline std::atomic<int64_t> limit_bytes{15296LL << 20};
@@ -24,7 +24,7 @@ inline void raise_to(std::atomic<int64_t>& value, int64_t least) {
   while (least > seen && !value.compare_exchange_weak(seen, least)) {}
 }
 
-// Bytes for people: whole MiB where they are whole, else one digit behind the point; below a MiB, KiB.
+// Readable bytes: MiB without a fraction if possible, else with one digit; below a MiB, KiB.
 inline std::string shown_bytes(int64_t bytes) {
   const bool small = bytes < kMiB && bytes > -kMiB;
   const double unit = small ? 1024 : kMiB, value = double(bytes) / unit;
@@ -59,13 +59,13 @@ inline void reserve(DeviceIndex device, int64_t bytes) {
   raise_to(book.reserved_peak, book.reserved);
 }
 
-// Tells torch.profiler (profile_memory=True) what was taken, or given back (then the bytes are negative).
+// Reports to torch.profiler (profile_memory=True) what was allocated, or freed (then the bytes are negative).
 inline void report_memory(void* data, int64_t bytes, DeviceIndex device) {
   if (c10::memoryProfilingEnabled())
     c10::reportMemoryUsageToProfiler(data, bytes, size_t(books[device].now), size_t(books[device].reserved), Device(kSdaa, device));
 }
 
-// What a storage's bytes belong to: memory of our own, or that of a host kernel's result.
+// The owner of a storage's bytes: our own memory, or that of a host kernel's result.
 struct Block {
   void* own;
   int64_t bytes;
@@ -140,7 +140,7 @@ inline Allocator& allocator() {
   return one;
 }
 
-// Makes the fresh storage of a host kernel's result one of the device's, in place.
+// Converts the new storage of a host kernel's result to one of the device, in place.
 inline void adopt(StorageImpl* storage, DeviceIndex device) {
   if (storage->device_type() == kSdaa) return;
   const int64_t whole = rounded(int64_t(storage->nbytes()));

@@ -1,7 +1,7 @@
-// The kernels of nn.SyncBatchNorm, which PyTorch has for CUDA alone: statistics of one process's part of a batch, their union
-// over processes, and the gradients' sums.
+// The kernels of nn.SyncBatchNorm, which PyTorch has only for CUDA: statistics of one process's part of a batch, their union
+// over processes, and the sums of gradients.
 //
-// An input is batch x channels x ...; statistics are one value a channel, in float32 where the input is of 16 bits.
+// An input is batch x channels x ...; statistics are one value per channel, in float32 if the input has 16 bits.
 #pragma once
 #include "alias.h"
 #include "common.h"
@@ -17,7 +17,7 @@ using Quad = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 inline bool given(const MaybeTensor& t) { return t && t->defined(); }
 
-// Computes on the host's aliases; gives the device its results, and logs one launch.
+// Computes on the host's aliases, converts the results to the device's, and logs one launch.
 template <size_t N, class Compute>
 std::array<Tensor, N> on_host(const char* name, std::initializer_list<const Tensor*> inputs, Compute&& compute) {
   Within span(Doing::runtime, "kernel");
@@ -38,7 +38,7 @@ std::array<Tensor, N> on_host(const char* name, std::initializer_list<const Tens
   return made;
 }
 
-// Sums are taken in float32 at least.
+// Sums are at least float32.
 inline Tensor wide(const Tensor& t) {
   auto alias = host(t);
   return at::isReducedFloatingType(alias.scalar_type()) ? alias.to(at::kFloat) : alias;
@@ -48,7 +48,7 @@ inline std::vector<int64_t> all_but_channels(const Tensor& t) {
   for (int64_t k = 2; k < t.dim(); k++) dims.push_back(k);
   return dims;
 }
-// One value a channel, to be broadcast over an input.
+// One value per channel, broadcast over an input.
 inline Tensor a_channel(const Tensor& values, const Tensor& like) {
   std::vector<int64_t> sizes(like.dim(), 1);
   sizes[1] = -1;
@@ -63,7 +63,7 @@ inline Pair batch_norm_stats(const Tensor& input, double eps) {
   return {mean, invstd};
 }
 
-// mean and invstd: processes x channels; counts: how many values each of them is of.
+// mean and invstd: processes x channels; counts: number of values of each process.
 inline Pair batch_norm_gather(const Tensor& input, const Tensor& mean, const Tensor& invstd, const MaybeTensor& running_mean,
                               const MaybeTensor& running_var, double momentum, double eps, const Tensor& counts) {
   auto [all_mean, all_invstd] =
@@ -124,7 +124,7 @@ inline Quad batch_norm_backward_reduce(const Tensor& grad, const Tensor& input, 
   return {sum, sum_apart, of_weight, of_bias};
 }
 
-// sum and sum_apart: over all processes; count: how many values a channel has in each of them.
+// sum and sum_apart: over all processes; count: number of values of a channel in each of them.
 inline Tensor batch_norm_backward_elemt(const Tensor& grad, const Tensor& input, const Tensor& mean, const Tensor& invstd,
                                         const MaybeTensor& weight, const Tensor& sum, const Tensor& sum_apart,
                                         const Tensor& count) {

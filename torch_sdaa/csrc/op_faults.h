@@ -1,4 +1,4 @@
-// Faults of single operators on order: the n-th call of one on a device is refused, or its results are NaN or a bit off.
+// Injected faults of single operators: the n-th call on a device raises an error, or its results are NaN or perturbed.
 #pragma once
 #include <ATen/ops/arange.h>
 #include "faults.h"
@@ -7,15 +7,15 @@ namespace sdaa {
 
 struct OpFault {
   std::string kind, op;  // op: "aten::add", any overload, or "aten::add.Tensor"
-  int64_t device, call;  // which call of it on that device, from 0
-  double size;           // how far results are off, relative
+  int64_t device, call;  // the call on that device, from 0
+  double size;           // relative size of the perturbation
   int64_t seen = 0;      // calls so far
 };
 inline std::mutex op_fault_lock;
 inline std::vector<OpFault> op_faults;
 inline std::atomic<bool> any_op_faults{false};
 
-struct Struck {  // what becomes of the results of one call
+struct Struck {  // the effect on the results of one call
   bool nan = false;
   double size = 0;
   explicit operator bool() const { return nan || size; }
@@ -36,7 +36,7 @@ inline Struck strike(const std::string& name, const std::string& overload, int64
   return found;
 }
 
-// Makes a result NaN, or each element larger and smaller in turn; t is the host's alias.
+// Makes a result NaN, or each element alternately larger and smaller; t is the host's alias.
 inline void spoil(const Tensor& t, const Struck& struck) {
   if (!t.defined() || !(t.is_floating_point() || t.is_complex()) || t.layout() != c10::kStrided) return;
   if (struck.nan) {
@@ -64,7 +64,7 @@ inline void bind_op_faults(py::module& m) {
     op_faults.clear();
     any_op_faults = false;
   });
-  m.def("op_fault_calls", [] {  // of each fault: how many calls of its operator there were
+  m.def("op_fault_calls", [] {  // of each fault: number of calls of its operator
     std::lock_guard<std::mutex> hold(op_fault_lock);
     std::vector<int64_t> calls;
     for (const auto& fault : op_faults) calls.push_back(fault.seen);

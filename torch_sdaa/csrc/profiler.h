@@ -1,5 +1,5 @@
-// torch.profiler's device side: its events are the launch log's spans. Every duration is simulated. On a trace's axis a device's
-// row begins where the profile does, and goes on in simulated time.
+// torch.profiler's device side: its events are the launch log's spans. All durations are simulated. On a trace's axis a device's
+// row starts with the profile, and then shows simulated time.
 #pragma once
 #include <torch/csrc/profiler/stubs/base.h>
 #include "common.h"
@@ -144,7 +144,7 @@ struct Profiler final : libkineto::IActivityProfiler {
 
 // ------------------------------------------------------------------------------------------------- torch.sdaa.profile
 
-// Spans of the devices since tracing was switched on, with their number in the log, and what each signature is and costs.
+// Spans of the devices since tracing was switched on, with their index in the log, and each signature with its cost.
 inline py::tuple traced_in_full(bool on) {
   settle();
   auto& log = the_log();

@@ -1,4 +1,4 @@
-// Who the ranks of a group are, which of them is lost, and what to say of that: one line, where gloo says pages.
+// The ranks of a group, which of them is lost, and the error in one line instead of gloo's pages.
 #pragma once
 #include "common.h"
 
@@ -18,14 +18,14 @@ C10_DECLARE_int(caffe2_log_level);
 
 namespace sdaa {
 
-// Keeps torch's own warnings, with the stack of its C++, away while a store is asked whose holder may have ended.
+// Suppresses torch's warnings, with their C++ stack, while accessing a store whose host process may have ended.
 struct Quietly {
   Quietly() { FLAGS_caffe2_log_level = 3; }
   ~Quietly() { FLAGS_caffe2_log_level = was; }
   const int was = FLAGS_caffe2_log_level;
 };
 
-// When a process began, in the kernel's ticks; "" where it has ended (a zombie has).
+// When a process started, in the kernel's ticks; "" if it has ended (including zombies).
 inline std::string began_at(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -54,14 +54,14 @@ struct Ranks {
 
   const int rank;  // this process's, in the group
   const c10::intrusive_ptr<c10d::Store> store;
-  const std::vector<std::string> devices;  // of this process, as the host numbers them
+  const std::vector<std::string> devices;  // of this process, in the host's numbering
   std::vector<Member> members;
   bool store_outlives = false;  // no rank holds the store: a launcher does
   std::atomic<bool> failed{false};
 
   std::string me() const { return "tccl: rank " + std::to_string(members.at(size_t(rank)).number); }
 
-  // Two ranks on one device are refused, as NCCL does: the second one to come is.
+  // Two ranks on one device are an error, as with NCCL: raised by the second.
   void claim(DeviceIndex device) {
     std::lock_guard<std::mutex> hold(lock_);
     if (claimed_ >> device & 1) return;
@@ -87,7 +87,7 @@ struct Ranks {
     return text.str();
   }
 
-  // The same error in one line, told once to all: who finds this process gone, though it only lost another, learns which.
+  // The same error in one line, reported once to all: a rank that lost another one for this reason learns which was first.
   std::exception_ptr explained(const char* name, const std::exception_ptr& error) {
     std::string text;
     try {
@@ -99,7 +99,7 @@ struct Ranks {
     } catch (...) {
       return error;
     }
-    if (!is_loss(text))  // what this one call was given: the group goes on
+    if (!is_loss(text))  // only this call was invalid: the group continues
       return std::make_exception_ptr(
           c10::DistBackendError({name, __FILE__, uint32_t(__LINE__)}, me() + ": " + name + ": " + first_line(text)));
     std::string first;
@@ -123,7 +123,7 @@ struct Ranks {
     return m.host == members[size_t(rank)].host && !m.began.empty() && began_at(m.pid) != m.began;
   }
 
-  // Those on this host whose process has ended.
+  // Ranks on this host whose process has ended.
   std::vector<const Member*> gone() const {
     std::vector<const Member*> found;
     for (const auto& m : members)
@@ -131,7 +131,7 @@ struct Ranks {
     return found;
   }
 
-  // Says that this rank knows who was lost. The others look that up in the store of rank 0, which waits for them.
+  // Reports that this rank knows the lost rank. The others read it in the store of rank 0, which waits for them.
   void leave() const {
     const auto key = [](const Member& m) { return "tccl/knows/" + std::to_string(m.number); };
     const auto& own = members.at(size_t(rank));
@@ -143,7 +143,7 @@ struct Ranks {
       const auto waited_for = [&](const Member& m) { return !ended(m) && !store->check({key(m)}); };
       while (std::any_of(members.begin(), members.end(), waited_for) && std::chrono::steady_clock::now() < until)
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    } catch (const std::exception&) {  // who held the store is gone
+    } catch (const std::exception&) {  // the rank that held the store is gone
     }
   }
 
@@ -167,7 +167,7 @@ struct Ranks {
            "see the last output of the other ranks";
   }
 
-  // Names who was lost first: by what others found before, else by which processes are gone.
+  // Names the rank that was lost first: from the reports of others, else from the processes that have ended.
   std::string first_lost(const std::vector<const Member*>& dead) const {
     const auto zeroth = [](const Member* m) { return m->number == 0; };
     const bool asks = store_outlives || std::none_of(dead.begin(), dead.end(), zeroth);
@@ -182,7 +182,7 @@ struct Ranks {
           return std::string(found.begin(), found.end());
         }
         if (!names.empty()) store->set(key, std::vector<uint8_t>(names.begin(), names.end()));
-      } catch (const std::exception&) {  // who held the store is gone too
+      } catch (const std::exception&) {  // the rank that held the store is gone too
       }
     return names;
   }

@@ -1,8 +1,8 @@
 // Redirection of CUDA's names, switched on by torch_sdaa.contrib.transfer_to_sdaa and off by restore().
 //
-// Functions keep their identity: what is exchanged is the C function behind them, so that names a script imported before,
-// torch.overrides, dynamo and pickled references meet the same objects. A call without a device name costs a look at its
-// arguments; functions that take none are not touched.
+// Functions keep their identity: only the C function behind them is replaced, so that names imported earlier by a script,
+// torch.overrides, dynamo and pickled references see the same objects. A call without a device name costs a check of its
+// arguments; functions without arguments are not changed.
 #pragma once
 #include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -14,22 +14,22 @@ constexpr size_t kSlots = 320;
 
 struct Slot {
   std::string name;
-  PyMethodDef mine{};                 // what the function points to while it is redirected
-  PyMethodDef* theirs = nullptr;      // what it pointed to before
+  PyMethodDef mine{};                 // target of the function while it is redirected
+  PyMethodDef* theirs = nullptr;      // its previous target
   PyMethodDef** where = nullptr;      // the function's pointer
-  newfunc make = nullptr;             // of a type: its constructor before
+  newfunc make = nullptr;             // of a type: its previous constructor
   PyTypeObject* type = nullptr;
-  Py_ssize_t bare = -1;               // with so many arguments and no device it means CUDA
-  bool kind = false;                  // of Tensor.type, which gives a name
+  Py_ssize_t bare = -1;               // with this number of arguments and no device it means CUDA
+  bool kind = false;                  // of Tensor.type, which returns a name
   uint64_t count = 0;                 // calls in which a name was redirected; under the interpreter's lock
 };
 inline std::array<Slot, kSlots> slots;
 inline size_t used = 0;
-inline uint64_t asked_kind = 0, asked_is_cuda = 0, asked_text = 0;  // how often somebody outside of torch was told "cuda"
+inline uint64_t asked_kind = 0, asked_is_cuda = 0, asked_text = 0;  // how often code outside of torch got "cuda"
 
 // ------------------------------------------------------------------------------------------------------------- names
 
-// Returns what stands for an argument, as a new reference; nullptr where it may stay, or where an error is set.
+// Returns the replacement of an argument, as a new reference; nullptr if it is unchanged, or if an error is set.
 inline PyObject* other(PyObject* value) {
   if (PyUnicode_Check(value)) {
     const auto length = PyUnicode_GET_LENGTH(value);
@@ -39,21 +39,21 @@ inline PyObject* other(PyObject* value) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(value, &size);
     if (!text) {
-      PyErr_Clear();  // a lone surrogate: no device's name
+      PyErr_Clear();  // a lone surrogate: not a device's name
       return nullptr;
     }
     if (!std::strncmp(text, "cuda", 4) && (text[4] == 0 || text[4] == ':')) return PyUnicode_FromFormat("sdaa%s", text + 4);
     if (!std::strncmp(text, "torch.cuda.", 11)) return PyUnicode_FromFormat("torch.sdaa.%s", text + 11);
     return nullptr;
   }
-  if (THPDevice_Check(value)) {  // made before the redirection began
+  if (THPDevice_Check(value)) {  // created before the redirection
     const auto& device = reinterpret_cast<THPDevice*>(value)->device;
     if (device.type() == c10::DeviceType::CUDA) return THPDevice_New(Device(kSdaa, device.index()));
   }
   return nullptr;
 }
 
-struct Arguments {  // of a call, with other names where there are some
+struct Arguments {  // of a call, with other names if needed
   PyObject *args, *kwargs;
   bool changed = false;
   Arguments(PyObject* a, PyObject* k, Py_ssize_t bare = -1) : args(a), kwargs(k) {
@@ -101,7 +101,7 @@ struct Arguments {  // of a call, with other names where there are some
 
 // -------------------------------------------------------------------------------------------------- functions, methods
 
-// Whether the code that runs belongs neither to torch nor to this package.
+// Whether the running code belongs neither to torch nor to this package.
 inline bool asked_from_outside() {
   static PyObject* const key = PyUnicode_InternFromString("__name__");
   PyObject* globals = PyEval_GetGlobals();
@@ -117,8 +117,8 @@ inline bool asked_from_outside() {
   return *rest != 0 && *rest != '.';
 }
 
-// Returns a tensor's kind as others than torch are told it: "torch.cuda.FloatTensor". Takes the reference.
-inline PyObject* told(Slot& slot, PyObject* name) {
+// Returns a tensor's type name for code outside of torch: "torch.cuda.FloatTensor". Steals the reference.
+inline PyObject* outside_name(Slot& slot, PyObject* name) {
   const char* text = asked_from_outside() ? PyUnicode_AsUTF8(name) : nullptr;
   if (!text || std::strncmp(text, "torch.sdaa.", 11)) return name;
   slot.count++;
@@ -135,7 +135,7 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* result = slot.theirs->ml_flags & METH_KEYWORDS
       ? reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(slot.theirs->ml_meth))(self, given.args, given.kwargs)
       : slot.theirs->ml_meth(self, given.args);
-  return slot.kind && result && PyUnicode_Check(result) ? told(slot, result) : result;
+  return slot.kind && result && PyUnicode_Check(result) ? outside_name(slot, result) : result;
 }
 template <size_t N>
 PyObject* call_one(PyObject* self, PyObject* value) {  // of METH_O
@@ -164,8 +164,8 @@ inline const auto calls = calls_of(std::make_index_sequence<kSlots>{});
 inline const auto ones = ones_of(std::make_index_sequence<kSlots>{});
 inline const auto news = news_of(std::make_index_sequence<kSlots>{});
 
-// Returns the number of the slot that a test knows, else of a new one. A slot stays one function's for ever, since a bound
-// method that somebody keeps points into it.
+// Returns the index of the slot that matches a test, else of a new one. A slot always belongs to the same function, since a
+// bound method that is still referenced points into it.
 template <class Test>
 size_t slot_for(const Test& test) {
   for (size_t i = 1; i < used; i++)
@@ -174,14 +174,14 @@ size_t slot_for(const Test& test) {
   return used++;
 }
 
-// Redirects a function or a method of C; returns whether it is of a kind that can be.
+// Redirects a function or a method of C; returns whether its kind is supported.
 inline bool function(const std::string& name, py::handle object, Py_ssize_t bare) {
   PyMethodDef** where = nullptr;
   if (PyCFunction_Check(object.ptr())) where = &reinterpret_cast<PyCFunctionObject*>(object.ptr())->m_ml;
   if (Py_IS_TYPE(object.ptr(), &PyMethodDescr_Type)) where = &reinterpret_cast<PyMethodDescrObject*>(object.ptr())->d_method;
   if (!where || ((*where)->ml_flags & METH_FASTCALL) || ((*where)->ml_flags & METH_NOARGS)) return false;
   for (size_t i = 0; i < used; i++)
-    if (slots[i].where == where) return true;  // under another name before
+    if (slots[i].where == where) return true;  // already under another name
   const size_t n = slot_for([&](const Slot& slot) { return slot.theirs == *where; });
   Slot& slot = slots[n];
   slot.where = where;
@@ -196,12 +196,12 @@ inline bool function(const std::string& name, py::handle object, Py_ssize_t bare
   slot.mine = **where;
   slot.mine.ml_meth = slot.theirs->ml_flags & METH_O ? ones[n]
       : reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(calls[n]));
-  Py_INCREF(object.ptr());  // its pointer is to be there when it is given back
+  Py_INCREF(object.ptr());  // its pointer must exist when it is restored
   *where = &slot.mine;
   return true;
 }
 
-// Redirects the constructor of a type and of those that have inherited it.
+// Redirects the constructor of a type and of types that inherited it.
 inline void constructor(const std::string& name, py::handle object) {
   auto* type = reinterpret_cast<PyTypeObject*>(object.ptr());
   const size_t n = slot_for([&](const Slot& slot) { return slot.type == type; });
@@ -227,9 +227,9 @@ inline PyObject* new_device(PyTypeObject* type, PyObject* args, PyObject* kwargs
   return mine;
 }
 
-// -------------------------------------------------------------------------- what others than torch are told of a device
+// ---------------------------------------------------------------------------------- a device for code outside of torch
 
-struct Getter {  // an attribute of C, with what it was before
+struct Getter {  // an attribute of C, with its previous value
   PyGetSetDef mine{};
   PyGetSetDef* theirs = nullptr;
   PyGetSetDef** where = nullptr;
@@ -263,14 +263,14 @@ inline PyObject* get_is_cuda(PyObject* self, void* closure) {
 }
 
 inline reprfunc text_of_device = nullptr;
-inline PyObject* class_of_text = nullptr;  // is compared as CUDA's text
+inline PyObject* class_of_text = nullptr;  // compares equal to CUDA's text
 inline PyObject* get_text(PyObject* self) {
   PyObject* text = text_of_device(self);
   if (!text || reinterpret_cast<THPDevice*>(self)->device.type() != kSdaa || !asked_from_outside()) return text;
   asked_text++;
-  PyObject* told = PyObject_CallOneArg(class_of_text, text);
+  PyObject* wrapped = PyObject_CallOneArg(class_of_text, text);
   Py_DECREF(text);
-  return told;
+  return wrapped;
 }
 
 // ----------------------------------------------------------------------------------------------------------- from Python

@@ -1,4 +1,4 @@
-// What is said of an operator that the device has no kernel for.
+// The error for an operator without a kernel for the device.
 #pragma once
 #include "common.h"
 
@@ -15,7 +15,7 @@ inline void refuse_pinning(std::optional<bool> pin) {
                                     "then move it with .to('sdaa', non_blocking=True)");
 }
 
-// Tensors of an operator that has a kernel of its own must be the device's, as those of the boxed kernel must.
+// Tensors of an operator with its own kernel must be the device's, like those of the boxed kernel.
 inline void expect_on(const char* op, Device device, std::initializer_list<const at::Tensor*> tensors) {
   for (const auto* t : tensors)
     TORCH_CHECK(!t->defined() || t->device() == device, "Expected all tensors to be on the same device, but found at least two "

@@ -1,4 +1,4 @@
-// What is looked at around a kernel: strict mode, results that a fault makes NaN, and how long the host computes.
+// Checks around a kernel: strict mode, results that a fault makes NaN, and the time that the host computes.
 #pragma once
 #include <ATen/ops/isfinite.h>
 #include "common.h"
@@ -7,9 +7,9 @@
 
 namespace sdaa {
 
-inline py::object* judge = nullptr;  // set by Python: a launch's description -> why such cards cannot do it, or ""
+inline py::object* judge = nullptr;  // set by Python: a launch's description -> why such cards do not support it, or ""
 
-// Refuses a launch of a strict process; each distinct launch is judged once.
+// Raises an error for a launch in strict mode; each distinct launch is checked once.
 inline void strict_launch(Log& log, uint32_t id, DeviceIndex device) {
   static std::mutex lock;
   static std::map<std::pair<uint32_t, uint32_t>, std::string> judged;  // by epoch and number
@@ -50,7 +50,7 @@ inline void refuse_not_finite(const Tensor& host, const std::string& op, const c
               "; such cards do not support them: scale the loss (torch.amp.GradScaler) or compute this in float32");
 }
 
-// Looks at what a kernel read and wrote, where a fault or strict mode asks for it.
+// Checks the inputs and outputs of a kernel, if a fault or strict mode requires it.
 template <class Call>
 void inspect(const Call& call, torch::jit::Stack& stack) {
   const auto& returns = call.op.schema().returns();
@@ -60,7 +60,7 @@ void inspect(const Call& call, torch::jit::Stack& stack) {
   const bool look = strict && name != "aten::_amp_foreach_non_finite_check_and_unscale_";
   for (size_t k = 0; k < returns.size(); k++) {
     const auto* alias = returns[k].alias_info();
-    if ((alias && !alias->isWrite()) || !stack[base + k].isTensor()) continue;  // a view of what was looked at before
+    if ((alias && !alias->isWrite()) || !stack[base + k].isTensor()) continue;  // a view of a tensor that was already checked
     const auto& t = stack[base + k].toTensor();
     if (!t.defined() || !on_card(t) || t.is_sparse()) continue;
     if (spoil && (t.is_floating_point() || t.is_complex())) host(t).fill_(std::nan(""));
@@ -81,7 +81,7 @@ inline uint64_t ticks() {
 }
 inline std::array<std::atomic<uint64_t>, kMaxDevices> worked{};  // ticks in kernels, by device
 
-struct Working {  // counts its own life for the device, once that is known
+struct Working {  // counts its lifetime for the device, once the device is known
   explicit Working(const int& device) : device(device) {}
   ~Working() {
     if (device >= 0) worked[device].fetch_add(ticks() - began, std::memory_order_relaxed);

@@ -6,8 +6,8 @@
 
 namespace sdaa {
 
-// Host kernels split their sums by the calling thread's number of threads. An autograd worker has its own: what was given to
-// set_num_threads last, by whichever thread (DataLoader's pinning thread says 1). So every thread but the owner (the one that
+// Host kernels split their sums by the calling thread's number of threads. An autograd worker has its own: the number that was
+// last passed to set_num_threads by any thread (DataLoader's pinning thread passes 1). So every thread but the owner (which
 // imported the module) computes with the owner's number, and with its flush-denormal bits.
 inline std::atomic<pthread_t> owner{};
 inline std::atomic<int> owner_threads{0};
@@ -21,7 +21,7 @@ inline unsigned flush_bits() { return 0; }
 inline void set_flush_bits(unsigned) {}
 #endif
 
-// Before a host kernel runs. In a forked child one that has threads would wait for ever for those of its parent.
+// Before a host kernel runs. In a forked child a kernel with threads would wait without end for those of its parent.
 inline void take_owners_state() {
   check_process();
   const int threads = at::get_num_threads();
@@ -46,12 +46,12 @@ inline void claim_owner() {
   pthread_atfork(nullptr, nullptr, &after_fork);
 }
 
-// At exit: an autograd worker that still drops the last backward's Python references needs the interpreter lock; once Python
-// has begun to finalise, asking for it ends the thread by pthread_exit, through a noexcept destructor: std::terminate. A worker
-// takes its next task only after it has dropped the last one, so one backward without Python on each device is a barrier.
-// In a thread of its own, whose nodes are numbered from 0: a worker takes the highest number first, so this comes after
-// whatever a backward that failed has left in its queue. A device that is lost takes none. All devices that hold or held
-// memory are asked: a worker that has just got its first task has left no trace yet.
+// At exit: an autograd worker that is still dropping Python references of the last backward needs the interpreter lock; once
+// Python has begun to finalise, acquiring it ends the thread by pthread_exit, through a noexcept destructor: std::terminate. A
+// worker takes its next task only after it has dropped the last one, so one backward without Python on each device is a barrier.
+// In its own thread, whose nodes are numbered from 0: a worker takes the highest number first, so this comes after
+// anything that a failed backward has left in its queue. A lost device takes no task. All devices that have or had
+// memory are included: a worker that has just received its first task has left no trace yet.
 inline void drain() {
   if (forked || !touched) return;
   std::thread([] {
@@ -66,7 +66,7 @@ inline void drain() {
 }
 
 inline void keep_freed_memory() {
-#ifdef __GLIBC__  // giving freed activations back to the system costs a page fault per 4 KiB in every step
+#ifdef __GLIBC__  // returning freed activations to the system costs a page fault per 4 KiB in every step
   if (!getenv("MALLOC_TRIM_THRESHOLD_")) {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);

@@ -238,14 +238,10 @@ def _address(options: dict[str, Any]) -> str:
     return parts.hostname or "" if parts.scheme == "tcp" else ""
 
 
-def _is_here(address: str) -> bool:
-    return address in ("localhost", "::1") or address.startswith("127.")
-
-
 @contextmanager
 def _loopback() -> Iterator[None]:
     """Let gloo and the store of rank 0 listen only on this host if the address of rank 0 is a loopback address."""
-    if not _is_here(_master):
+    if _master not in ("localhost", "::1") and not _master.startswith("127."):
         yield
         return
     interfaces = {name for _, name in socket.if_nameindex()}

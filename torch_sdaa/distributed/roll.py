@@ -133,11 +133,7 @@ def part(store: Any, number: int, mine: str, keys: Sequence[str]) -> None:
 
 
 def members(store: Any, size: int) -> list[Member]:
-    """Return the ranks of a group.
-
-    Args:
-        store: of its backend.
-    """
+    """Return the ranks of a group (``store``: of its backend)."""
     return _joined(store, [f"tccl/rank/{rank}" for rank in range(size)])
 
 
@@ -155,11 +151,7 @@ def _missing_line(missing: Sequence[int], size: int, number: int, timeout: timed
 
 
 def refuse_ended(members: Sequence[Member], before: str) -> None:
-    """Check that no process of the members has ended.
-
-    Raises:
-        DistBackendError: one has.
-    """
+    """Check that no process of the members has ended; raise DistBackendError if one has."""
     for one in members:
         if one.has_ended:
             raise DistBackendError(

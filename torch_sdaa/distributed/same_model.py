@@ -112,7 +112,15 @@ def _agree(group: Any, who: str, mine: list[Parameter]) -> None:
     store.set(f"{key}/whole/{rank}", text)
     store.set(f"{key}/digest/{rank}", hashlib.sha256(text.encode()).hexdigest())
     keys = [f"{key}/digest/{other}" for other in range(size)]
-    roll.wait_for(store, keys, timeout, lambda missing: _no_model(missing, who), lambda: roll.members(store, size))
+    roll.wait_for(
+        store,
+        keys,
+        timeout,
+        lambda missing: (
+            f"tccl: rank {', '.join(map(str, missing))} has no model in {who} to compare, but the others have"
+        ),
+        lambda: roll.members(store, size),
+    )
     digests = [store.get(one) for one in keys]
     for other in range(1, size):
         if digests[other] != digests[0]:
@@ -120,10 +128,6 @@ def _agree(group: Any, who: str, mine: list[Parameter]) -> None:
             read = [f"{key}/read/{each}" for each in range(size)]
             roll.part(store, torch.distributed.get_rank(), read[rank], read)
             raise RuntimeError(_difference(who, models, other))
-
-
-def _no_model(missing: Any, who: str) -> str:
-    return f"tccl: rank {', '.join(map(str, missing))} has no model in {who} to compare, but the others have"
 
 
 def _difference(who: str, models: Mapping[int, list[Any]], other: int) -> str:

@@ -51,11 +51,7 @@ _begun = False
 
 
 def init_dump() -> None:
-    """Prepare :func:`set_dump`.
-
-    Raises:
-        ConfigError: a dump is active.
-    """
+    """Prepare :func:`set_dump`; raise ConfigError if a dump is active."""
     global _begun
     if _begun:
         raise ConfigError("torch.sdaa.init_dump() was called before; call torch.sdaa.finalize_dump() first")
@@ -92,11 +88,7 @@ def set_dump(path: str | Path) -> None:
 
 
 def finalize_dump() -> None:
-    """End the dump of :func:`set_dump`.
-
-    Raises:
-        ConfigError: :func:`init_dump` was not called.
-    """
+    """End the dump of :func:`set_dump`; raise ConfigError if :func:`init_dump` was not called."""
     global _config, _recorder, _places, _begun
     if not _begun:
         raise ConfigError("torch.sdaa.finalize_dump() needs torch.sdaa.init_dump() before it")
@@ -109,11 +101,7 @@ def finalize_dump() -> None:
 
 
 def prepare() -> None:
-    """Read the configuration in the working folder if none was set.
-
-    Raises:
-        ConfigError: it is missing or invalid.
-    """
+    """Read the configuration in the working folder if none was set; raise ConfigError if it is missing or invalid."""
     global _config
     if _config is None:
         _config = _read(Path(CONFIG))

@@ -16,11 +16,7 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 def keep_model(options: Options, name: str, model: bytes) -> None:
-    """Write a partition's ONNX model.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
+    """Write a partition's ONNX model; raise ConfigError if the folder cannot be written."""
     if options.keep:
         try:
             _folder(options).mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from engine import ModelError, refusal
-from torch_sdaa.dynamo import records, views
+from torch_sdaa.dynamo import records
 from torch_sdaa.dynamo.convert import alone, why_not
 from torch_sdaa.dynamo.decompositions import decompositions
 from torch_sdaa.dynamo.draws import hoisted
@@ -31,6 +31,7 @@ from torch_sdaa.dynamo.sizes import Sizes, bound, is_dynamic
 _aten = torch.ops.aten
 _WRITES_BACK = (_aten.copy_.default,)
 _ROUNDS = 4
+_VIEW = "its result shares the memory of an input or of another result"
 """How often a graph is partitioned again without operators for which ONNX Runtime has no kernel."""
 
 
@@ -105,7 +106,7 @@ def _compiled(gm: fx.GraphModule, inputs: Sequence[Any], *, stage: str, options:
     mark_calls(gm.graph)
     kept.draws = hoisted(gm, numbers)
     fused = _divided(gm, device, numbers, stage, options, kept)
-    left = [node for node in fused.graph.nodes if node.op == "call_function" and _is_operator(node)]
+    left = [node for node in fused.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
     kept.written_back += sum(node.target in _WRITES_BACK for node in left)
     return _finished(fused, kept, began, (places, numbers) if dynamic else None)
 
@@ -116,7 +117,9 @@ def _divided(
     """Return the graph with partitions."""
     support = _Support(numbers.sizes, device)
     visible = _visible(stage)
-    refused: list[tuple[Any, str]] = [(node, views.REASON) for node in _views(gm, stage, visible)]
+    refused: list[tuple[Any, str]] = [
+        (node, _VIEW) for node in ([] if stage == "backward" else _views(gm.graph, visible))
+    ]
     for _ in range(_ROUNDS):
         kept.partitions.clear()
         kept.written_back = 0
@@ -135,7 +138,7 @@ def _divided(
         if not culprits:
             break
         refused += [(back[name], reason) for name, reason in culprits if name in back]
-    counted = {node: reason for node, reason in support.refused.items() if reason != views.REASON and _counts(node)}
+    counted = {node: reason for node, reason in support.refused.items() if reason != _VIEW and _counts(node)}
     why = Counter((str(node.target), reason) for node, reason in counted.items())
     kept.fallbacks = [records.Fallback(op, reason, number) for (op, reason), number in why.most_common()]
     fused.recompile()
@@ -239,10 +242,6 @@ def _sees_strides(value: fx.Node, reader: fx.Node, visible: int) -> bool:
     return reader.target in (_aten.as_strided.default,)
 
 
-def _views(gm: fx.GraphModule, stage: str, visible: int) -> list[fx.Node]:
-    return [] if stage == "backward" else views.shared(gm.graph, visible)
-
-
 def _visible(stage: str) -> int:
     """Return how many of a graph's results the caller sees; the others are for the backward pass."""
     context = TracingContext.try_get()
@@ -297,12 +296,40 @@ def _compile_id() -> str:
     return "" if found is None else str(found)
 
 
-def _is_operator(node: fx.Node) -> bool:
-    return node.target is not operator.getitem
-
-
 def _counts(node: fx.Node) -> bool:
     """Return whether a refused node is an operator that the device runs: not a number, final write, or unpacking."""
     if node.op != "call_function" or node.target is operator.getitem or node.target in _WRITES_BACK:
         return False
     return not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int))
+
+
+def _views(graph: fx.Graph, visible: int) -> list[fx.Node]:
+    """Return the operators between a result that is a view and its base, an input or a result.
+
+    Views launch nothing on the device. An operator that is not a view ends a chain.
+
+    Args:
+        visible: number of results that the caller sees.
+    """
+    (given,) = graph.output_node().args
+    ends = list(given)[:visible] if isinstance(given, (tuple, list)) else [given]
+    found: dict[fx.Node, None] = {}
+    for end in ends:
+        chain, node = [], end
+        while isinstance(node, fx.Node) and _is_view(node):
+            chain.append(node)
+            node = node.args[0]
+            if node in ends:
+                break
+        if chain and isinstance(node, fx.Node) and (node.op == "placeholder" or node in ends):
+            found.update(dict.fromkeys(chain))
+    return list(found)
+
+
+def _is_view(node: fx.Node) -> bool:
+    if node.target is operator.getitem:
+        source: Any = node.args[0]
+        return isinstance(source, fx.Node) and _is_view(source)
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target is torch.ops.aten.reshape.default:
+        return node.target is torch.ops.aten.reshape.default
+    return any(each.alias_info is not None and not each.alias_info.is_write for each in node.target._schema.arguments)

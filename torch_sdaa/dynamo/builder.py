@@ -77,11 +77,7 @@ class Value:
 
 
 class Builder:
-    """Builds a model from nodes.
-
-    Args:
-        sizes: values of the symbols of the traced graph.
-    """
+    """Builds a model from nodes (``sizes``: values of the symbols of the traced graph)."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
@@ -271,11 +267,7 @@ def _is_bfloat16(array: Any) -> bool:
 
 
 def kind_of(dtype: torch.dtype) -> int:
-    """Return ONNX's number of a dtype.
-
-    Raises:
-        Unsupported: a partition cannot contain the dtype.
-    """
+    """Return ONNX's number of a dtype; raise Unsupported if a partition cannot contain the dtype."""
     if dtype not in KINDS:
         raise Unsupported(f"dtype {str(dtype).removeprefix('torch.')}")
     return KINDS[dtype]

@@ -44,11 +44,7 @@ class Entry:
 
 
 def budget() -> int:
-    """Return the maximum bytes of the cache.
-
-    Raises:
-        ConfigError: the variable is not an integer.
-    """
+    """Return the maximum bytes of the cache; raise ConfigError if the variable is not an integer."""
     text = os.environ.get(BUDGET_VARIABLE, str(BUDGET_MB))
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise ConfigError(

@@ -174,11 +174,7 @@ def _check_place(node: fx.Node, given: torch.Tensor) -> None:
 
 
 def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
-    """Return a model of one node.
-
-    Raises:
-        Unsupported: it has no ONNX form.
-    """
+    """Return a model of one node; raise Unsupported if it has no ONNX form."""
     b = Builder(sizes)
     values: dict[fx.Node, Any] = {}
     for source in node.all_input_nodes:

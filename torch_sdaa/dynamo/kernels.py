@@ -154,7 +154,9 @@ class _Grouping:
         kind = self._kinds[call]
         space = self._space(node, kind)
         for each in [each for each in read if each in self._waiting]:
-            if not self._may_wait_for(each, node, kind, space):
+            if each.meta[_CALL] != node.meta[_CALL] and not (
+                kind in ("pointwise", "reduction") and self._elements(each) == space
+            ):
                 self._materialised(each)
         last = max((self._home[each] for each in read if each not in self._waiting), default=_INPUT)
         if self._homes.get(call, _INPUT) >= max(last, 0):  # rule 1
@@ -168,11 +170,6 @@ class _Grouping:
             self._join(node, last)
         else:
             self._new(node, {"pointwise": "open", "linear": "linear"}.get(kind, "closed"), space)
-
-    def _may_wait_for(self, waiting: fx.Node, reader: fx.Node, kind: str, space: int) -> bool:
-        if waiting.meta[_CALL] == reader.meta[_CALL]:
-            return True
-        return kind in ("pointwise", "reduction") and self._elements(waiting) == space
 
     def _fits(self, node: fx.Node, kind: str, space: int, group: _Group, last: int, read: list[fx.Node]) -> bool:
         """Return whether an operator joins the kernel of the last of its inputs (rule 2)."""

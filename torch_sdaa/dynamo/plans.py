@@ -143,16 +143,13 @@ class Partition(torch.nn.Module):
         ends = (*model.graph.input, *model.graph.output)
         halves = any(value.type.tensor_type.elem_type == half for value in ends)
         shapes = {info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim) for info in model.graph.input}
-        if not halves and not _rounds(model):
+        if not halves and not any(
+            node.op_type == "Cast" and any(a.i in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for a in node.attribute)
+            for node in model.graph.node
+        ):
             made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
             model = made.stored
         return cache.Entry(model.SerializeToString(), work_of(self._graph, sizes), len(model.graph.node))
-
-
-def _rounds(model: Any) -> bool:
-    """Return whether values are cast to a 16-bit float on the way."""
-    narrow = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    return any(node.op_type == "Cast" and any(a.i in narrow for a in node.attribute) for node in model.graph.node)
 
 
 def _for_host(dtype: torch.dtype) -> torch.dtype:

@@ -12,21 +12,13 @@ Numbers = Mapping[Any, int]
 
 
 class Sizes:
-    """Converts traced sizes to numbers.
-
-    Args:
-        numbers: symbol -> number; empty for a graph of fixed shapes.
-    """
+    """Converts traced sizes to numbers (``numbers``: symbol -> number; empty for a graph of fixed shapes)."""
 
     def __init__(self, numbers: Numbers | None = None) -> None:
         self._numbers = dict(numbers or {})
 
     def number(self, size: Any) -> int:
-        """Return a size as a number.
-
-        Raises:
-            LookupError: it depends on data, or on a symbol that no input has.
-        """
+        """Return a size as a number; raise LookupError if it depends on data, or on a symbol that no input has."""
         if isinstance(size, torch.SymInt):
             found = size.node.expr.xreplace(self._numbers)
             if not isinstance(found, int) and not found.is_number:

@@ -35,11 +35,7 @@ class OpFault:
 
 
 def plant(*faults: OpFault) -> None:
-    """Inject faults in addition to the current ones.
-
-    Raises:
-        ConfigError: a fault is invalid.
-    """
+    """Inject faults in addition to the current ones; raise ConfigError if a fault is invalid."""
     for fault in faults:
         _check(fault, VARIABLE)
     for fault in faults:
@@ -58,11 +54,7 @@ def calls() -> list[int]:
 
 
 def start(devices: int) -> None:
-    """Inject the faults of the environment variable.
-
-    Raises:
-        ConfigError: it is invalid.
-    """
+    """Inject the faults of the environment variable; raise ConfigError if it is invalid."""
     asked = parse(os.environ.get(VARIABLE, ""))
     for fault in asked:
         if fault.device >= devices:
@@ -71,11 +63,7 @@ def start(devices: int) -> None:
 
 
 def parse(text: str) -> list[OpFault]:
-    """Parse faults in the format of the variable.
-
-    Raises:
-        ConfigError: the format is invalid.
-    """
+    """Parse faults in the format of the variable; raise ConfigError if the format is invalid."""
     return [_one(entry.strip()) for entry in text.split(";") if entry.strip()]
 
 

@@ -74,11 +74,7 @@ def flags() -> list[str]:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of an environment variable, split like in a shell.
-
-    Raises:
-        BuildError: a quote is not closed.
-    """
+    """Return the words of an environment variable, split like in a shell; raise BuildError if a quote is not closed."""
     text = os.environ.get(name, "")
     try:
         return shlex.split(text)
@@ -87,11 +83,7 @@ def _words(name: str) -> list[str]:
 
 
 def command(output: Path) -> list[str]:
-    """Return the compiler's command line.
-
-    Raises:
-        BuildError: there is no compiler.
-    """
+    """Return the compiler's command line; raise BuildError if there is no compiler."""
     root = Path(torch.__file__).parent
     ours = [root / "include", root / "include/torch/csrc/api/include", root / "include/kineto"]
     return [
@@ -354,11 +346,7 @@ def _say(text: str) -> None:
 
 
 def load() -> ModuleType:
-    """Return the extension; compile it first if necessary.
-
-    Raises:
-        BuildError: it cannot be compiled or loaded.
-    """
+    """Return the extension; compile it first if necessary, and raise BuildError if it cannot be compiled or loaded."""
     path = compiled()
     try:
         ctypes.CDLL(str(path))

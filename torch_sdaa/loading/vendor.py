@@ -83,11 +83,7 @@ def _check_not_mixed() -> None:
 
 
 def need_torch() -> None:
-    """Check that PyTorch is installed.
-
-    Raises:
-        ImportError: it is not; the message has the installation command.
-    """
+    """Check that PyTorch is installed; raise ImportError if it is not; the message has the installation command."""
     if importlib.util.find_spec("torch") is None:
         from tecoinfer_modelzoo import install_command
 

@@ -65,12 +65,7 @@ def _gru(given: Tensor, hidden: Hidden, weights: Weights) -> Hidden:
     return ((hidden[0] - n).mul_(z).add_(n),)
 
 
-CELLS: dict[str, Cell] = {
-    "lstm": _lstm,
-    "gru": _gru,
-    "rnn_tanh": _simple(torch.tanh),
-    "rnn_relu": _simple(torch.relu),
-}
+CELLS: dict[str, Cell] = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _simple(torch.tanh), "rnn_relu": _simple(torch.relu)}
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 

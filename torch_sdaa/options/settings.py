@@ -89,17 +89,9 @@ _before: dict[str, str | None] = {}
 """Value of a variable before an option changed it."""
 
 
-def _debug_level(value: str) -> None:
-    kernel_meta.set_level(int(value))
-
-
 def _debug_folder(value: str) -> None:
     _folder("ACL_DEBUG_DIR")(value)
     kernel_meta.set_folder(Path(value).absolute())
-
-
-def _task_queue(value: str) -> None:
-    C.set_blocking(value == "0")
 
 
 def _names(value: str) -> None:
@@ -127,11 +119,7 @@ TABLE: tuple[Setting, ...] = (
         ("high_precision",),
     ),
     Setting(
-        "ACL_OPTYPELIST_FOR_IMPLMODE",
-        OPTION,
-        OPERATOR_TYPES,
-        NO_EFFECT,
-        f"{_ONE}: no choice for an operator type",
+        "ACL_OPTYPELIST_FOR_IMPLMODE", OPTION, OPERATOR_TYPES, NO_EFFECT, f"{_ONE}: no choice for an operator type"
     ),
     Setting(
         "ACL_OP_DEBUG_LEVEL",
@@ -142,7 +130,7 @@ TABLE: tuple[Setting, ...] = (
         "components of its price; 1 and 2 request instructions, which a simulated card does not have: reported, and "
         "treated as 3",
         (),
-        _debug_level,
+        lambda value: kernel_meta.set_level(int(value)),
     ),
     Setting(
         "ACL_DEBUG_DIR",
@@ -180,7 +168,7 @@ TABLE: tuple[Setting, ...] = (
         "1, the default: a launch returns immediately; 0: the host waits for every launch, so that nothing overlaps "
         "in simulated time",
         (),
-        _task_queue,
+        lambda value: C.set_blocking(value == "0"),
     ),
     Setting(
         "ASCEND_GLOBAL_LOG_LEVEL",
@@ -219,22 +207,8 @@ TABLE: tuple[Setting, ...] = (
         "eager training has no graph; `torch.compile` stores its artefacts with option `keep`",
         ("0",),
     ),
-    Setting(
-        "DUMP_GRAPH_LEVEL",
-        VARIABLE,
-        ("0", "1", "2", "3", "4"),
-        NO_EFFECT,
-        "like DUMP_GE_GRAPH",
-        ("0",),
-    ),
-    Setting(
-        "ASCEND_GLOBAL_EVENT_ENABLE",
-        VARIABLE,
-        ("0", "1"),
-        NO_EFFECT,
-        "there is no separate event log",
-        ("0",),
-    ),
+    Setting("DUMP_GRAPH_LEVEL", VARIABLE, ("0", "1", "2", "3", "4"), NO_EFFECT, "like DUMP_GE_GRAPH", ("0",)),
+    Setting("ASCEND_GLOBAL_EVENT_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, "there is no separate event log", ("0",)),
     Setting("PTCOPY_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
     Setting("COMBINED_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
     Setting(
@@ -245,14 +219,7 @@ TABLE: tuple[Setting, ...] = (
         "always off: ranks use the rendezvous of `torch.distributed`, without a list",
         ("1",),
     ),
-    Setting(
-        "ACL_DUMP_DATA",
-        VARIABLE,
-        ("0", "1"),
-        NO_EFFECT,
-        "use `torch_sdaa.utils.dumper` in the script",
-        ("0",),
-    ),
+    Setting("ACL_DUMP_DATA", VARIABLE, ("0", "1"), NO_EFFECT, "use `torch_sdaa.utils.dumper` in the script", ("0",)),
     Setting(
         "ASCEND_AICPU_PATH", VARIABLE, (), NO_EFFECT, "there are no kernel files: the devices run PyTorch's kernels", ()
     ),
@@ -273,11 +240,7 @@ TABLE: tuple[Setting, ...] = (
         "devices of the host that a process sees, and their order ([training.md](training.md), section 3)",
     ),
     Setting(
-        "MAX_ENGINE_NUMS",
-        VARIABLE,
-        (),
-        ELSEWHERE,
-        "number of devices of a card: 4, or 3 ([t1_card.md](t1_card.md))",
+        "MAX_ENGINE_NUMS", VARIABLE, (), ELSEWHERE, "number of devices of a card: 4, or 3 ([t1_card.md](t1_card.md))"
     ),
     Setting(
         "TORCH_SDAA_TRANSFER",

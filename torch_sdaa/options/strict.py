@@ -156,11 +156,7 @@ def is_strict() -> bool:
 
 
 def start() -> None:
-    """Apply ``TORCH_SDAA_STRICT``.
-
-    Raises:
-        ConfigError: it is neither 0 nor 1.
-    """
+    """Apply ``TORCH_SDAA_STRICT``; raise ConfigError if it is neither 0 nor 1."""
     text = os.environ.get(VARIABLE, "0")
     if text not in ("", "0", "1"):
         raise ConfigError(f"environment variable {VARIABLE}={text!r} must be 1 (strict mode) or 0")

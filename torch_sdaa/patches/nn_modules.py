@@ -28,7 +28,9 @@ def mend() -> None:
     for module in (asgd, nadam):
         _loop_by_default(module)
     # Averages are computed one by one unless a foreach function is given, which rounds differently.
-    swa_utils._get_foreach_kernels_supported_devices = _without_sdaa
+    swa_utils._get_foreach_kernels_supported_devices = lambda: [
+        kind for kind in _foreach_utils._get_foreach_kernels_supported_devices() if kind != "sdaa"
+    ]
 
 
 def _in_place(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,10 +120,6 @@ def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
             kind: Any = type(value)
             held[name] = kind(requires_grad=value.requires_grad, device=new.device, dtype=new.dtype)
     return self
-
-
-def _without_sdaa() -> list[str]:
-    return [kind for kind in _foreach_utils._get_foreach_kernels_supported_devices() if kind != "sdaa"]
 
 
 def _loop_by_default(module: ModuleType) -> None:

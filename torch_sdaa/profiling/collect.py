@@ -6,17 +6,18 @@ import functools
 import sys
 import sysconfig
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from torch_sdaa.loading.core import C
 from torch_sdaa.profiling.naming import Called, ModuleNames
-from torch_sdaa.profiling.rounds import Steps
 
 OP, BACKWARD, RANGE, RUNTIME, LAUNCH = range(5)
 """Types of host spans, with the numbers of ``csrc/host_spans.h``."""
@@ -31,6 +32,43 @@ LARGEST = 1 << 21
 """Maximum number of host spans in a profile; about half a GB of memory during the evaluation."""
 
 _WORKER = 0x8000
+
+_LONGEST_ROUND = 8
+"""Maximum optimizer steps per round; more are phases of a training, one optimizer after the other."""
+
+
+class Steps:
+    """Optimizer steps of a training with one or several optimizers, recorded as they return."""
+
+    def __init__(self) -> None:
+        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._found: list[tuple[int, int]] = []
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, optimizer: Any, at: int) -> None:
+        """Record that an optimizer's step returned, ``at`` nanoseconds."""
+        if optimizer not in self._numbers:
+            self._numbers[optimizer] = self._next
+            self._next += 1
+        self._found.append((self._numbers[optimizer], at))
+
+    def rounds(self) -> list[int]:
+        """Return the end of each training step, nanoseconds; a round if optimizers take turns."""
+        every = [at for _, at in self._found]
+        kinds = len({number for number, _ in self._found})
+        ended: list[int] = []
+        seen: Counter[int] = Counter()
+        longest = 0
+        for number, at in self._found:
+            seen[number] += 1
+            longest = max(longest, seen.total())
+            if len(seen) == kinds:
+                ended.append(at)
+                seen.clear()
+        return ended if len(ended) > 1 and longest <= _LONGEST_ROUND else every
 
 
 class HostSpan(NamedTuple):
@@ -133,11 +171,7 @@ class Collector:
         self._compiled: list[Any] = []
 
     def start(self) -> None:
-        """Start collecting.
-
-        Raises:
-            RuntimeError: another collector is active.
-        """
+        """Start collecting; raise RuntimeError if another collector is active."""
         C.watch_host(_skipped(), LARGEST)
         C.trace_in_full(True)
         self._clocks = [dict(C.times(i)) for i in range(C.device_count())]

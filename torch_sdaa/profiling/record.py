@@ -14,16 +14,7 @@ import torch
 
 from engine.sdaa import load_card
 from torch_sdaa.cost.prices import Meta, shown
-from torch_sdaa.profiling.collect import (
-    BACKWARD,
-    LAUNCH,
-    OP,
-    RUNTIME,
-    Collected,
-    DeviceSpan,
-    HostSpan,
-    Signature,
-)
+from torch_sdaa.profiling.collect import BACKWARD, LAUNCH, OP, RUNTIME, Collected, DeviceSpan, HostSpan, Signature
 from torch_sdaa.profiling.origins import BACKWARDS, Origin, origins
 from torch_sdaa.profiling.spans import covered, merged
 from torch_sdaa.reports.summaries import pricer

@@ -16,29 +16,27 @@ from torch_sdaa.reports.summaries import time_summary
 from torch_sdaa.sdaa import amp
 from torch_sdaa.sdaa.absent import refusal as _refusal
 from torch_sdaa.sdaa.devices import (
+    _exchange_device as _exchange_device,
+    _is_in_bad_fork as _is_in_bad_fork,
+    _lazy_init as _lazy_init,
+    _maybe_exchange_device as _maybe_exchange_device,
     can_device_access_peer,
     current_device,
     device,
     device_count,
     device_of,
+    get_amp_supported_dtype,
     get_device_capability,
     get_device_name,
     get_device_properties,
     init,
     ipc_collect,
     is_available,
+    is_bf16_supported,
     is_initialized,
     is_tf32_supported,
     set_device,
     synchronize,
-)
-from torch_sdaa.sdaa.for_torch import (
-    _exchange_device as _exchange_device,
-    _is_in_bad_fork as _is_in_bad_fork,
-    _lazy_init as _lazy_init,
-    _maybe_exchange_device as _maybe_exchange_device,
-    get_amp_supported_dtype,
-    is_bf16_supported,
 )
 from torch_sdaa.sdaa.memory import (
     empty_cache,

@@ -86,11 +86,7 @@ def set_rng_state(new_state: torch.Tensor, device: Device = "sdaa") -> None:
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the states of all generators.
-
-    Raises:
-        ValueError: the number of states differs from that of devices.
-    """
+    """Set the states of all generators; raise ValueError if the number of states differs from that of devices."""
     new_states = list(new_states)
     if len(new_states) != device_count():
         raise ValueError(f"expected {device_count()} states, one for each device, got {len(new_states)}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from engine import ConfigError
 from engine.sdaa import all_visible_devices, load_card
 from torch_sdaa.cost import prices
 from torch_sdaa.faults import device_faults, operator_faults
 from torch_sdaa.loading.core import C
-from torch_sdaa.options import draws, settings, strict
+from torch_sdaa.options import settings, strict
 from torch_sdaa.reports import launch_lines, publish, summaries
 from torch_sdaa.sdaa import random
 
@@ -34,7 +35,21 @@ def start() -> None:
     operator_faults.start(len(numbers))
     publish.prepare(numbers)
     strict.start()
-    draws.start()
+    _choose_generators()
+
+
+def _choose_generators() -> None:
+    """Apply ``TORCH_SDAA_RANDOM``: each device has its own default generator, as on CUDA, or all use the CPU's.
+
+    A script that draws alternately on the CPU and on a device (order on the CPU, dropout on the device) gets other
+    numbers with separate generators than on the CPU alone; with ``cpu`` results are bit-identical.
+    """
+    text = os.environ.get("TORCH_SDAA_RANDOM") or "device"
+    if text not in ("device", "cpu"):
+        choices = "device (a generator for each device, as on CUDA) or cpu (all draw from the CPU's)"
+        raise ConfigError(f"environment variable TORCH_SDAA_RANDOM={text!r} must be {choices}")
+    if text == "cpu":
+        C.share_generator()
 
 
 def choose_devices(numbers: Sequence[int]) -> bool:

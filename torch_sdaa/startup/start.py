@@ -11,7 +11,7 @@ from torch_sdaa import distributed
 from torch_sdaa.loading import apex_import, contrib_import, torchvision_import
 from torch_sdaa.loading.core import C
 from torch_sdaa.operators import python_kernels
-from torch_sdaa.patches import dlpack, fast_paths, nn_modules, profiler_names
+from torch_sdaa.patches import nn_modules, small
 from torch_sdaa.startup import simulated
 
 _started = False
@@ -38,10 +38,8 @@ def start() -> None:
     torch.utils.dumper = utils.dumper
     python_kernels.register()
     nn_modules.mend()
-    fast_paths.mend()
-    dlpack.mend()
+    small.mend()
     sdaa.random.let_be_pickled()
-    profiler_names.add()
     apex_import.offer()
     contrib_import.offer()
     messages.improve()

@@ -60,11 +60,7 @@ def is_on() -> bool:
 
 
 def start_where_asked() -> None:
-    """Apply ``TORCH_SDAA_TRANSFER``.
-
-    Raises:
-        ConfigError: it is neither 0 nor 1.
-    """
+    """Apply ``TORCH_SDAA_TRANSFER``; raise ConfigError if it is neither 0 nor 1."""
     text = os.environ.get(VARIABLE, "")
     if text not in ("", "0", "1"):
         raise ConfigError(f"environment variable {VARIABLE}={text!r} must be 1 (redirect CUDA's names to sdaa) or 0")

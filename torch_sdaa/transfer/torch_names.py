@@ -54,7 +54,7 @@ def _tensors(changes: Changes) -> None:
     changes.set(PackedSequence, "cuda", _cuda_of("PackedSequence.cuda", PackedSequence.sdaa))
     changes.set(PackedSequence, "is_cuda", property(lambda self: self.data.device.type == "sdaa"))
     for kind in (torch.UntypedStorage, torch.TypedStorage):
-        changes.set(kind, "is_cuda", property(_storage_is_cuda))
+        changes.set(kind, "is_cuda", property(lambda self: bool(self.device.type == "sdaa") and from_outside()))
 
 
 def _cuda_of(shown: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,10 +65,6 @@ def _cuda_of(shown: str, method: Callable[..., Any]) -> Callable[..., Any]:
         return method(self, *map(redirected, args), **{name: redirected(value) for name, value in kwargs.items()})
 
     return cuda
-
-
-def _storage_is_cuda(self: Any) -> bool:
-    return bool(self.device.type == "sdaa") and from_outside()
 
 
 def _built(original: Callable[[], bool]) -> Callable[[], bool]:
@@ -120,17 +116,13 @@ def _scaling(original: Callable[..., None]) -> Callable[..., None]:
 
 def _checkpoints(changes: Changes) -> None:
     registry = torch.serialization._package_registry
-    entry = (19, _no_tag, _from_cuda)  # before CUDA's entry, which is 20
+    entry = (19, lambda storage: None, _from_cuda)  # before CUDA's entry, which is 20
     registry.append(entry)
     registry.sort(key=lambda each: each[0])
     changes.later(lambda: registry.remove(entry))
     torch.serialization.add_safe_globals([str])  # DeviceText is saved as str
     for module in (torch, torch.serialization):
         changes.set(module, "load", _loading(module.load))
-
-
-def _no_tag(storage: Any) -> None:
-    return None
 
 
 def _from_cuda(storage: Any, location: str) -> Any:

@@ -318,7 +318,6 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _field(entry: Any, where: str) -> Field:
-    """Check one entry of ``fields``."""
     if not isinstance(entry, dict):
         raise _error(where, f"field {entry!r:.60} is not an object")
     name = entry.get("name", "?")

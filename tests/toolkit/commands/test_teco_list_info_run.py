@@ -325,7 +325,7 @@ def test_paths_relative_to_current_folder(run_python: RunPython, zoo: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["three", "valdi"], "unknown step 'valdi'; did you mean 'valid'? steps: export, valid, single, multi"),
         (["three", "multi"], "contrib/example/speech/three has no step 'multi'; it has: export, valid, single"),
@@ -334,10 +334,10 @@ def test_paths_relative_to_current_folder(run_python: RunPython, zoo: Path, tmp_
         (["two", "valid", "--case"], "--case needs the name of a case"),
     ],
 )
-def test_wrong_arguments(argv: list[str], said: str, zoo: Path) -> None:
+def test_wrong_arguments(argv: list[str], message: str, zoo: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         run.main(argv, zoo)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_help_of_script(run_python: RunPython) -> None:

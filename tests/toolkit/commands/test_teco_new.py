@@ -106,7 +106,7 @@ def test_no_file_of_cases(zoo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("domain", "model", "said"),
+    ("domain", "model", "message"),
     [
         ("classification", "my-net", "model 'my-net' must start with .*; write 'my_net'"),
         ("classification", "MyNet", "write 'mynet'"),
@@ -122,13 +122,13 @@ def test_no_file_of_cases(zoo: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("contrib", [False, True])
-def test_invalid_names(domain: str, model: str, said: str, contrib: bool, root: Path, tmp_path: Path) -> None:
+def test_invalid_names(domain: str, model: str, message: str, contrib: bool, root: Path, tmp_path: Path) -> None:
     zoo = tmp_path / "zoo"
     for name in (CORE, CONTRIB, "example/classification/digits/README.md"):
         (zoo / name).parent.mkdir(parents=True, exist_ok=True)
         (zoo / name).write_bytes((root / name).read_bytes())
     before = tree(zoo)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         create(domain, model, contrib=contrib, root=zoo)
     assert tree(zoo) == before
 
@@ -189,7 +189,7 @@ def test_printed_next_steps(zoo: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("domain", "task", "said"),
+    ("domain", "task", "message"),
     [
         ("clasification", "", "'clasification' has no task; did you mean 'classification'\\?"),
         ("robotics", "", r"detection \(detection\), .*segm.*, text_classification \(nlp\).*--task NAME"),
@@ -197,9 +197,9 @@ def test_printed_next_steps(zoo: Path, capsys: pytest.CaptureFixture[str]) -> No
         ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
     ],
 )
-def test_unknown_tasks(domain: str, task: str, said: str, zoo: Path) -> None:
+def test_unknown_tasks(domain: str, task: str, message: str, zoo: Path) -> None:
     before = tree(zoo)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         create(domain, "x", task=task, root=zoo)
     assert "\n" not in str(caught.value)
     assert tree(zoo) == before

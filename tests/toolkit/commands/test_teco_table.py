@@ -53,5 +53,5 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown model 'digts'; did you mean 'digits'"):
         main(["digts"])
     (tmp_path / "page.md").write_text("no marks")
-    with pytest.raises(DataError, match=r"lacks the marks <!-- teco table: begin"):
+    with pytest.raises(DataError, match=r"page.md: .*teco table: begin"):
         main([FILE, "--markdown", str(tmp_path / "page.md")])

@@ -13,8 +13,8 @@ from toolkit.cli import execute
 from toolkit.compare.nodes import Comparison, compare_nodes
 from toolkit.compare.replay import Replay
 from toolkit.compare.report import report
-from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import random_inputs
+from toolkit.graph.nodes import MEMORY
 from toolkit.graph.trace import traced
 
 DYN = DIGITS / "digits_dyn.onnx"
@@ -182,7 +182,7 @@ def test_limit_is_that_of_coarser_precision(save_onnx: SaveOnnx) -> None:
         assert (a.dtype, b.dtype) == ("float16", "float32")
         found = compare_nodes(a, b, random_inputs(path))
     assert found.rows[0].accumulated
-    assert found.rows[0].accumulated.diff2 > 1e-4  # rounding of a, which is no fault of b
+    assert found.rows[0].accumulated.diff2 > 1e-4  # rounding of a, not an error of b
     assert found.code == 0
 
 

@@ -238,6 +238,6 @@ def test_memory_limit(what: str, save_onnx: SaveOnnx, tmp_path: Path, run_python
 
 def test_int8_is_not_supported(save_onnx: SaveOnnx, teco: Any) -> None:
     path = save_onnx("net (float[1, 4] x) => (float[1, 4] y) { y = Exp(x) }", "net.onnx")
-    code, _, said = teco("compare", path, "--b", "cpu", "--b_dtype", "int8")
-    assert (code, said.count("\n")) == (2, 1)
-    assert f"{path}: int8" in said
+    code, _, message = teco("compare", path, "--b", "cpu", "--b_dtype", "int8")
+    assert (code, message.count("\n")) == (2, 1)
+    assert f"{path}: int8" in message

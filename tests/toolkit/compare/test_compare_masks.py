@@ -16,7 +16,7 @@ from support import SaveOnnx
 from engine import ConfigError
 from toolkit.cli import execute
 from toolkit.compare.nodes import Comparison, compare_nodes
-from toolkit.graph.grouping import MEMORY
+from toolkit.graph.nodes import MEMORY
 from toolkit.graph.trace import traced
 
 
@@ -31,7 +31,7 @@ def test_mask_is_not_a_bad_node(mask: str, save_onnx: SaveOnnx) -> None:
         found = compared(save_onnx(graph(mask)), **how)
         assert found.first_bad is None, (how, found.first_bad)
         assert any(row.masked for row in found.rows)
-        assert any(note.startswith("left out: ") for note in found.notes)
+        assert any(note.startswith("excluded: ") for note in found.notes)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -77,9 +77,9 @@ def test_unmasked_elements_are_compared(save_onnx: SaveOnnx, tmp_path: Path) -> 
     words = ["compare", str(tmp_path / "wrong.onnx"), "--a_model", str(healthy), "--data", str(tmp_path / "data.npz")]
     result = tmp_path / "found.json"
     assert execute([*words, "--b_dtype", "float32", "--json", str(result)]) == 1
-    told = json.loads(result.read_text())
-    assert told["first_bad"]["tensor"] == "x"
-    assert next(row for row in told["rows"] if row["tensor"] == "x")["masked"] == 8
+    written = json.loads(result.read_text())
+    assert written["first_bad"]["tensor"] == "x"
+    assert next(row for row in written["rows"] if row["tensor"] == "x")["masked"] == 8
 
 
 def test_dumps_store_masks(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

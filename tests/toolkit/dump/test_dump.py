@@ -124,7 +124,7 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
     data = (tmp_path / "whole.h5").read_bytes()
     for size in (0, 7, len(data) // 2, len(data) - 1):
         (tmp_path / "cut.h5").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"cut\.h5 is not a readable HDF5 file") as error:
+        with pytest.raises(DataError, match=r"cut\.h5 .*HDF5") as error:
             open_dump(tmp_path / "cut.h5")
         assert "\n" not in str(error.value)
     with pytest.raises(DataError, match="does not exist"):
@@ -156,9 +156,9 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
 def test_manifest_with_wrong_types(net: Path, tmp_path: Path, field: str, value: object) -> None:
     dumped(net, tmp_path / "folder")
     manifest = tmp_path / "folder/manifest.json"
-    said = json.loads(manifest.read_text())
-    said["entries"][2][field] = value
-    manifest.write_text(json.dumps(said))
+    message = json.loads(manifest.read_text())
+    message["entries"][2][field] = value
+    manifest.write_text(json.dumps(message))
     with pytest.raises(DataError, match=r"manifest\.json is invalid"):
         open_dump(tmp_path / "folder")
     with pytest.raises(DataError, match=r"no readable manifest\.json"):

@@ -78,7 +78,7 @@ def test_truncated_file(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     for i, share in enumerate((0.3, 0.6, 0.95, 0.9999)):
         cut, new = tmp_path / f"cut{i}.h5", tmp_path / f"new{i}.h5"
         cut.write_bytes(data[: int(len(data) * share)])
-        with pytest.raises(DataError, match=r"not a readable HDF5 file: .*truncated.*; .*teco dump recover") as error:
+        with pytest.raises(DataError, match=r"truncated.*teco dump recover") as error:
             open_dump(cut)
         assert "\n" not in str(error.value)
         assert execute(["dump", "recover", str(cut), "--out", str(new)]) == 0
@@ -142,7 +142,7 @@ def test_damaged_arrays_are_skipped(chain: Path, tmp_path: Path, capsys: pytest.
     assert execute(["dump", "recover", str(tmp_path / "whole"), "--out", str(tmp_path / "new")]) == 0
     assert "damaged and left out, such as t3" in capsys.readouterr().out
     assert set(whole.outputs) - set(open_dump(tmp_path / "new").outputs) == {"t3"}
-    for path, text in ((tmp_path, "neither a manifest"), (tmp_path / "no", "does not exist")):
+    for path, text in ((tmp_path, "no readable manifest"), (tmp_path / "no", "does not exist")):
         with pytest.raises(DataError, match=text):
             execute(["dump", "recover", str(path), "--out", str(tmp_path / "other")])
 
@@ -189,9 +189,10 @@ def test_name_rejected_by_hdf5(chain: Path, tmp_path: Path) -> None:
 def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
     (tmp_path / "dump.h5").write_bytes(b"")
-    for code, told in (("while True: pass", "HDF5 library hangs"), ("import os; os.abort()", "(SIGABRT)")):
+    for code, text in (("while True: pass", "HDF5 library hangs"), ("import os; os.abort()", "(SIGABRT)")):
         monkeypatch.setattr(recover, "PATIENCE", 1.0)
         monkeypatch.setattr(recover, "_WALK", code)
         with pytest.raises(DataError) as error:
             recover.recover(tmp_path / "dump.h5", tmp_path / "new.h5")
-        assert str(error.value) == f"{tmp_path / 'dump.h5'}: {told}"
+        assert str(error.value).startswith(f"{tmp_path / 'dump.h5'}: ")
+        assert text in str(error.value)

@@ -31,8 +31,8 @@ def source(mistakes: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return mistakes.Source(model, data, folder)
 
 
-def told(source: Any, path: Path, *goal: str) -> tuple[int, dict[str, Any]]:
-    file = source.folder / "told.json"
+def run_fix(source: Any, path: Path, *goal: str) -> tuple[int, dict[str, Any]]:
+    file = source.folder / "result.json"
     code = execute(["fix", str(path), "--data", str(source.data), "--task", "detection", *goal, "--json", str(file)])
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return code, found
@@ -42,7 +42,7 @@ def told(source: Any, path: Path, *goal: str) -> tuple[int, dict[str, Any]]:
 def test_correct_detector_needs_no_change(source: Any) -> None:
     golden, reference = source.golden({})
     for goal in (["--golden", str(golden)], ["--reference", f"{reference:.6f}"]):
-        code, found = told(source, source.model, *goal)
+        code, found = run_fix(source, source.model, *goal)
         assert code == 0
         assert found["found"] == {}
         assert found["explained"]
@@ -54,15 +54,15 @@ def test_mistakes_are_found(mistakes: Any, source: Any, names: list[str], capsys
     golden, _ = source.golden({})
     path = source.exported([mistakes.MISTAKES[name] for name in names])
     right = {key: value for name in names for key, value in mistakes.MISTAKES[name].right.items()}
-    code, found = told(source, path, "--golden", str(golden))
+    code, found = run_fix(source, path, "--golden", str(golden))
     assert code == 0
     assert found["found"] == right
     assert found["store"] == {"detection": right}
     assert found["before"] < 0.5
     assert found["after"] == pytest.approx(1.0, abs=1e-3)
     assert found["metrics"]["mAP after"] == pytest.approx(mistakes_free(source), abs=1e-3)
-    said = capsys.readouterr().out
-    assert f"this explains it: {found['flags']}" in said
+    printed = capsys.readouterr().out
+    assert f"this explains it: {found['flags']}" in printed
     assert all(f"--{key} {value}" in found["flags"] for key, value in right.items())
 
 
@@ -84,7 +84,7 @@ def test_mistakes_alone_and_in_pairs(mistakes: Any, source: Any) -> None:
 def test_metric_is_enough(mistakes: Any, source: Any) -> None:
     _, reference = source.golden({})
     path = source.exported([mistakes.MISTAKES["BGR"]])
-    code, found = told(source, path, "--reference", f"{reference:.6f}")
+    code, found = run_fix(source, path, "--reference", f"{reference:.6f}")
     assert (code, found["found"]) == (0, {"channel_order": "BGR"})
     assert found["equal"] == {}
 
@@ -93,7 +93,7 @@ def test_metric_is_enough(mistakes: Any, source: Any) -> None:
 @pytest.mark.slow
 def test_unexplained_reference_is_reported(source: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A reference that no setting reaches: nothing is found, and the exit code is 1."""
-    code, found = told(source, source.model, "--reference", "0.999")
+    code, found = run_fix(source, source.model, "--reference", "0.999")
     assert code == 1
     assert found["found"] == {}
     assert not found["explained"]
@@ -103,19 +103,19 @@ def test_unexplained_reference_is_reported(source: Any, capsys: pytest.CaptureFi
 def test_source_inputs_determine_preparation(mistakes: Any, source: Any, tmp_path: Path) -> None:
     arrays = prepared(source, {"resize": "stretch", "pixel_values": "0..255"})
     np.savez(tmp_path / "inputs.npz", input=arrays)
-    code, found = told(source, source.model, "--golden", str(tmp_path / "inputs.npz"))
+    code, found = run_fix(source, source.model, "--golden", str(tmp_path / "inputs.npz"))
     assert (code, found["found"]) == (0, {"resize": "stretch", "pixel_values": "0..255"})
 
 
 def prepared(source: Any, flags: Mapping[str, Any]) -> np.ndarray:
     import onnx
 
-    from toolkit.fix.asked import Asked
-    from toolkit.fix.opening import Wanted, open_samples
+    from toolkit.fix.opening import SampleRequest, open_samples
+    from toolkit.fix.task_request import TaskRequest
     from utils.tasks.detection.task import Detection
 
     words = [word for key, value in flags.items() for word in (f"--{key}", value)]
-    wanted = Wanted([str(source.data)], 16, None, asked=Asked(Detection, words))
+    wanted = SampleRequest([str(source.data)], 16, None, asked=TaskRequest(Detection, words))
     with open_samples(source.model, onnx.load(source.model), wanted) as samples:
         return np.concatenate([part.inputs[0] for part in samples])
 
@@ -136,11 +136,11 @@ def test_bad_golden_files_are_one_line(
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):
-        told(source, source.model, "--golden", str(tmp_path / name))
+        run_fix(source, source.model, "--golden", str(tmp_path / name))
 
 
 def test_too_few_samples(source: Any) -> None:
     from engine import DataError
 
     with pytest.raises(DataError, match="samples are too few"):
-        told(source, source.model, "--reference", "0.99", "--samples", "6")
+        run_fix(source, source.model, "--reference", "0.99", "--samples", "6")

@@ -46,7 +46,7 @@ def test_order_is_overflow_then_error_then_unknown() -> None:
 def test_peaks_over_whole_data_set() -> None:
     model = model_of("g (float[N,1] x) => (float[N,1] y) { z = Neg(x)  y = Log(z) }")
     found = peaks(model, parts(np.float32([[-3], [-7], [0], [-2], [-1]]), 2), 2)
-    assert found == {"z": 7.0, "y": pytest.approx(math.log(7))}  # Log(0) is no number to compare with
+    assert found == {"z": 7.0, "y": pytest.approx(math.log(7))}  # Log(0) is excluded
 
 
 SCALED = "g (float[N,2] x) => (float[N,2] y) <float[2] k = {0.5, 0.5}> { [up] z = Add(x, x) [down] y = Mul(z, k) }"

@@ -21,9 +21,9 @@ def test_sizes_of_calls_become_sizes_of_symbols() -> None:
     spec = TensorSpec("x", np.dtype(np.int64), (None, None), 0, ("n", "words"))
     assert sizes_of([((4, 8),), ((3, 8),)], [spec], 4) == (((4, 8),), {})
     assert sizes_of([((4, 8),), ((3, 12),), ((4, 8),)], [spec], 4) == (((4, None),), {"words": (8, 12)})
-    with pytest.raises(ConfigError, match=r"calls have 30 sizes \(words from 1 to 30\).*--dim words=16,28,30"):
+    with pytest.raises(ConfigError, match=r"30 sizes.*--dim words=16,28,30"):
         sizes_of([((4, size),) for size in range(1, 31)], [spec], 4)
-    with pytest.raises(DataError, match="dimension 1 has sizes from 8 to 9 but no name"):
+    with pytest.raises(DataError, match=r"dimension 1 .*8 to 9"):
         sizes_of([((4, 8),), ((4, 9),)], [replace(spec, symbols=("n", None))], 4)
 
 

@@ -235,7 +235,7 @@ def test_correct_model_needs_no_change(trained: Trained, tmp_path: Path) -> None
     words = [trained.model, "--data", trained.pictures, "--reference", trained.top1]
     cured, rows = searched(words, tmp_path)
     assert trained.top1 > 0.6
-    # A last step that keeps the order of the classes cannot be told from top1.
+    # A last step that keeps the order of the classes does not change top1.
     assert {"nothing changed", "missing softmax", "missing sigmoid"} <= set(cured)
     assert rows[0]["name"] == "nothing changed"
 

@@ -20,8 +20,8 @@ from engine import ConfigError, DataError
 from engine.passes import PassOptions
 from model_config.results import Verdict
 from toolkit.cli import execute
-from toolkit.fix.asked import Asked
 from toolkit.fix.fixing import fix
+from toolkit.fix.task_request import TaskRequest
 from toolkit.overflow import find_overflow
 from utils.metrics.base import RecordMetric
 from utils.tasks import base
@@ -122,7 +122,7 @@ def test_contributed_task(model: Path, data: Path, tmp_path: Path, run_python: R
 
 
 def fixed(model: Path, data: Path, out: Path, task: base.Task = FOREIGN, metric: str | None = None, **how: Any) -> Any:
-    given = {"tolerance": 0.05, "batch": 16, "dims": {"words": (4, 8, 12), "traits": (3,)}, "asked": Asked(task)}
+    given = {"tolerance": 0.05, "batch": 16, "dims": {"words": (4, 8, 12), "traits": (3,)}, "asked": TaskRequest(task)}
     return fix(model, data, metric, out, **{**given, **how})
 
 
@@ -172,12 +172,12 @@ def test_decoding_error_is_a_failed_run(model: Path, data: Path, tmp_path: Path)
 
 def test_failed_samples_are_skipped_with_a_note(model: Path, data: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.jsonl"
-    bad = {"ids": [], "traits": [1], "tags": [], "speaker": "nobody"}
+    bad = {"ids": [], "traits": [1], "tags": [], "speaker": "none"}
     broken.write_text(f"{json.dumps(bad)}\n{data.read_text()}")
     found = fixed(model, broken, tmp_path)
     assert (found.verdict, found.culprits) == ("fixed", ["square", "down"])
     assert "1 samples were skipped, the first: line 0: a line without ids" in found.notes
-    with pytest.raises(DataError, match="no sample can be prepared: line 0: a line without ids"):
+    with pytest.raises(DataError, match="line 0: a line without ids"):
         fixed(model, broken, tmp_path, limit=1)
 
 
@@ -203,7 +203,7 @@ LOOP = replace(FOREIGN, infer=twice, setup=ready, models=("tags", "again"))
 @pytest.mark.parametrize("name", LOOP.models)
 def test_task_with_two_models(name: str, model: Path, data: Path, tmp_path: Path) -> None:
     other = next(one for one in LOOP.models if one != name)
-    asked = Asked(LOOP, model_name=name, others={other: model})
+    asked = TaskRequest(LOOP, model_name=name, others={other: model})
     found = fixed(model, data, tmp_path, asked=asked)
     if name == "tags":
         assert (found.verdict, found.culprits) == ("fixed", ["square", "down"])
@@ -214,15 +214,15 @@ def test_task_with_two_models(name: str, model: Path, data: Path, tmp_path: Path
 
 
 def test_raw_metrics_need_a_single_call(model: Path, data: Path, tmp_path: Path) -> None:
-    asked = Asked(LOOP, model_name="tags", others={"again": model})
+    asked = TaskRequest(LOOP, model_name="tags", others={"again": model})
     with pytest.raises(ConfigError, match=r"--metric.*tag_error_rate"):
         fixed(model, data, tmp_path, LOOP, "close", asked=asked)
     with pytest.raises(ConfigError, match=r"--model_name: .*tags, again"):
         fixed(model, data, tmp_path, LOOP)
     with pytest.raises(ConfigError, match="tags=FILE again=FILE"):
-        fixed(model, data, tmp_path, asked=Asked(LOOP, model_name="tags"))
+        fixed(model, data, tmp_path, asked=TaskRequest(LOOP, model_name="tags"))
     with pytest.raises(ConfigError, match="--model_name"):
-        fixed(model, data, tmp_path, asked=Asked(FOREIGN, model_name="tags"))
+        fixed(model, data, tmp_path, asked=TaskRequest(FOREIGN, model_name="tags"))
 
 
 # ------------------------------------------------------------------------------------------------------------- flags
@@ -240,7 +240,7 @@ def test_raw_metrics_need_a_single_call(model: Path, data: Path, tmp_path: Path)
 )
 def test_invalid_task_flags(flags: list[str], expected: str, model: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        fixed(model, data, tmp_path, asked=Asked(FOREIGN, flags))
+        fixed(model, data, tmp_path, asked=TaskRequest(FOREIGN, flags))
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -249,7 +249,7 @@ def test_task_flags(model: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="zip\\(\\) argument 2 is longer"
     ):  # the metric compares what is left with all tags
-        fixed(model, data, tmp_path, asked=Asked(FOREIGN, ["--leave_out", "1"]))
+        fixed(model, data, tmp_path, asked=TaskRequest(FOREIGN, ["--leave_out", "1"]))
 
 
 @pytest.mark.parametrize(
@@ -275,10 +275,10 @@ def test_contradictory_flags(words: list[str], expected: str, model: Path, data:
 
 
 def test_overflow_takes_a_task(data: Path, model: Path, tmp_path: Path) -> None:
-    from toolkit.fix.opening import Wanted, open_samples
+    from toolkit.fix.opening import SampleRequest, open_samples
     from toolkit.graph.nodes import load_named
 
-    wanted = Wanted(data, 16, dims={"words": (4, 8, 12), "traits": (3,)}, asked=Asked(FOREIGN))
+    wanted = SampleRequest(data, 16, dims={"words": (4, 8, 12), "traits": (3,)}, asked=TaskRequest(FOREIGN))
     with open_samples(model, load_named(model), wanted) as samples:
         found = {one.node.name: one for one in find_overflow(model, samples.calls(), 16)}
     assert {name for name, one in found.items() if one.overflows} == {"square"}
@@ -296,28 +296,28 @@ def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPy
     digits = ROOT / "example" / "classification" / "digits"
     words = [digits / "digits_dyn.onnx", "--data", digits / "data" / "val", "--task", "classification"]
     behind = ["--", "--input_size", "32"]
-    code, said = teco(run_python, "overflow", *words, "--samples", "8", *behind)
-    assert (code, "0 of 21 nodes overflow float16" in said) == (0, True), said
+    code, message = teco(run_python, "overflow", *words, "--samples", "8", *behind)
+    assert (code, "0 of 21 nodes overflow float16" in message) == (0, True), message
     flags = ["--samples", "40", "--tolerance", "0.05", "--out", tmp_path]
-    code, said = teco(run_python, "fix", *words, *flags, *behind)
-    assert (code, "top1 1 against 1 of onnx float32" in said) == (0, True), said
-    code, said = teco(run_python, "fix", *words, *flags, "--reference", "1.0", *behind)
-    assert (code, "top1 is the reference's 1 without a change" in said) == (0, True), said
-    code, said = teco(run_python, "fix", *words, "--shape", "input=1,3,8,8")
-    assert (code, "--shape is for data without a task" in said) == (2, True), said
-    code, said = teco(run_python, "fix", *words[:-1], "classificaton")
-    assert (code, "did you mean 'classification'?" in said) == (2, True), said
+    code, message = teco(run_python, "fix", *words, *flags, *behind)
+    assert (code, "top1 1 against 1 of onnx float32" in message) == (0, True), message
+    code, message = teco(run_python, "fix", *words, *flags, "--reference", "1.0", *behind)
+    assert (code, "top1 is the reference's 1 without a change" in message) == (0, True), message
+    code, message = teco(run_python, "fix", *words, "--shape", "input=1,3,8,8")
+    assert (code, "--shape is for data without a task" in message) == (2, True), message
+    code, message = teco(run_python, "fix", *words[:-1], "classificaton")
+    assert (code, "did you mean 'classification'?" in message) == (2, True), message
 
 
 # --------------------------------------------------------------------------------------------------------- mistakes
 
 
 def test_only_last_steps_are_tried_without_images(model: Path, data: Path) -> None:
-    from toolkit.fix.opening import Wanted, open_samples
+    from toolkit.fix.opening import SampleRequest, open_samples
     from toolkit.fix.suspects import tried_inputs, try_suspects
     from toolkit.graph.nodes import load_named
 
-    wanted = Wanted(data, 16, dims={"words": (12,), "traits": (3,)}, asked=Asked(FOREIGN))
+    wanted = SampleRequest(data, 16, dims={"words": (12,), "traits": (3,)}, asked=TaskRequest(FOREIGN))
     with open_samples(model, load_named(model), wanted) as samples:
         measure = samples.measure(None)
         tried = try_suspects(model, samples, measure, 0.2)

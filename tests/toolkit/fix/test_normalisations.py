@@ -130,10 +130,12 @@ def test_unknown_normalisation_is_fitted(
     right = normalised(PICTURES[:, :: -1 if order else 1], *TABLE[OWN])
     (name, *_) = cured(tried(model, data, right))
     numbers = r"mean and std: the source has ImageNet's, the data have (.*?)(; channel order: BGR)? \(fitted\)"
-    said = re.fullmatch(numbers, name)
-    assert said is not None, name
-    assert bool(said[2]) == bool(order)
-    assert [float(number) for number in re.findall(r"-?\d+\.?\d*", said[1])] == pytest.approx([*mean, *std], abs=0.01)
+    named_change = re.fullmatch(numbers, name)
+    assert named_change is not None, name
+    assert bool(named_change[2]) == bool(order)
+    assert [float(number) for number in re.findall(r"-?\d+\.?\d*", named_change[1])] == pytest.approx(
+        [*mean, *std], abs=0.01
+    )
 
 
 def test_other_errors_are_not_explained(model: Path) -> None:

@@ -116,7 +116,7 @@ def test_fully_masked_row_disables_mask() -> None:
     for name, x in rows.items():
         powers = np.exp(x - x.max(axis=1, keepdims=True))
         masks = found(body)
-        assert masks.of("x", x) is None  # nobody has looked
+        assert masks.of("x", x) is None  # no run was seen
         masks.see({"x": x, "p": powers / powers.sum(axis=1, keepdims=True)})
         assert (masks.of("x", x) is not None) == (name == "one")
         masks.forget()

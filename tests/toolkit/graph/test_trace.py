@@ -10,9 +10,8 @@ from support import DIGITS, SaveOnnx
 
 from engine import ConfigError, DataError, InputError, ModelError, engine_class
 from engine.registry import _registered
-from toolkit.graph.grouping import grouped
 from toolkit.graph.inputs import load_inputs, model_file, random_inputs
-from toolkit.graph.nodes import load_named, nodes_of
+from toolkit.graph.nodes import grouped, load_named, nodes_of
 from toolkit.graph.trace import traced
 
 DYNAMIC = {"input": (1, 3, 32, 32)}
@@ -110,7 +109,7 @@ def test_names_are_unique(save_onnx: SaveOnnx) -> None:
 
 def test_source_modules() -> None:
     node = helper.make_node("Conv", ["x"], ["y"], name="/layer1/layer1.0/conv1/Conv")
-    from toolkit.graph.modules import module_of
+    from toolkit.graph.nodes import module_of
 
     assert module_of(node) == "layer1.0.conv1"
     node.name = "/layer2/layer2.0/downsample/downsample.0/Conv"
@@ -162,12 +161,12 @@ def test_groups_stay_within_memory(save_onnx: SaveOnnx) -> None:
 
 def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("net (float[N, M] x) => (float[N, M] y) { y = Relu(x) }")
-    with pytest.raises(ConfigError, match=r"dynamic dimensions \(N, N\); pass one: --shape x=1,1"):
+    with pytest.raises(ConfigError, match=r"\(N, N\).*--shape x=1,1"):
         random_inputs(path)
     with pytest.raises(ConfigError, match=r"no input 'z'; .*: x"):
         random_inputs(path, shapes={"z": (1,)})
     strings = save_onnx("net (string[N] x) => (string[N] y) { y = Identity(x) }", "strings.onnx")
-    with pytest.raises(ConfigError, match="no random values"):
+    with pytest.raises(ConfigError, match=r"'x'.*--data"):
         random_inputs(strings)
     with traced(path, "onnx") as found:
         with pytest.raises(InputError, match="got 0 inputs"):
@@ -181,7 +180,7 @@ def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
         for file, text in (("x.npz", "not a readable"), ("none.npy", "not a readable"), ("z.npz", "lacks input 'x'")):
             with pytest.raises(DataError, match=text):
                 load_inputs([tmp_path / file], found.inputs)
-        with pytest.raises(DataError, match="2 data files for 1 inputs"):
+        with pytest.raises(DataError, match="2 data files"):
             load_inputs([tmp_path / "a.npy"] * 2, found.inputs)
 
 

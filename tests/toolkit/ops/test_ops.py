@@ -245,7 +245,7 @@ def test_dynamic_sizes(save_onnx: SaveOnnx) -> None:
     assert "pass one: --shape x=1,1" in judge_file(path, SDAA)[1][0]
     assert judge_file(path, SDAA, shapes={"x": (1, 3)})[1] == []
     assert judge_file(path, SDAA, dims={"C": (3,)})[1] == []
-    with pytest.raises(ConfigError, match="--dim D: the model has no dimension 'D'"):
+    with pytest.raises(ConfigError, match="--dim D: "):
         judge_file(path, SDAA, dims={"D": (3,)})
 
 

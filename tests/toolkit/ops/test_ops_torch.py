@@ -157,15 +157,15 @@ def test_file_can_import_neighbours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("Mine", "LSTM (nn.LSTM)"), ("Own", "? (Own)"), ("Parts", "unknown (1 stated, 1 unknown)")]
+    ("name", "printed"), [("Mine", "LSTM (nn.LSTM)"), ("Own", "? (Own)"), ("Parts", "unknown (1 stated, 1 unknown)")]
 )
 def test_submodules_do_not_determine_whole(
-    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
     assert main([f"{tmp_path / 'net.py'}:{name}"]) == 0
     found = capsys.readouterr().out
-    assert said in found
+    assert printed in found
     assert "Dropout" not in found
 
 

@@ -58,7 +58,7 @@ def test_limits_are_in_range(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,1] x) => (float[N,1] y) { y = Add(x, x) }")
     x = np.array([[32752], [2**-15], [0], [3e38], [np.nan], [1]], np.float32)  # 65504, 2 ** -14, 0, Inf, NaN and 2
     (one,) = ranges(path, x).values()
-    assert {kind: count for kind, count in one.counts.items() if count} == {"beyond": 1}  # Inf, which is no number
+    assert {kind: count for kind, count in one.counts.items() if count} == {"beyond": 1}  # Inf in float32
     assert (one.largest, one.smallest, one.overflows) == (65504, 2**-14, False)
 
 
@@ -107,7 +107,7 @@ def test_shape_flag(save_onnx: SaveOnnx, tmp_path: Path) -> None:
         execute(["overflow", str(path), "--shape", "z=2,3,5,7"])
     assert execute(["overflow", str(path), "--dim", "H=5", "--dim", "W=7", "--json", str(out)]) == 0
     assert json.loads(out.read_text())["rows"][0]["elements"] == 8 * 3 * 5 * 7
-    with pytest.raises(ConfigError, match="--shape x=8,3,5,224, or by name: --dim W=224"):
+    with pytest.raises(ConfigError, match=r"--shape x=8,3,5,224, .*--dim W=224"):
         execute(["overflow", str(path), "--dim", "H=5"])
     with pytest.raises(ConfigError, match=r"no dimension 'T'; .*: H, N, W"):
         execute(["overflow", str(path), "--dim", "T=5"])
@@ -129,7 +129,7 @@ def test_calls_of_several_shapes(save_onnx: SaveOnnx) -> None:
     found = {one.node.outputs[0]: one for one in find_overflow(path, parts, 2)}
     assert (found["square"].triggers["inf"], found["square"].elements) == ("3a", 18)
     many = [Feed([np.ones((1, size), np.float32)], None, ["s"]) for size in range(1, 19)]
-    with pytest.raises(ConfigError, match=r"more than 16 shapes, such as \(1, 17\).*--dim NAME=64,128"):
+    with pytest.raises(ConfigError, match=r"16 shapes.*\(1, 17\).*--dim"):
         find_overflow(path, many, 1)
 
 

@@ -40,11 +40,11 @@ def large(save_onnx: SaveOnnx, form: str) -> Path:
 
 @pytest.mark.parametrize("form", ["initialiser", "node"])
 def test_infinite_weight(form: str, save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = report(large(save_onnx, form), tmp_path, "--html", str(tmp_path / "o.html"))
+    code, message = report(large(save_onnx, form), tmp_path, "--html", str(tmp_path / "o.html"))
     out = capsys.readouterr().out
     assert code == 1
     assert "1 weight infinite in float16, the first is w, read by up (1 of 3 elements)" in out
-    (row,) = [row for row in said["rows"] if row["op"] == "constant"]
+    (row,) = [row for row in message["rows"] if row["op"] == "constant"]
     assert (row["name"], row["inf"], row["beyond"], row["below"], row["elements"]) == ("w", 1, 1, 1, 3)
     assert row["share"] == pytest.approx(2 / 3)
     assert (row["readers"], row["stored"], row["trigger"]) == (2, "yes", "read by up")
@@ -55,7 +55,7 @@ def test_float32_nodes_lose_no_values(save_onnx: SaveOnnx, tmp_path: Path) -> No
     path, kept = large(save_onnx, "initialiser"), tmp_path / "kept_pass.py"
     kept.write_text('skip_ops = ["Add", "Sub"]\n')
     (one,) = found(path, kept).values()
-    assert (one.float32, one.overflows, one.told) == (True, False, False)
+    assert (one.float32, one.overflows, one.affected) == (True, False, False)
     assert found(path)["w"].overflows
 
 
@@ -68,10 +68,10 @@ def test_batch_norm_and_scalar_stay_float32(save_onnx: SaveOnnx, tmp_path: Path)
         "var": (True, False),
         "k": (True, False),
     }
-    code, said = report(path, tmp_path)
-    assert "2 weights beyond 65504 but read in float32, such as var, read by norm" in said["notes"]
+    code, message = report(path, tmp_path)
+    assert "2 weights beyond 65504 but read in float32, such as var, read by norm" in message["notes"]
     assert code == 1  # the product of both is beyond float16
-    assert "infinite in float16" not in said["lead"]
+    assert "infinite in float16" not in message["lead"]
 
 
 def test_mask_may_saturate(save_onnx: SaveOnnx) -> None:
@@ -94,9 +94,9 @@ def test_vanishing_weights(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.C
     weight = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32) * 1e-6
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     path = save_onnx(model)
-    code, said = report(path, tmp_path)
+    code, message = report(path, tmp_path)
     assert code == 0
-    (row,) = [row for row in said["rows"] if row["op"] == "constant"]
+    (row,) = [row for row in message["rows"] if row["op"] == "constant"]
     assert (row["below"], row["inf"], row["share"]) == (24, 0, 1.0)
     assert "1 weight mostly below 2^-14" in capsys.readouterr().out
 
@@ -109,4 +109,4 @@ def test_file_with_infinite_weights(save_onnx: SaveOnnx) -> None:
 
 
 def test_correct_model_has_no_weight_rows(digits: Path, tmp_path: Path) -> None:
-    assert not any(one.told for one in found(digits / "digits_dyn.onnx").values())
+    assert not any(one.affected for one in found(digits / "digits_dyn.onnx").values())

@@ -71,7 +71,7 @@ def test_simulated_costs_of_digits() -> None:
     latencies = [one.latency for one in found.simulated]
     assert latencies == sorted(latencies)
     for one in found.simulated:
-        assert one.throughput * one.latency >= one.batch  # a queue is no slower than one call after another
+        assert one.throughput * one.latency >= one.batch  # queued calls are at least as fast as single ones
         assert one.memory >= 2 * found.parameters  # float16
 
 

@@ -121,7 +121,8 @@ def test_bound_is_that_of_most_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "advice"), [("launch", "launch less"), ("memory", "move less"), ("compute", "a cheaper equivalent")]
+    ("bound", "advice"),
+    [("launch", "number of launches"), ("memory", "memory traffic"), ("compute", "a cheaper equivalent")],
 )
 def test_fix_depends_on_bound(bound: str, advice: str) -> None:
     (one,) = find_bottlenecks(profile(step("a", "Conv", 1e-3, flops=1e8, bound=bound)), NONE)

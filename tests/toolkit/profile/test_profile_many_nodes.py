@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 from toolkit.cli import execute
 from toolkit.profile.comparison import compare
 from toolkit.profile.host import _by_run
-from toolkit.profile.page import profile_page
 from toolkit.profile.record import Launch, Profile, read_profile
 from toolkit.profile.report import findings, slowest, table, whole
+from toolkit.profile.roofline import profile_page
 from toolkit.profile.trace import chrome_trace
 
 

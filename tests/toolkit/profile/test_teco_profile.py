@@ -82,7 +82,7 @@ def test_output_files(shuffle: Path, run: Run, tmp_path: Path) -> None:
     ]
     rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert (data["command"], data["title"]) == ("teco profile", "shuffle.onnx")
-    assert "computing" in data["lead"]
+    assert "compute" in data["lead"]
     assert [row["name"] for row in rows] == [row["name"] for row in data["rows"]]
     assert {row["kind"] for row in rows} == {"simulated"}
     page = files["html"].read_text()
@@ -124,7 +124,7 @@ def test_existing_pass_file_is_not_overwritten(shuffle: Path, tmp_path: Path) ->
     other = tmp_path / "mine.py"
     other.write_text("# mine\n")
     loaded = prepare(EngineSpec(shuffle))
-    with pytest.raises(ConfigError, match=r"mine\.py cannot be written: File exists"):
+    with pytest.raises(ConfigError, match=r"mine\.py .*File exists"):
         write_pass(other, suggest(loaded), loaded)
     assert other.read_text() == "# mine\n"
 
@@ -174,7 +174,7 @@ def test_other_files_are_written_if_no_rule_helps(run: Run, tmp_path: Path, caps
 def test_unwritable_pass_file_keeps_other_files(
     shuffle: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"pass file .*none\.py cannot be written"):
+    with pytest.raises(ConfigError, match=r"none\.py cannot be written"):
         run(shuffle, "--apply", tmp_path / "no" / "folder" / "none.py", "--json", tmp_path / "out.json")
     assert "together: " in capsys.readouterr().out
     assert (tmp_path / "out.json").is_file()

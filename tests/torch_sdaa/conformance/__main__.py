@@ -25,21 +25,21 @@ FAMILIES = ("ops", "modules", "optimizers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for and return the exit code."""
+    """Run the command line and return the exit code."""
     args = _arguments(argv)
-    told: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     try:
         for family in args.families or FAMILIES:
-            told[family] = _family(family, args)
+            record[family] = _family(family, args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    if args.names and not any(part["entries"] for part in told.values()):
+    if args.names and not any(part["entries"] for part in record.values()):
         print(f"--names {' '.join(args.names)}: no entry has such a name; --list prints all", file=sys.stderr)
         return 2
     if args.json:
-        args.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    return int(any(part["below"] for part in told.values()))
+        args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return int(any(part["below"] for part in record.values()))
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -74,7 +74,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def chosen(names: Sequence[str], count: int, seed: int) -> list[str]:
-    """Return so many names, spread over the list: one at random out of each of ``count`` equal stretches."""
+    """Return a number of names spread over the list: one at random from each of ``count`` equal ranges."""
     draw = random.Random(seed)
     edges = [len(names) * i // count for i in range(count + 1)]
     return [names[draw.randrange(a, b)] for a, b in itertools.pairwise(edges) if a < b]
@@ -103,21 +103,21 @@ def _family(family: str, args: argparse.Namespace) -> dict[str, Any]:
                 print(f"{entries[-1].state:8} {name}", flush=True)
     if args.list:
         print("\n".join(names))
-    told = {"whole": whole, **summary(entries), "seconds": round(time.monotonic() - start, 1)}
-    told["below"] = told["wrong"] + told["stale"] > 0 or told["skipped"] > module.ALLOWED
+    record = {"whole": whole, **summary(entries), "seconds": round(time.monotonic() - start, 1)}
+    record["below"] = record["wrong"] + record["stale"] > 0 or record["skipped"] > module.ALLOWED
     if not args.list:
-        _show(family, told)
-    return told
+        _show(family, record)
+    return record
 
 
-def _show(family: str, told: dict[str, Any]) -> None:
-    counts = ", ".join(f"{what} {count}" for what, count in told["comparisons"].items())
-    whole = told["entries"] - told["absent"]
-    others = ", ".join(f"{told[state]} {state}" for state in ("absent", "skipped", "stale", "wrong"))
-    print(f"{family}: {told['right']} of {whole} right ({others}; the database has {told['whole']} entries)")
-    print(f"  {counts}; {told['refusing']} entries are refused by the CPU and must be by the device")
-    print(f"  {told['seconds']} s of wall time")
-    for name, reason in told["reasons"].items():
+def _show(family: str, record: dict[str, Any]) -> None:
+    counts = ", ".join(f"{what} {count}" for what, count in record["comparisons"].items())
+    whole = record["entries"] - record["absent"]
+    others = ", ".join(f"{record[state]} {state}" for state in ("absent", "skipped", "stale", "wrong"))
+    print(f"{family}: {record['right']} of {whole} right ({others}; the database has {record['whole']} entries)")
+    print(f"  {counts}; {record['refusing']} entries are refused by the CPU and must be by the device")
+    print(f"  {record['seconds']} s of wall time")
+    for name, reason in record["reasons"].items():
         print(f"  {name}: {reason}")
 
 

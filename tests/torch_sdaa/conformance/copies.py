@@ -1,4 +1,4 @@
-"""The same values on the CPU and on the device, and whether two results are the same bit for bit."""
+"""The same values on the CPU and on the device, and bitwise comparison of two results."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch_sdaa  # noqa: F401 -- names the device
 DEVICE = "sdaa:0"
 
 Storages: TypeAlias = dict[int, Tensor]
-"""What became of a storage, by where it lies."""
+"""Copies of storages, by address."""
 
 
 class DifferentError(Exception):
-    """The device's result is not the CPU's; the text says how."""
+    """The device's result differs from the CPU's; the text says how."""
 
 
 def copied(values: Any, device: str) -> Any:
-    """Return arguments of which every tensor lies on a device, in memory of its own.
+    """Return arguments with every tensor on a device, in its own memory.
 
     Strides, offsets and tensors that share memory stay as they are, as they decide which code a kernel runs. ``"cpu"``
     among the values becomes the device.
@@ -69,7 +69,7 @@ def tensors(values: Any) -> list[Tensor]:
 
 
 def compare(ours: Any, theirs: Any, *, close: bool = False, values: bool = True) -> None:
-    """Raise unless the device's values are the CPU's.
+    """Raise unless the device's values equal the CPU's.
 
     Args:
         ours: what the device returned. theirs: what the CPU returned. close: whether rounding may differ.

@@ -13,7 +13,7 @@ from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare,
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 0
-"""How many entries may be skipped."""
+"""Maximum number of skipped entries."""
 
 
 def names() -> list[str]:
@@ -22,16 +22,16 @@ def names() -> list[str]:
 
 
 def run(name: str, most: int | None = None) -> Entry:
-    """Run an entry's inputs, at most so many of each mode."""
+    """Run an entry's inputs, with a maximum for each mode."""
     info = module_db[names().index(name)]
-    told = excuses("modules")
-    entry = Entry(name, reason=told["skips"].get(name, ""))
+    excused = excuses("modules")
+    entry = Entry(name, reason=excused["skips"].get(name, ""))
     for training in (True, False):
         torch.manual_seed(0)
         made = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
         for number, inputs in enumerate(itertools.islice(made, most)):
             try:
-                _one(info, inputs, training, entry, close=name in told["close"])
+                _one(info, inputs, training, entry, close=name in excused["close"])
             except DifferentError as error:
                 entry.wrong.append(f"{'training' if training else 'evaluating'}, input {number}: {error}")
     return entry
@@ -59,7 +59,7 @@ def _one(info: Any, inputs: Any, training: bool, entry: Entry, *, close: bool) -
 
 
 def _built(info: Any, inputs: Any, device: str) -> torch.nn.Module:
-    """Return the module that the inputs are of, made on the CPU and moved; its buffers in float32 too."""
+    """Return the module for the inputs, created on the CPU and moved; its buffers in float32 too."""
     args, kwargs = copied((inputs.constructor_input.args, inputs.constructor_input.kwargs), "cpu")
     torch.manual_seed(0)
     made: torch.nn.Module = info.module_cls(*args, **kwargs).to(torch.float32)
@@ -67,7 +67,7 @@ def _built(info: Any, inputs: Any, device: str) -> torch.nn.Module:
 
 
 def _try(module: torch.nn.Module, call: Any) -> tuple[Any, Exception | None]:
-    """Return a module's results, and the gradients of its arguments and parameters; or what it raises."""
+    """Return a module's results, and the gradients of its arguments and parameters; or its error."""
     torch.manual_seed(1)
     try:
         result = module(*call[0], **call[1])

@@ -1,4 +1,4 @@
-"""Operators: every entry of PyTorch's ``op_db``, forward and backward, on the device against the CPU."""
+"""Operators: every entry of PyTorch's ``op_db``, forward and backward, on the device and on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare,
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 2
-"""How many entries may be skipped."""
+"""Maximum number of skipped entries."""
 
 
 def names() -> list[str]:
@@ -31,17 +31,17 @@ def names() -> list[str]:
 
 
 def run(name: str, most: int | None = None) -> Entry:
-    """Run an entry's samples, at most so many, in float32 or, where it has none, its first dtype."""
+    """Run an entry's samples up to a maximum, in float32 or, if not supported, its first dtype."""
     op = op_db[names().index(name)]
-    told = excuses("ops")
-    entry = Entry(name, reason=told["skips"].get(name, ""), refuses=told["refuses"].get(name, ""))
+    excused = excuses("ops")
+    entry = Entry(name, reason=excused["skips"].get(name, ""), refuses=excused["refuses"].get(name, ""))
     supported = op.supported_dtypes("cpu")
     if not supported:
         entry.absent = "PyTorch has no kernel of it for the CPU"
         return entry
     dtype = torch.float32 if torch.float32 in supported else sorted(supported, key=str)[0]
     grad = bool(op.supports_autograd and (dtype.is_floating_point or dtype.is_complex))
-    ways = {way: name in told[way] for way in ("close", "unset", "host_arguments")}
+    ways = {way: name in excused[way] for way in ("close", "unset", "host_arguments")}
     samples = list(itertools.islice(_samples(op, dtype, grad), most))
     for number, sample in enumerate(samples):
         try:
@@ -87,7 +87,7 @@ def _backward(sample: Any, cpu: tuple[Any, Any], device: tuple[Any, Any], entry:
 
 
 def _gradients(sample: Any, result: Any, arguments: Any) -> list[Tensor | None] | None:
-    """Return the gradients of the arguments for arbitrary ones of the results; ``None``: nothing asks for any."""
+    """Return the gradients of the arguments for arbitrary ones of the results; ``None``: no argument requires any."""
     outputs = [t for t in tensors(sample.output_process_fn_grad(result)) if t.requires_grad]
     leaves = [t for t in tensors(arguments) if t.requires_grad]
     if not outputs or not leaves:
@@ -103,7 +103,7 @@ def _gradients(sample: Any, result: Any, arguments: Any) -> list[Tensor | None] 
 
 
 def _try(f: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """Return what a function returns from fixed seeds, or what it raises."""
+    """Return a function's result with fixed seeds, or its error."""
     torch.manual_seed(5)
     random.seed(5)
     try:

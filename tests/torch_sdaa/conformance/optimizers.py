@@ -16,7 +16,7 @@ from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare,
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 0
-"""How many entries may be skipped."""
+"""Maximum number of skipped entries."""
 STEPS = 3
 
 
@@ -27,13 +27,13 @@ def _configurations(info: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     and ``differentiable`` that the optimizer has; and its own for sparse gradients.
     """
     seen: set[str] = set()
-    for told in info.optim_inputs_func("cuda"):  # only its type is looked at
+    for arguments in info.optim_inputs_func("cuda"):  # only its type is looked at
         for form in ("", *info.supported_impls):
-            name = " & ".join([told.desc or "default", *([form] if form else [])])
+            name = " & ".join([arguments.desc or "default", *([form] if form else [])])
             if name not in seen:
                 seen.add(name)
                 flags = {other: other == form for other in info.supported_impls} if form else {}
-                yield name, {**told.kwargs, **flags}
+                yield name, {**arguments.kwargs, **flags}
     if info.supports_sparse:
         yield "sparse gradients", {**info.metadata_for_sparse[0], "_sparse": True}
 
@@ -72,7 +72,7 @@ def run(name: str, most: int | None = None) -> Entry:
 
 
 def _same_state(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
-    """Compare the optimizers' states; a step counter may lie on the CPU on both."""
+    """Compare the optimizers' states; a step counter may be on the CPU in both."""
     for mine, other in zip(ours, theirs, strict=True):
         if sorted(mine) != sorted(other):
             raise DifferentError(f"the state holds {sorted(mine)}, not {sorted(other)}")
@@ -88,7 +88,7 @@ def _same_state(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> Non
 
 
 def _trained(info: Any, arguments: dict[str, Any], device: str, steps: int) -> Any:
-    """Return losses, parameters and states of a small network after some steps; or what was raised."""
+    """Return losses, parameters and states of a small network after some steps; or the error."""
     arguments = dict(arguments)
     sparse = arguments.pop("_sparse", False) or info.only_supports_sparse_grads
     torch.manual_seed(0)
@@ -117,7 +117,7 @@ def _trained(info: Any, arguments: dict[str, Any], device: str, steps: int) -> A
 
 
 def _differentiated(info: Any, arguments: dict[str, Any], net: nn.Module, given: Tensor, steps: int) -> Any:
-    """Return the same of steps that autograd goes back through, and the gradients of where they began."""
+    """Return the same for steps that autograd differentiates, and the gradients of the initial values."""
     leaves = dict(net.named_parameters())
     now = {name: leaf.clone() for name, leaf in leaves.items()}
     optimizer = info.optim_cls(list(now.values()), **arguments)
@@ -141,7 +141,7 @@ def _differentiated(info: Any, arguments: dict[str, Any], net: nn.Module, given:
 
 
 def _allowed(info: Any, device: str, capturable: bool) -> ExitStack:
-    """Let the CPU take the steps of ``capturable`` too: its arithmetic is another, and PyTorch keeps it for devices."""
+    """Allow ``capturable`` steps on the CPU: its arithmetic differs, and PyTorch restricts it to devices."""
     stack = ExitStack()
     if capturable and device == "cpu":
         for name in ("adadelta", "adam", "adamax", "asgd", "nadam", "optimizer", "radam", "rmsprop", "rprop"):

@@ -1,4 +1,4 @@
-"""What came of a run: a line for each entry of a database, counts, reasons."""
+"""Results of a run: one line per entry of a database, counts, reasons."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Entry:
 
     @property
     def right(self) -> bool:
-        """Whether something was run, or refused as it is to be, and nothing of it differs."""
+        """Whether something ran, or was refused as expected, without differences."""
         expected, other = ("refused", "forward") if self.refuses else ("forward", "")
         return not self.wrong and self.counts[expected] > 0 and not self.counts[other]
 
     @property
     def state(self) -> str:
-        """``right``, ``absent``, ``skipped`` (for a reason), ``stale`` (right, though excuses name it) or ``wrong``."""
+        """``right``, ``absent``, ``skipped`` (with a reason), ``stale`` (right, although excused) or ``wrong``."""
         if self.absent:
             return "absent"
         if self.reason:
@@ -52,13 +52,13 @@ class Entry:
 
 
 def excuses(family: str) -> Mapping[str, Mapping[str, str]]:
-    """Return what ``excuses.yaml`` says of a family: by kind of excuse, by entry, the reason."""
-    told: dict[str, Any] = yaml.safe_load((HERE / "excuses.yaml").read_text(encoding="utf-8"))[family]
-    return {kind: entries or {} for kind, entries in told.items()}
+    """Return the excuses of a family from ``excuses.yaml``: by kind, by entry, the reason."""
+    excused: dict[str, Any] = yaml.safe_load((HERE / "excuses.yaml").read_text(encoding="utf-8"))[family]
+    return {kind: entries or {} for kind, entries in excused.items()}
 
 
 def summary(entries: list[Entry]) -> dict[str, Any]:
-    """Return the counts of a run, and each entry that is not plainly right."""
+    """Return the counts of a run, and each entry that is not simply right."""
     states = Counter(entry.state for entry in entries)
     counts = sum((entry.counts for entry in entries), Counter[str]())
     return {

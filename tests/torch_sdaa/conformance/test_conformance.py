@@ -1,4 +1,4 @@
-"""A slice of PyTorch's databases on the device, and that the runner tells right from wrong; .ci/long runs the whole."""
+"""A slice of PyTorch's databases on the device, and failures that the runner must detect; .ci/long runs all entries."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def counts(tmp_path: Path, *words: str) -> tuple[int, Any]:
 @pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 16, 2), ("modules", 6, 2), ("optimizers", 12, 3)])
 def test_slice_of_a_database_is_right(family: str, entries: int, samples: int, tmp_path: Path) -> None:
     words = [family, "--sample", str(entries), "--samples", str(samples), "--seed", str(SEED)]
-    code, told = counts(tmp_path, *words)
-    assert code == 0, told[family]["reasons"]
-    assert told[family]["right"] + told[family]["absent"] == entries
-    assert told[family]["comparisons"]["forward"] >= entries // 2
+    code, record = counts(tmp_path, *words)
+    assert code == 0, record[family]["reasons"]
+    assert record[family]["right"] + record[family]["absent"] == entries
+    assert record[family]["comparisons"]["forward"] >= entries // 2
 
 
 @pytest.mark.slow
@@ -51,20 +51,20 @@ def test_slice_of_a_database_is_right(family: str, entries: int, samples: int, t
 @pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 60, 4), ("modules", 24, 2), ("optimizers", 60, 3)])
 def test_larger_slice_is_right(family: str, entries: int, samples: int, tmp_path: Path) -> None:
     words = [family, "--sample", str(entries), "--samples", str(samples), "--seed", str(SEED + 1)]
-    code, told = counts(tmp_path, *words)
-    assert code == 0, told[family]["reasons"]
+    code, record = counts(tmp_path, *words)
+    assert code == 0, record[family]["reasons"]
 
 
 def test_wrong_kernel_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     library = torch.library.Library("aten", "IMPL")
     library.impl("erfinv", lambda x: torch.erfinv(x.cpu()).nextafter(torch.tensor(9.0)).to(x.device), "PrivateUse1")
     try:
-        code, told = counts(tmp_path, "ops", "--names", "erfinv")
+        code, record = counts(tmp_path, "ops", "--names", "erfinv")
     finally:
         library._destroy()
     assert code == 1
-    assert told["ops"]["wrong"] == 1
-    assert "first of the values that differ" in told["ops"]["reasons"]["erfinv"]
+    assert record["ops"]["wrong"] == 1
+    assert "first of the values that differ" in record["ops"]["reasons"]["erfinv"]
     assert "ops: 0 of 1 right" in capsys.readouterr().out
     assert counts(tmp_path, "ops", "--names", "erfinv")[0] == 0
 
@@ -74,23 +74,23 @@ def test_operator_that_the_device_lacks_is_wrong(tmp_path: Path) -> None:
 
     C.deny({"aten::erfinv"})
     try:
-        code, told = counts(tmp_path, "ops", "--names", "erfinv")
+        code, record = counts(tmp_path, "ops", "--names", "erfinv")
     finally:
         C.deny(set())
     assert code == 1
-    assert "the device has no kernel for it" in told["ops"]["reasons"]["erfinv"]
+    assert "the device has no kernel for it" in record["ops"]["reasons"]["erfinv"]
 
 
-def test_excuse_of_what_is_right_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excuse_of_a_correct_entry_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.torch_sdaa.conformance import ops, tally
 
     def more(family: str) -> Any:
-        told = tally.excuses(family)
-        return {**told, "skips": {"add": "said to be wrong"}}
+        record = tally.excuses(family)
+        return {**record, "skips": {"add": "said to be wrong"}}
 
     monkeypatch.setattr(ops, "excuses", more)
-    code, told = counts(tmp_path, "ops", "--names", "add")
-    assert (code, told["ops"]["stale"]) == (1, 1)
+    code, record = counts(tmp_path, "ops", "--names", "add")
+    assert (code, record["ops"]["stale"]) == (1, 1)
 
 
 def test_excuses_name_entries_of_the_databases() -> None:
@@ -98,8 +98,8 @@ def test_excuses_name_entries_of_the_databases() -> None:
     from tests.torch_sdaa.conformance.tally import excuses
 
     for family, module in (("ops", ops), ("modules", modules), ("optimizers", optimizers)):
-        told = {name for entries in excuses(family).values() for name in entries}
-        assert told <= set(module.names())
+        record = {name for entries in excuses(family).values() for name in entries}
+        assert record <= set(module.names())
 
 
 def test_shards_are_a_partition(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +133,6 @@ def test_unusable_arguments(words: list[str], says: str, capsys: pytest.CaptureF
     assert says in capsys.readouterr().err
 
 
-def test_name_that_no_entry_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_entry_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["modules", "--names", "nn.Nothing"]) == 2
     assert "no entry has such a name" in capsys.readouterr().err

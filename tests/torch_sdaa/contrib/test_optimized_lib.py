@@ -1,4 +1,4 @@
-"""The affinity library: the bits of what it replaces, forward and backward, on both devices, in fewer launches."""
+"""The affinity library: equal bits, forward and backward, on both devices, in fewer launches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_channel_shuffle(device: str, first: int, second: int, groups: int, spli
     assert not module.state_dict()
 
 
-def test_channel_shuffle_launches_once_each_way_and_only_what_is_wanted() -> None:
+def test_channel_shuffle_is_one_launch_each_way() -> None:
     leaves = [_random(2, 4, 3, 3).to("sdaa").requires_grad_() for _ in range(2)]
     module = lib.ChannelShuffle(8)
     before = C.launches()
@@ -88,10 +88,10 @@ def test_channel_shuffle_in_mixed_precision_and_twice_differentiated() -> None:
     assert torch.autograd.gradgradcheck(lambda a, b: module(a, b).pow(2), double)
 
 
-def test_channel_shuffle_refuses() -> None:
-    with pytest.raises(ConfigError, match="7 channels are not a multiple of groups=2"):
+def test_channel_shuffle_errors() -> None:
+    with pytest.raises(ConfigError, match=r"7 channels .*groups=2"):
         lib.ChannelShuffle(7)
-    with pytest.raises(ConfigError, match="9 channels have no halves"):
+    with pytest.raises(ConfigError, match=r"9 channels .*split_shuffle=False"):
         lib.ChannelShuffle(9, 3)
     with pytest.raises(ConfigError, match=r"inp=8\) got 4 and 2 channels"):
         lib.ChannelShuffle(8)(torch.ones(1, 4, 2, 2), torch.ones(1, 2, 2, 2))
@@ -101,7 +101,7 @@ def test_channel_shuffle_refuses() -> None:
 
 
 class _Boxes:
-    """As a detector's library holds boxes."""
+    """Boxes in the form of a detector's library."""
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
@@ -119,21 +119,21 @@ def test_pairwise_iou(device: str) -> None:
     assert lib.pairwise_iou(left[:0], right).shape == (0, 9)
 
 
-def test_pairwise_iou_is_torchvisions_where_boxes_have_an_area() -> None:
+def test_pairwise_iou_equals_torchvision_for_boxes_with_area() -> None:
     ops = pytest.importorskip("torchvision").ops
     left, right = _boxes(40), _boxes(30, 1)
     assert torch.equal(lib.pairwise_iou(left, right), ops.box_iou(left, right))
 
 
-def test_pairwise_iou_refuses() -> None:
-    with pytest.raises(DataError, match=r"boxes2 must be a tensor of N x 4 \(x1, y1, x2, y2\), not \(3, 5\)"):
+def test_pairwise_iou_errors() -> None:
+    with pytest.raises(DataError, match=r"boxes2 .*N x 4 .*\(3, 5\)"):
         lib.pairwise_iou(torch.ones(2, 4), torch.ones(3, 5))
     with pytest.raises(DataError, match=r"boxes1 .* not list"):
         lib.pairwise_iou([[0, 0, 1, 1]], torch.ones(3, 4))
 
 
 def _greedy(boxes: Any, scores: Any, most: float) -> list[int]:
-    """Return what NMS keeps, by its definition, in numpy's float32 and a limit in float64."""
+    """Return the result of NMS by its definition, in numpy's float32 and a limit in float64."""
     rows, order = boxes.numpy(), np.argsort(-scores.numpy(), kind="stable")
     areas = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
     kept: list[int] = []
@@ -151,7 +151,7 @@ def _greedy(boxes: Any, scores: Any, most: float) -> list[int]:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 40), st.integers(0, 99), st.sampled_from([0.1, 0.3, 0.5, 0.7]))
-def test_nms_is_its_definition(count: int, seed: int, most: float) -> None:
+def test_nms_equals_its_definition(count: int, seed: int, most: float) -> None:
     boxes, scores = _boxes(count, seed), (_random(count, seed=seed + 1) * 8).round() / 8  # with ties
     assert plain.kept(boxes, scores, most).tolist() == _greedy(boxes, scores, most)
 
@@ -159,7 +159,9 @@ def test_nms_is_its_definition(count: int, seed: int, most: float) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("own", [True, False], ids=["boxes of each class", "boxes of all"])
 @pytest.mark.parametrize("limit", [0, 10**6], ids=["class by class", "at once"])
-def test_what_a_detector_keeps(device: str, own: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detections_equal_the_plain_function(
+    device: str, own: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torch_sdaa.contrib.optimized_lib import boxes as module
 
     monkeypatch.setattr(module, "_LIMIT_OF_DEVICES", limit)
@@ -189,7 +191,7 @@ def test_what_a_detector_keeps(device: str, own: bool, limit: int, monkeypatch: 
 
 
 def _largest(boxes: Any, scores: Any, usable: list[int], own: bool) -> Any:
-    """Return the largest coordinate of the boxes that are chosen: by it classes are moved apart."""
+    """Return the largest coordinate of the selected boxes, by which classes are offset."""
     most = torch.tensor([90.0, 80.0, 90.0, 80.0])
     found = [
         torch.minimum(boxes.view(len(boxes), -1, 4)[k, c if own else 0].clamp(min=0), most).max()
@@ -200,13 +202,13 @@ def _largest(boxes: Any, scores: Any, usable: list[int], own: bool) -> Any:
     return torch.stack(found).max()
 
 
-def test_a_detector_that_finds_nothing_and_shapes_that_do_not_fit() -> None:
+def test_no_detections_and_mismatched_shapes() -> None:
     boxes, scores = _boxes(5).to("sdaa"), _random(5, 3).to("sdaa")
     before = C.launches()
     found, rows = lib.fast_rcnn_inference_single_image(boxes, scores, (80, 90), 2.0, 0.5, 10)
     assert C.launches() - before == 1
     assert [tuple(each.shape) for each in (*found, rows)] == [(0, 4), (0,), (0,), (0,)]
-    with pytest.raises(DataError, match=r"boxes \(5, 4\) and scores \(4, 3\) do not belong together"):
+    with pytest.raises(DataError, match=r"boxes \(5, 4\) and scores \(4, 3\)"):
         lib.fast_rcnn_inference_single_image(boxes, scores[:4], (80, 90), 0.5, 0.5, 10)
 
 
@@ -228,17 +230,17 @@ def test_a_detector_without_proposals_and_one_whose_output_has_gradients(own: bo
 
 
 @pytest.mark.parametrize("shape", [(9,), (9.5, 9), "ab", None])
-def test_a_size_of_an_image_that_cannot_be_is_refused(shape: Any) -> None:
-    with pytest.raises(DataError, match=r"image_shape must be \(height, width\), two ints"):
+def test_an_invalid_image_shape_is_an_error(shape: Any) -> None:
+    with pytest.raises(DataError, match=r"image_shape .*\(height, width\)"):
         lib.fast_rcnn_inference_single_image(torch.ones(2, 4), torch.ones(2, 3), shape, 0.5, 0.5, 1)
-    with pytest.raises(DataError, match="boxes and scores must be tensors, not list and Tensor"):
+    with pytest.raises(DataError, match=r"boxes and scores .*list and Tensor"):
         lib.fast_rcnn_inference_single_image([1], torch.ones(2, 3), (9, 9), 0.5, 0.5, 1)
 
 
 # -------------------------------------------------------------------------------------------- loader and optimizers
 
 
-def test_preloader_raises_where_the_batch_would_come_and_leaves_nothing_behind() -> None:
+def test_preloader_raises_in_place_of_the_batch_and_cleans_up() -> None:
     def batches() -> Iterator[Any]:
         yield {"x": torch.ones(2)}
         yield None
@@ -258,7 +260,7 @@ def test_preloader_raises_where_the_batch_would_come_and_leaves_nothing_behind()
     assert (one["x"].device.type, two) == ("sdaa", None)
 
 
-def test_preloader_gives_the_batches_and_overlaps_their_copies() -> None:
+def test_preloader_returns_batches_and_overlaps_copies() -> None:
     batches = [{"x": _random(4, 3, 64, 64, seed=k), "name": str(k), "y": (torch.tensor([k]), k)} for k in range(4)]
     loader = lib.PreLoader(batches)
     for _ in range(2):  # an epoch, and another
@@ -294,15 +296,15 @@ def test_preloader_normalises_on_the_device_and_ends() -> None:
 
 
 @pytest.mark.parametrize("batch", [torch.ones(3, 3), torch.ones(2, 4, 2, 2), 3])
-def test_preloader_normalises_pictures_alone(batch: Any) -> None:
+def test_preloader_normalises_images_only(batch: Any) -> None:
     with pytest.raises(DataError, match="PreLoader with mean and std"):
         next(iter(lib.PreLoader([batch], mean=(1.0, 2.0, 3.0), std=(1.0, 1.0, 1.0))))
 
 
-def test_preloader_refuses() -> None:
-    with pytest.raises(ConfigError, match="to a device such as 'sdaa:0', not to 'cpu'"):
+def test_preloader_errors() -> None:
+    with pytest.raises(ConfigError, match="'sdaa:0', not to 'cpu'"):
         lib.PreLoader([], "cpu")
-    with pytest.raises(ConfigError, match="mean and std belong together"):
+    with pytest.raises(ConfigError, match="both mean and std"):
         lib.PreLoader([], mean=[1.0])
 
 

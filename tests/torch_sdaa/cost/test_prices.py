@@ -1,4 +1,4 @@
-"""What launches cost: the card's roofline, the dtype's rate, what is assumed, what launches nothing."""
+"""Costs of launches: the card's roofline, rates of dtypes, assumed rates, operators without a launch."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ METAS = st.lists(
 @settings(deadline=None, max_examples=400)
 @given(op=NAMES, inputs=METAS, outputs=METAS)
 @example("aten::addmm", [_float(5), _float(12), _float(6, 3)], [_float(6)])  # a nested tensor's flat values
-def test_whatever_is_launched_has_a_price(op: str, inputs: list[prices.Meta], outputs: list[prices.Meta]) -> None:
+def test_every_launch_has_a_price(op: str, inputs: list[prices.Meta], outputs: list[prices.Meta]) -> None:
     price = prices.Pricer(CARD).price(op, inputs, outputs)
     assert 0 <= price.assumed <= price.seconds < math.inf
 
 
-def test_shapes_that_fit_no_formula_count_as_without_a_rule() -> None:
+def test_shapes_without_a_formula_are_approximated() -> None:
     pricer = prices.Pricer(CARD)
     flat = pricer.price("aten::addmm", [_float(5), _float(12), _float(6, 3)], [_float(6)])
     assert pricer.rough == {"aten::addmm (of some shapes)"}
@@ -159,7 +159,7 @@ def test_a_convolution_and_its_backward_are_priced_with_their_operations() -> No
     assert found == {"aten::convolution": forward, "aten::convolution_backward": 2 * forward}
 
 
-def test_the_summary_says_simulated_and_the_share_that_is_assumed() -> None:
+def test_the_summary_has_the_assumed_share() -> None:
     x: Any = torch.randn(2048, 2048, device="sdaa")
     (x @ x).cpu()
     text = torch.sdaa.time_summary(top=1000)  # type: ignore[attr-defined] # other tests have launched much

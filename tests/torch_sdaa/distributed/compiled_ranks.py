@@ -1,4 +1,4 @@
-"""What ranks do in tests of ``torch.compile`` on several devices."""
+"""Functions that ranks run in tests of ``torch.compile`` on several devices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch_sdaa import dynamo
 
 
 class Net(nn.Module):
-    """A perceptron; PyTorch compiles no module of its own that has hooks, as those of FSDP are."""
+    """A perceptron; PyTorch does not compile its own modules with hooks, which FSDP adds."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(6, 16), nn.LayerNorm(16), nn.Linear(16, 3)
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Return three numbers a row."""
+        """Return three numbers per row."""
         return self.last(nn.functional.gelu(self.norm(self.first(x))))
 
 
@@ -41,7 +41,7 @@ def _steps(model: Any, own: Any, rank: int) -> float:
 
 
 def wrapped() -> dict[str, Any]:
-    """Return what training gives: DDP and FSDP, compiled and not, and what was compiled."""
+    """Return results of training with DDP and FSDP, compiled and uncompiled, and the report."""
     rank, _ = join()
     torch.manual_seed(0)
     model = Net().sdaa()

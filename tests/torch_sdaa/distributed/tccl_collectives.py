@@ -1,4 +1,4 @@
-"""What ranks do in tests of collectives. Every function runs on each rank and returns what its test asks for."""
+"""Functions that ranks run in tests of collectives; each runs on every rank and returns values for its test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPS = {"sum": SUM, "avg": AVG, "min": MIN, "max": MAX, "product": PRODUCT}
 
 
 def _inputs(dtype: torch.dtype, size: int) -> list[torch.Tensor]:
-    """Return each rank's input, small whole numbers that every dtype adds and multiplies exactly."""
+    """Return each rank's input, small integers that every dtype adds and multiplies exactly."""
     made = torch.Generator().manual_seed(3)
     return [torch.randint(1, 4, (5, 3), generator=made).to(dtype) for _ in range(size)]
 
@@ -38,7 +38,7 @@ def _reduced(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def reductions() -> list[str]:
-    """Return the (operation, dtype) whose result is another than the expected one."""
+    """Return each (operation, dtype) with an unexpected result."""
     rank, size = join()
     wrong = []
     for dtype in (*FLOATS, *INTEGERS):
@@ -75,7 +75,7 @@ def reductions() -> list[str]:
 
 
 def uneven() -> list[str]:
-    """Return what went wrong with lists of tensors of other sizes for every rank, and with what a call refuses."""
+    """Return failures with lists of tensors of different sizes per rank, and errors of invalid calls."""
     rank, size = join()
     wrong = []
     for dtype in (*FLOATS, *INTEGERS):
@@ -98,8 +98,8 @@ def uneven() -> list[str]:
     x = torch.ones(2, device="sdaa")
     for call, said in (
         (lambda: dist.all_to_all([x], [x]), f"tccl: all_to_all has 1 outputs for {size} ranks"),
-        (lambda: dist.all_gather([x[: k % 2] for k in range(size)], x), "they must be as many"),
-        (lambda: dist.all_reduce(x, dist.ReduceOp.BAND), "takes whole numbers, not float"),
+        (lambda: dist.all_gather([x[: k % 2] for k in range(size)], x), "the numbers must be equal"),
+        (lambda: dist.all_reduce(x, dist.ReduceOp.BAND), "takes integers, not float"),
     ):
         try:
             call()
@@ -114,7 +114,7 @@ def uneven() -> list[str]:
 
 
 def movements() -> dict[str, Any]:
-    """Return what this rank got from each collective that moves values."""
+    """Return this rank's results of each collective that moves values."""
     rank, size = join()
     found: dict[str, Any] = {}
     for dtype in (*FLOATS, *INTEGERS, torch.bool):
@@ -156,7 +156,7 @@ def movements() -> dict[str, Any]:
 
 
 def between_two() -> dict[str, Any]:
-    """Return what came of sends and receives round a ring."""
+    """Return results of sends and receives in a ring."""
     rank, size = join()
     right, left = (rank + 1) % size, (rank - 1) % size
     got = torch.zeros(3, device="sdaa")
@@ -190,14 +190,14 @@ def between_two() -> dict[str, Any]:
 
 
 def works() -> dict[str, Any]:
-    """Return what work objects, futures, coalescing, barriers and timeouts do."""
+    """Return results of work objects, futures, coalescing, barriers and timeouts."""
     rank, size = join()
     x = torch.ones(1000, device="sdaa")
     work = dist.all_reduce(x, async_op=True)
     future = work.get_future()
-    told: list[float] = []
+    received: list[float] = []
     after = future.then(lambda done: done.value()[0] * 2)
-    after.add_done_callback(lambda done: told.append(float(done.value()[0])))
+    after.add_done_callback(lambda done: received.append(float(done.value()[0])))
     found: dict[str, Any] = {"waited": work.wait(), "done": work.is_completed(), "success": work.is_success()}
     future.wait()
     found["future"] = [t.device.type for t in future.value()] == ["sdaa"] and float(after.wait()[0]) == 2 * size
@@ -225,7 +225,7 @@ def works() -> dict[str, Any]:
 
 
 def groups() -> dict[str, Any]:
-    """Return what groups of some ranks, meshes and objects do."""
+    """Return results of groups of some ranks, meshes and objects."""
     rank, size = join(device_id=torch.device("sdaa", int(__import__("os").environ["RANK"])))
     found: dict[str, Any] = {}
     evens = dist.new_group(list(range(0, size, 2)))
@@ -248,9 +248,9 @@ def groups() -> dict[str, Any]:
     objects: list[Any] = [None] * size
     dist.all_gather_object(objects, {"rank": rank})
     found["objects"] = [o["rank"] for o in objects]
-    told = [rank, "x"] if rank == 1 else [None, None]
-    dist.broadcast_object_list(told, 1)
-    found["told"] = told
+    received = [rank, "x"] if rank == 1 else [None, None]
+    dist.broadcast_object_list(received, 1)
+    found["received"] = received
     got: list[Any] = [None]
     dist.scatter_object_list(got, [[r] for r in range(size)] if rank == 0 else None, 0)
     found["got"] = got[0]
@@ -266,7 +266,7 @@ def groups() -> dict[str, Any]:
 
 
 def default_backends() -> dict[str, Any]:
-    """Return what a group without a name of a backend is."""
+    """Return the backend of a group without a backend's name."""
     join(None)
     on_host, on_device = torch.ones(2), torch.ones(2, device="sdaa")
     dist.all_reduce(on_host)
@@ -277,7 +277,7 @@ def default_backends() -> dict[str, Any]:
 
 
 def simulated(megabytes: int) -> dict[str, Any]:
-    """Return the simulated times of a big all_reduce, beside a product that does not wait for it."""
+    """Return the simulated times of a large all_reduce and of an independent product."""
     join()
     from torch_sdaa.reports.summaries import device_times
 
@@ -310,7 +310,7 @@ def two_on_one() -> None:
 
 
 def mixed_devices() -> str:
-    """Return what a list of tensors on two devices gives."""
+    """Return the error for a list of tensors on two devices."""
     join()
     try:
         dist.all_gather([torch.ones(1, device="sdaa"), torch.ones(1)], torch.ones(1, device="sdaa"))
@@ -320,7 +320,7 @@ def mixed_devices() -> str:
 
 
 def sparse() -> str:
-    """Return what a sparse tensor gives."""
+    """Return the error for a sparse tensor."""
     join()
     try:
         dist.all_reduce(torch.eye(3).to_sparse().to("sdaa"))
@@ -330,7 +330,7 @@ def sparse() -> str:
 
 
 def late() -> str:
-    """Return what a rank says that waits for one that does not call."""
+    """Return the error of a rank that waits for one that does not call."""
     rank, _ = join(timeout=datetime.timedelta(seconds=2))
     dist.all_reduce(torch.ones(1, device="sdaa"))
     if rank == 1:
@@ -346,7 +346,7 @@ def late() -> str:
 
 
 def late_wait() -> str:
-    """Return what a wait with a time limit says."""
+    """Return the error of a wait with a time limit."""
     rank, _ = join()
     x = torch.ones(1, device="sdaa")
     if rank == 0:

@@ -1,4 +1,4 @@
-"""What ranks do in tests of what goes wrong."""
+"""Functions that ranks run in tests of failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def killed(victim: int, how: str) -> None:
-    """Train until a rank is killed; the others go on as if it were there."""
+    """Train until a rank is killed; the others continue as before."""
     rank, _ = join()
     model = DistributedDataParallel(nn.Linear(512, 512).to("sdaa"), device_ids=[rank], bucket_cap_mb=0.2)
     x = torch.ones(4, 512, device="sdaa")
@@ -38,7 +38,7 @@ def killed(victim: int, how: str) -> None:
 
 
 def killed_before(what: str) -> None:
-    """Go on without a rank that was killed: with a new group, or with tensors of the CPU."""
+    """Continue without a rank that was killed: with a new group, or with tensors of the CPU."""
     rank, _ = join(None)
     dist.all_reduce(torch.ones(1, device="sdaa"))
     if rank == 1:
@@ -51,7 +51,7 @@ def killed_before(what: str) -> None:
 
 
 def other_sizes() -> str:
-    """Return what ranks say that were started with other numbers of ranks."""
+    """Return the errors of ranks started with different numbers of ranks."""
     rank = os.environ["RANK"]
     os.environ.update(WORLD_SIZE="2" if rank == "0" else "3")
     try:
@@ -62,7 +62,7 @@ def other_sizes() -> str:
 
 
 def listening(port: int) -> list[str]:
-    """Return the addresses this rank listens on, as the kernel writes them, after two groups on one port."""
+    """Return the addresses on which this rank listens, in the kernel's form, after two groups on one port."""
     url, ended = f"tcp://127.0.0.1:{port}", Path("ended")
     torch.sdaa.set_device(int(os.environ["RANK"]))
     for again in range(2):
@@ -83,7 +83,7 @@ def listening(port: int) -> list[str]:
 
 
 def killed_while_joining(victim: int) -> None:
-    """Join, with a rank that ends after it has said who it is."""
+    """Join, with a rank that ends after it has registered."""
     from torch_sdaa.distributed import backend
 
     if int(os.environ["RANK"]) == victim:
@@ -95,7 +95,7 @@ def killed_while_joining(victim: int) -> None:
 
 
 def ended_early() -> None:
-    """Go on after rank 1 has ended well."""
+    """Continue after rank 1 has ended successfully."""
     rank, _ = join()
     dist.all_reduce(torch.ones(1, device="sdaa"))
     if rank == 1:
@@ -104,7 +104,7 @@ def ended_early() -> None:
 
 
 def caught() -> str:
-    """Return what a rank catches that lost another, and whether it can go on alone."""
+    """Return the error of a rank that lost another, and whether it can continue alone."""
     rank, _ = join()
     x = torch.ones(4, device="sdaa")
     dist.all_reduce(x)
@@ -120,7 +120,7 @@ def caught() -> str:
 
 
 def joining(_: Any, kind: str) -> str:
-    """Return what a rank says that waits for another which never comes."""
+    """Return the error of a rank that waits for one that never comes."""
     assert kind == "alone"
     try:
         dist.init_process_group(
@@ -132,7 +132,7 @@ def joining(_: Any, kind: str) -> str:
 
 
 def seen() -> list[int]:
-    """Return which devices of the host ``teco-smi`` sees in use while two ranks of two visible devices work."""
+    """Return the devices of the host that ``teco-smi`` shows in use while two ranks of two visible devices work."""
     from engine.sdaa.status import read_all
 
     rank, _ = join()
@@ -146,7 +146,7 @@ def seen() -> list[int]:
 
 
 def crowd() -> str:
-    """Return what five ranks on four devices are told."""
+    """Return the error of five ranks on four devices."""
     try:
         join()
     except ValueError as error:
@@ -155,7 +155,7 @@ def crowd() -> str:
 
 
 def mp_rank(rank: int, size: int, port: int, victim: int) -> None:
-    """Be a rank of ``torch.multiprocessing.spawn``, with a store that its parent holds."""
+    """Run a rank of ``torch.multiprocessing.spawn``, with a store in its parent."""
     import torch_sdaa  # noqa: F401
 
     os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -171,7 +171,7 @@ def mp_rank(rank: int, size: int, port: int, victim: int) -> None:
 
 
 def store_gone() -> str:
-    """Return what becomes of a rank that says what it has read to a store whose holder has ended."""
+    """Return the outcome of a rank that confirms a read to a store whose host process has ended."""
     from torch_sdaa.distributed import roll
 
     holder = dist.TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)

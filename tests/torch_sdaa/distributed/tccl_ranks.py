@@ -1,4 +1,4 @@
-"""Ranks for tests: real processes, forked from one that has imported torch and has not used the device.
+"""Ranks for tests: real processes, forked from a process that has imported torch and not used the device.
 
 Importing torch takes seconds; a fork of who has done so takes none. ``python tccl_ranks.py`` is that process: it reads
 one job a line, runs it in so many children, and answers with a line.
@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Outcome(NamedTuple):
-    """How a rank ended: its exit code (negative: the signal), what its function returned, what it wrote to stderr."""
+    """How a rank ended: its exit code (negative: the signal), the result of its function, its stderr."""
 
     code: int
     value: Any
@@ -77,7 +77,7 @@ class Host:
         return found
 
     def values(self, size: int, function: str, *args: Any, timeout: float = 120) -> list[Any]:
-        """The same, of ranks that must all end well; returns what they returned."""
+        """The same for ranks that must all succeed; returns their results."""
         found = self(size, function, *args, timeout=timeout)
         assert [one.code for one in found] == [0] * size, "\n".join(one.said for one in found)
         return [one.value for one in found]
@@ -101,7 +101,7 @@ def hosted(folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Host]
 
 
 def join(backend: str | None = "tccl", **options: Any) -> tuple[int, int]:
-    """Make this rank one of its job's group, over a store of rank 0 on a port that the system chose."""
+    """Add this rank to its job's group, over a store of rank 0 on a port that the system selected."""
     from datetime import timedelta
 
     import torch
@@ -127,7 +127,7 @@ def join(backend: str | None = "tccl", **options: Any) -> tuple[int, int]:
 
 
 def _rank(job: Mapping[str, Any], rank: int) -> None:
-    """Be one rank, to the end; never returns."""
+    """Run one rank to the end; never returns."""
     os.chdir(job["folder"])
     errors = os.open(f"{rank}.err", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(errors, 2)

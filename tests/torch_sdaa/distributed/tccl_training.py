@@ -1,4 +1,4 @@
-"""What ranks do in tests of training: DistributedDataParallel, synchronised batch normalisation, FSDP2, checkpoints."""
+"""Functions that ranks run in tests of training: DDP, synchronised batch normalisation, FSDP2, checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def digest(tensors: Any) -> str:
 
 
 def whole_numbers() -> tuple[nn.Module, Batches]:
-    """Return a model and batches whose every sum is exact in float32, in whichever order it is taken.
+    """Return a model and batches for which every sum is exact in float32, in any order.
 
     Weights, inputs and targets are small whole numbers, the loss is half a square, rates and sizes powers of 2.
     """
@@ -81,7 +81,7 @@ def trained(
 
 
 def exact() -> dict[str, Any]:
-    """Return the bits after a training of whole numbers: those of one process on the joined batches."""
+    """Return the bits after a training on integers: those of one process on the joined batches."""
     rank, size = join()
     model, batches = whole_numbers()
     alone = copy.deepcopy(model).to("sdaa")
@@ -92,7 +92,7 @@ def exact() -> dict[str, Any]:
 
 
 def rounded() -> dict[str, Any]:
-    """Return what DDP differs by from one process on the joined batch, and from gloo on the CPU."""
+    """Return the difference of DDP to one process on the joined batch, and to gloo on the CPU."""
     rank, size = join(None)
     model, batches = network()
     loss = nn.functional.cross_entropy
@@ -158,7 +158,7 @@ class Branching(nn.Module):
 
 
 def options() -> dict[str, Any]:
-    """Return what DDP's options do: unused parameters, a static graph, bucket views, small buckets, hooks."""
+    """Return results of DDP's options: unused parameters, a static graph, bucket views, small buckets, hooks."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     rank, _ = join()
@@ -245,7 +245,7 @@ def sharded(model: nn.Module, mesh: Any, **options: Any) -> nn.Module:
 
 
 def fsdp(half: bool) -> dict[str, Any]:
-    """Return how far a sharded training is from an unsharded one on the joined batch, and what a rank holds."""
+    """Return the difference of a sharded training to an unsharded one on the joined batch, and a rank's memory."""
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
     rank, size = join(device_id=torch.device("sdaa", int(os.environ["RANK"])))
@@ -299,7 +299,7 @@ def checkpoint(folder: str, begin: int, end: int, final: str = "") -> str:
 
 
 def ddp_checkpoint(file: str, begin: int, end: int) -> str:
-    """The same of DDP, with ``torch.save`` by rank 0."""
+    """The same for DDP, with ``torch.save`` by rank 0."""
     rank, _ = join()
     model = DistributedDataParallel(blocks().to("sdaa"), device_ids=[rank])
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
@@ -322,7 +322,7 @@ def ddp_checkpoint(file: str, begin: int, end: int) -> str:
 
 
 def other_models(kind: str) -> str:
-    """Return what DDP or FSDP2 says of ranks with other models; "late": rank 1 reads them when rank 0 has read."""
+    """Return the error of DDP or FSDP2 for ranks with other models; "late": rank 1 reads them after rank 0."""
     rank, _ = join()
     layers: list[nn.Module] = [nn.Linear(4, 8), nn.Linear(8, 2 if rank == 0 or not kind.endswith("shape") else 3)]
     if kind == "fewer" and rank:

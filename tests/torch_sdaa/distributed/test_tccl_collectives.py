@@ -1,4 +1,4 @@
-"""Backend tccl: every collective on real processes, its values, its work objects, its groups, its simulated time."""
+"""Backend tccl: every collective on real processes; values, work objects, groups, simulated time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_lists_of_tensors_of_other_sizes(ranks: Host) -> None:
 
 @needs_ranks
 @pytest.mark.parametrize("size", [2, 4])
-def test_what_is_moved_arrives(ranks: Host, size: int) -> None:
+def test_moved_values_arrive(ranks: Host, size: int) -> None:
     for found in ranks.values(size, HERE + "movements"):
         assert len(found) == 10
         assert all(found.values()), found
@@ -71,7 +71,7 @@ def test_groups_meshes_and_objects(ranks: Host) -> None:
             "split": [2 * pair + 1, "tccl"],
             "mesh": 2 * pair + 1,
             "objects": [0, 1, 2, 3],
-            "told": [1, "x"],
+            "received": [1, "x"],
             "got": [rank],
             "everything": [0, 1, 2, 3] if rank == 0 else None,
             "functional": [4.0, 4.0],
@@ -96,7 +96,7 @@ def test_a_collective_takes_the_rings_time_and_runs_beside_the_computing(ranks: 
 
 
 @needs_ranks
-def test_what_is_refused(ranks: Host) -> None:
+def test_invalid_calls_are_errors(ranks: Host) -> None:
     found = ranks(2, HERE + "two_on_one")
     assert [one.code for one in found] == [1, 1]
     refused = [
@@ -114,9 +114,9 @@ def test_what_is_refused(ranks: Host) -> None:
 
 @pytest.mark.slow
 @needs_ranks
-def test_waiting_ends(ranks: Host) -> None:
+def test_waiting_has_a_limit(ranks: Host) -> None:
     said, _ = ranks.values(2, HERE + "late")
-    assert said.startswith("tccl: rank 0 waited in vain for the others in all_reduce: ")
+    assert said.startswith("tccl: rank 0 waited too long for the others in all_reduce: ")
     said, _ = ranks.values(2, HERE + "late_wait")
     assert said.startswith("tccl: rank 0 waited 0.2 s in all_reduce for the others: ")
 

@@ -1,4 +1,4 @@
-"""A lost rank ends the others in one line; what cannot be joined says why, before it waits."""
+"""A lost rank ends the others with one line; invalid groups are errors before they wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = str(HERE)
 LIMIT = 30.0
-"""Seconds in which the others of a killed rank have ended."""
+"""Maximum seconds until the other ranks have ended after one was killed."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 def line(said: str) -> str:
-    """Return the one line that a rank wrote."""
+    """Return the one line of a rank."""
     found = said.splitlines()
     assert len(found) == 1, said
     return found[0]
@@ -57,7 +57,7 @@ def test_a_killed_rank_ends_the_others_in_one_line(ranks: Host, size: int, victi
         assert one.code == 1
         said = line(one.said)
         assert re.match(
-            rf"tccl: rank {rank} lost rank \d .*process \d+\) in \w+: that process has ended; see what it", said
+            rf"tccl: rank {rank} lost rank \d .*process \d+\) in \w+: that process has ended; see its", said
         )
         assert f"rank {victim} (process " in said  # where rank 0 held the store, others that ended may be named too
 
@@ -65,7 +65,7 @@ def test_a_killed_rank_ends_the_others_in_one_line(ranks: Host, size: int, victi
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("group", r"tccl: .*rank 1 \(process \d+\).* ended.*; see what it printed last, and start all ranks again"),
+        ("group", r"tccl: .*rank 1 \(process \d+\).* ended.*; see its last output"),
         (
             "cpu",
             r"tccl: rank [02] lost (rank 0 .*, )?rank 1 \(process \d+\).* in a collective on the CPU: that process ",
@@ -79,13 +79,13 @@ def test_a_rank_killed_before_a_new_group_or_a_collective_on_the_cpu(ranks: Host
         assert re.match(said, line(found[rank].said)), found[rank].said
 
 
-def test_a_store_that_is_gone_hides_nothing_that_was_read(ranks: Host) -> None:
+def test_a_lost_store_does_not_hide_read_data(ranks: Host) -> None:
     assert ranks.values(1, "tccl_failures:store_gone") == ["gone"]
 
 
-def test_other_numbers_of_ranks(ranks: Host) -> None:
+def test_different_world_sizes_are_an_error(ranks: Host) -> None:
     for said in ranks.values(3, "tccl_failures:other_sizes"):
-        assert re.match(r"rank \d was started with WORLD_SIZE \d, and rank \d with \d: start all ranks with", said)
+        assert re.match(r"rank \d was started with WORLD_SIZE \d, and rank \d with \d:", said)
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not say who listens where")
@@ -101,10 +101,12 @@ def test_a_rank_killed_while_the_others_join(ranks: Host) -> None:
     found = ranks(4, "tccl_failures:killed_while_joining", 1, timeout=LIMIT)
     assert [one.code for one in found] == [1, -9, 1, 1]
     for rank in (0, 2, 3):
-        assert re.search(r"tccl: rank 1 \(process \d+\) ended before all ranks had c\w+;", found[rank].said)
+        assert re.search(
+            r"tccl: rank 1 \(process \d+\) ended before all ranks had (joined|connected);", found[rank].said
+        )
 
 
-def test_a_rank_that_ends_before_the_others(ranks: Host) -> None:
+def test_a_rank_ends_before_the_others(ranks: Host) -> None:
     first, second = ranks(2, "tccl_failures:ended_early", timeout=LIMIT)
     assert second.code == 0
     assert line(first.said).startswith("tccl: rank 0 lost rank 1 ")
@@ -116,9 +118,9 @@ def test_a_lost_rank_can_be_caught(ranks: Host) -> None:
     assert first.value.startswith("tccl: rank 0 lost rank 1 ")
 
 
-def test_more_ranks_than_devices(ranks: Host) -> None:
+def test_more_ranks_than_devices_is_an_error(ranks: Host) -> None:
     for said in ranks.values(5, "tccl_failures:crowd"):
-        assert re.match(r"5 ranks on \S+, and 4 devices of sdaa there: .*--nproc_per_node 4", said)
+        assert re.match(r"5 ranks on \S+, .*4 sdaa devices.*--nproc_per_node 4", said)
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
@@ -131,17 +133,17 @@ GOOD = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT
 @pytest.mark.parametrize(
     ("env", "given", "said"),
     [
-        ({}, {"backend": "nccl"}, "ValueError: backend 'nccl' is of another maker's devices; on sdaa it is 'tccl'"),
-        ({}, {"backend": "cpu:gloo,sdaa:nccl"}, "ValueError: backend 'nccl' is of another maker's"),
-        ({}, {"backend": "hccl"}, "ValueError: backend 'hccl' is of another maker's"),
-        ({}, {"backend": "tcl"}, "ValueError: there is no backend 'tcl'; on sdaa use 'tccl'"),
+        ({}, {"backend": "nccl"}, "ValueError: backend 'nccl' is for other vendors' devices; on sdaa use 'tccl'"),
+        ({}, {"backend": "cpu:gloo,sdaa:nccl"}, "ValueError: backend 'nccl' is for other vendors'"),
+        ({}, {"backend": "hccl"}, "ValueError: backend 'hccl' is for other vendors'"),
+        ({}, {"backend": "tcl"}, "ValueError: unknown backend 'tcl'; on sdaa use 'tccl'"),
         ({}, TCCL, "ValueError: environment variable WORLD_SIZE is not set:"),
         ({"WORLD_SIZE": "2"}, TCCL, "ValueError: environment variable RANK is not set"),
         ({**GOOD, "MASTER_ADDR": ""}, TCCL, "ValueError: environment variable MASTER_ADDR is not set"),
         ({**GOOD, "MASTER_PORT": ""}, TCCL, "ValueError: environment variable MASTER_PORT is not set"),
-        ({**GOOD, "MASTER_PORT": "99999"}, TCCL, "ValueError: '99999' is no port"),
-        ({**GOOD, "MASTER_PORT": "http"}, TCCL, "ValueError: 'http' is no port"),
-        ({**GOOD, "WORLD_SIZE": "two"}, TCCL, "ValueError: WORLD_SIZE='two' is no whole number"),
+        ({**GOOD, "MASTER_PORT": "99999"}, TCCL, "ValueError: '99999' is not a port"),
+        ({**GOOD, "MASTER_PORT": "http"}, TCCL, "ValueError: 'http' is not a port"),
+        ({**GOOD, "WORLD_SIZE": "two"}, TCCL, "ValueError: WORLD_SIZE='two' is not an integer"),
         ({**GOOD, "RANK": "4", "WORLD_SIZE": "4"}, TCCL, "ValueError: rank 4 is out of range: with world"),
         ({**GOOD, "WORLD_SIZE": "0"}, TCCL, "ValueError: world_size is 0"),
         ({}, {**TCCL, "init_method": "tcp://127.0.0.1", "rank": 0, "world_size": 1}, "ValueError: '127.0.0.1' is"),
@@ -149,11 +151,11 @@ GOOD = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT
         (
             {**GOOD, "MASTER_ADDR": "no-such-host.invalid"},
             TCCL,
-            "DistNetworkError: MASTER_ADDR 'no-such-host.invalid' is no host that this one knows",
+            "DistNetworkError: MASTER_ADDR 'no-such-host.invalid' cannot be resolved",
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_joined_says_so_before_it_waits(
+def test_invalid_rendezvous_is_an_error_before_waiting(
     monkeypatch: pytest.MonkeyPatch, env: dict[str, str], given: dict[str, Any], said: str
 ) -> None:
     for name in GOOD:
@@ -167,29 +169,29 @@ def test_what_cannot_be_joined_says_so_before_it_waits(
     assert "\n" not in text
 
 
-def test_a_port_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
         for name, value in {**GOOD, "MASTER_PORT": str(taken.getsockname()[1])}.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(dist.DistNetworkError, match=r"^port \d+ is in use on this host: give all ranks another"):
+        with pytest.raises(dist.DistNetworkError, match=r"^port \d+ .*MASTER_PORT"):
             dist.init_process_group("tccl")
 
 
-def test_a_second_time(tmp_path: Path) -> None:
+def test_a_second_initialization_is_an_error(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     dist.init_process_group("tccl", init_method=url, rank=0, world_size=1)
     try:
-        with pytest.raises(ValueError, match=r"^init_process_group was called twice in this process: "):
+        with pytest.raises(ValueError, match=r"^init_process_group .* twice"):
             dist.init_process_group("tccl", init_method=url, rank=0, world_size=1)
     finally:
         dist.destroy_process_group()
 
 
-def test_a_rank_that_never_comes(ranks: Host) -> None:
+def test_a_missing_rank_is_an_error(ranks: Host) -> None:
     [said] = ranks.values(1, "tccl_failures:joining", {}, "alone")
-    assert re.match(r"DistBackendError: tccl: rank 0 waited 1 s for rank 1 of a group of 2; start all of them", said)
+    assert re.match(r"DistBackendError: tccl: rank 0 waited 1 s for rank 1 of a group of 2; ", said)
 
 
 # ------------------------------------------------------------------------------------------ other ways of starting
@@ -251,9 +253,9 @@ def test_torchrun_with_a_killed_rank(tmp_path: Path) -> None:
     assert time.monotonic() - began < 2 * LIMIT  # starting python three times is in it
     assert done.returncode == 1
     assert "Signal 9 (SIGKILL)" in done.stderr
-    told = [text for text in done.stderr.splitlines() if text.startswith("tccl: ")]
-    assert len(told) <= 1  # torchrun may end rank 0 before it has said it
-    assert all(text.startswith("tccl: rank 0 lost rank 1 ") for text in told)
+    lines = [text for text in done.stderr.splitlines() if text.startswith("tccl: ")]
+    assert len(lines) <= 1  # torchrun may end rank 0 before it has said it
+    assert all(text.startswith("tccl: rank 0 lost rank 1 ") for text in lines)
 
 
 @pytest.mark.long

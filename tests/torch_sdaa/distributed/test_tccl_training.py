@@ -1,4 +1,4 @@
-"""Training on several devices is training on one: DDP, synchronised batch normalisation, FSDP2, save and resume."""
+"""Training on several devices equals training on one: DDP, synchronised batch norm, FSDP2, save and resume."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def test_a_checkpoint_of_rank_0_goes_on_with_other_numbers_of_devices(ranks: Hos
         ("shape", "'1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on rank 1"),
         ("late shape", "'1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on rank 1"),
         ("late sharded", "'1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on"),
-        ("fewer", "rank 0 has a parameter '1.weight' that rank 1 has not (4 and 2)"),
+        ("fewer", "rank 0 has a parameter '1.weight' that rank 1 lacks (4 and 2)"),
         ("dtype", "'1.weight' is 2x8 float32 on rank 0 and 2x8 float16 on rank 1"),
         ("buffer", "'buffer 1.seen' is 2 float32 on rank 0 and 3 float32 on rank 1"),
         ("sharded", "fully_shard: the ranks' models differ: '1.weight' is 2x8 float32 on rank 0 and 3x8 float32 on"),
-        ("cpu", "the model is on the CPU, and its group's backend is tccl"),
+        ("cpu", "the model is on the CPU, but its group's backend is tccl"),
     ],
 )
-def test_other_models_are_named(ranks: Host, kind: str, said: str) -> None:
+def test_different_models_are_an_error(ranks: Host, kind: str, said: str) -> None:
     for text in ranks.values(2, HERE + "other_models", kind):
         assert said in text
         assert "\n" not in text

@@ -1,4 +1,4 @@
-"""``torch_sdaa.utils.dumper``: what a dump has, what it refuses, and that each call is repeated from the file alone."""
+"""``torch_sdaa.utils.dumper``: contents and errors; each call can be repeated from the file alone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_it_is_published() -> None:
     assert torch.utils.dumper is dumper is torch_sdaa.utils.dumper
 
 
-def test_a_call_says_where_it_comes_from(dumped: Path) -> None:
+def test_a_call_has_its_origin(dumped: Path) -> None:
     with open_training_dump(dumped) as dump:
         calls = dump.calls
         assert dump.finished
@@ -104,7 +104,7 @@ def test_every_call_is_repeated_from_the_file_alone(device: str, dumped: Path) -
     assert drawn >= 2
 
 
-def test_equal_tensors_are_kept_once(dumped: Path) -> None:
+def test_equal_tensors_are_stored_once(dumped: Path) -> None:
     with open_training_dump(dumped) as dump:
         sizes = {one.digest: int(np.prod(one.shape)) for call in dump.calls for one in (*call.inputs, *call.outputs)}
         total = sum(int(np.prod(one.shape)) for call in dump.calls for one in (*call.inputs, *call.outputs))
@@ -113,7 +113,7 @@ def test_equal_tensors_are_kept_once(dumped: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "complex64", "float16", "bool", "int8", "float8_e4m3fn"])
-def test_every_dtype_comes_back(dtype: str, tmp_path: Path) -> None:
+def test_every_dtype_is_restored(dtype: str, tmp_path: Path) -> None:
     x = torch.arange(6).reshape(2, 3).to(getattr(torch, dtype)).to("sdaa")
     with dumper(use_dump=True, dump_path=tmp_path / "d.h5"):
         x.t().clone()
@@ -126,7 +126,7 @@ def test_every_dtype_comes_back(dtype: str, tmp_path: Path) -> None:
         assert again[0].tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
 
 
-def test_what_a_call_writes_into_is_kept_before_and_after(tmp_path: Path) -> None:
+def test_in_place_arguments_are_stored_before_and_after(tmp_path: Path) -> None:
     for device in ("cpu", "sdaa"):
         x = torch.ones(3, device=device)
         with dumper(use_dump=True, dump_path=tmp_path / f"{device}.h5"):
@@ -135,7 +135,7 @@ def test_what_a_call_writes_into_is_kept_before_and_after(tmp_path: Path) -> Non
         assert (held.inputs[0].tolist(), held.outputs[0].tolist(), held.call.written) == ([1] * 3, [3] * 3, (0,))
 
 
-def test_loaded_inputs_are_computed_on(dumped: Path, tmp_path: Path) -> None:
+def test_calls_compute_on_loaded_inputs(dumped: Path, tmp_path: Path) -> None:
     path = tmp_path / "b.h5"
     with dumper(use_dump=True, load_file_path=dumped, dump_path=path) as found:
         train(batch=1)  # another batch
@@ -147,7 +147,7 @@ def test_loaded_inputs_are_computed_on(dumped: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("half", "scale", "phase"), [(True, 2.0**60, "backward"), (False, 1.0, "forward")])
-def test_an_overflow_is_said_where_it_happens(
+def test_an_overflow_is_reported_with_its_origin(
     half: bool, scale: float, phase: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     if not half:
@@ -166,7 +166,7 @@ def test_an_overflow_is_said_where_it_happens(
         assert [call.where for call in dump.calls] == [call.where for call in found.overflows]
 
 
-def test_a_mask_is_no_overflow(tmp_path: Path) -> None:
+def test_a_mask_is_not_an_overflow(tmp_path: Path) -> None:
     with dumper(check_overflow=True, dump_path=tmp_path) as found:
         x = torch.ones(2, 2, device="sdaa").masked_fill(torch.eye(2, device="sdaa").bool(), float("-inf"))
         x.softmax(-1)
@@ -174,7 +174,7 @@ def test_a_mask_is_no_overflow(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_optimizer_that_divides_by_zero_is_no_overflow(tmp_path: Path) -> None:
+def test_an_optimizer_division_by_zero_is_not_an_overflow(tmp_path: Path) -> None:
     weight = torch.nn.Parameter(torch.ones(2, device="sdaa"))
     optimizer = torch.optim.RAdam([weight], 1e-2)  # its first steps divide by 0, and take the reciprocal
     with dumper(check_overflow=True, dump_path=tmp_path) as found:
@@ -186,7 +186,7 @@ def test_an_optimizer_that_divides_by_zero_is_no_overflow(tmp_path: Path) -> Non
     assert [call.op for call in found.overflows] == ["aten.div.Tensor"]
 
 
-def test_a_refused_call_is_the_last_one(tmp_path: Path) -> None:
+def test_a_failed_call_is_the_last_one(tmp_path: Path) -> None:
     plant(OpFault("deny", "aten::addmm", call=1))
     try:
         with (
@@ -202,9 +202,9 @@ def test_a_refused_call_is_the_last_one(tmp_path: Path) -> None:
         assert "denied" in dump.calls[-1].failed
 
 
-def test_more_than_the_limit_or_the_disk_is_refused_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exceeding_the_limit_or_the_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = dumper(use_dump=True, dump_path=tmp_path / "a.h5", limit=100_000)
-    with pytest.raises(DataError, match=r"above the limit of 0\.\d+ MiB; dump fewer steps"), small:
+    with pytest.raises(DataError, match=r"limit of 0\.\d+ MiB"), small:
         train()
     assert (tmp_path / "a.h5").stat().st_size < 100_000
     with open_training_dump(tmp_path / "a.h5") as dump:
@@ -213,14 +213,14 @@ def test_more_than_the_limit_or_the_disk_is_refused_before(tmp_path: Path, monke
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2**30, 2**30, 0))
     with (
-        pytest.raises(DataError, match=r"the disk has 0\.00 MiB free, of which a dump leaves 64"),
+        pytest.raises(DataError, match=r"0\.00 MiB free"),
         dumper(True, dump_path=tmp_path / "b.h5"),
     ):
         train()
 
 
 @pytest.mark.slow
-def test_a_killed_process_leaves_what_it_did(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_its_finished_calls(tmp_path: Path) -> None:
     code = (
         "import os, signal, torch, torch_sdaa\n"
         "with torch.utils.dumper(use_dump=True, dump_path='d.h5'):\n"
@@ -236,17 +236,17 @@ def test_a_killed_process_leaves_what_it_did(tmp_path: Path) -> None:
         assert [call.op for call in dump.calls].count("aten.mm.default") == 20
 
 
-def test_a_cut_file_is_named(dumped: Path, tmp_path: Path) -> None:
+def test_a_truncated_file_is_an_error(dumped: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.h5"
     cut.write_bytes(dumped.read_bytes()[:20_000])
-    with pytest.raises(DataError, match=r"cut\.h5 .*it was cut short; copy it again or dump again"):
+    with pytest.raises(DataError, match=r"cut\.h5 .*cut short"):
         open_training_dump(cut)
     cut.write_bytes(b"no dump")
     with pytest.raises(DataError, match=r"cut\.h5 is not an HDF5 file"):
         open_training_dump(cut)
 
 
-def test_what_cannot_be_is_refused(dumped: Path, tmp_path: Path) -> None:
+def test_invalid_files_and_calls_are_errors(dumped: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists; name a new file"), dumper(True, dump_path=dumped):
         train()
     with pytest.raises(ConfigError, match="needs load_file_path="):
@@ -297,7 +297,7 @@ def test_a_file_for_every_call(mode: str, inputs: int, outputs: int, tmp_path: P
         ({}, "dump_path '' must be a folder"),
     ],
 )
-def test_a_configuration_that_cannot_be_is_named(fields: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_an_error(fields: dict[str, str], said: str, tmp_path: Path) -> None:
     torch.sdaa.init_dump()
     try:
         with pytest.raises(ConfigError, match=said):
@@ -308,9 +308,7 @@ def test_a_configuration_that_cannot_be_is_named(fields: dict[str, str], said: s
         torch.sdaa.set_dump(tmp_path / "dump.json")
 
 
-def test_what_was_taken_out_is_loaded_and_written(
-    dumped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extracted_call_is_loaded_and_written(dumped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(dumped) as a, h5py.File(tmp_path / "part.h5", "w") as b:
         a.copy("aten.addmm.default/1", b.create_group("aten.addmm.default"), "1")
@@ -325,7 +323,7 @@ def test_what_was_taken_out_is_loaded_and_written(
     np.testing.assert_array_equal(held.outputs[0], was.outputs[0])
 
 
-def test_two_runs_that_should_be_the_same() -> None:
+def test_the_first_difference_of_two_runs() -> None:
     assert first_difference(lambda: train(steps=1)) is None
     plant(OpFault("perturb", "aten::native_batch_norm", call=1))
     try:
@@ -362,19 +360,19 @@ def test_modules_are_watched() -> None:
     ("text", "said"),
     [
         ("perturb", "is not a fault; write KIND:op="),
-        ("nan:op=aten::mmm", "there is no operator 'aten::mmm'; did you mean"),
+        ("nan:op=aten::mmm", "unknown operator 'aten::mmm'; did you mean"),
         ("nan:op=aten::mm,size=2", "is not a fault"),
         ("perturb:op=aten::mm,call=x", "call, device and size are numbers"),
         ("perturb:op=aten::mm,size=0", "a number other than 0"),
         ("deny:op=aten::mm,call=-1", "count from 0"),
     ],
 )
-def test_faults_that_cannot_be_ordered(text: str, said: str) -> None:
+def test_invalid_faults_are_errors(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse(text)
 
 
-def test_faults_strike_once() -> None:
+def test_faults_occur_once() -> None:
     x = torch.ones(4, 4, device="sdaa")
     plant(*parse("perturb:op=aten.mm.default,call=1,size=0.5; nan:op=aten::add.Tensor"))
     try:

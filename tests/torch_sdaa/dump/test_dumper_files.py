@@ -1,4 +1,4 @@
-"""Dumps that were damaged, arguments that cannot be, and what lies around a dumper."""
+"""Damaged dumps, invalid arguments, and nested dumpers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _array(file: Any, name: str, array: Any) -> None:
         (lambda file: _version(file, "new"), "is a dump of invalid version 'new'"),
     ],
 )
-def test_a_damaged_dump_is_refused(damage: Callable[[Any], None], said: str, dumped: Path, tmp_path: Path) -> None:
+def test_a_damaged_dump_is_an_error(damage: Callable[[Any], None], said: str, dumped: Path, tmp_path: Path) -> None:
     path = tmp_path / "b.h5"
     shutil.copy(dumped, path)
     with h5py.File(path, "r+") as file:
@@ -93,7 +93,7 @@ def test_a_damaged_dump_is_refused(damage: Callable[[Any], None], said: str, dum
         ("", "names have the form aten."),
     ],
 )
-def test_a_call_that_is_not_there_is_compared_with_those_that_are(name: str, said: str, dumped: Path) -> None:
+def test_an_unknown_call_is_an_error_with_the_nearest(name: str, said: str, dumped: Path) -> None:
     with pytest.raises(DataError, match=said):
         read_call(dumped, name)
 
@@ -107,55 +107,53 @@ def test_a_call_that_is_not_there_is_compared_with_those_that_are(name: str, sai
         ({"check_overflow": True, "load_file_path": "a.h5"}, "needs use_load=True or use_dump=True"),
     ],
 )
-def test_arguments_that_cannot_be(arguments: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         dumper(**arguments)
 
 
 @pytest.mark.parametrize("limit", [-1, 0, "5G", float("nan"), True])
 def test_a_limit_is_a_number_of_bytes(limit: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"limit .* must be a whole number of bytes above 0"):
+    with pytest.raises(ConfigError, match=r"^.*limit .*bytes"):
         dumper(use_dump=True, dump_path=tmp_path / "a.h5", limit=limit).__enter__()
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("config", "message"),
     [
-        ({"dump_list": ["aten.mmm"], "dump_path": "out"}, r"there is no operator 'aten\.mmm'; did you mean 'mm'"),
+        ({"dump_list": ["aten.mmm"], "dump_path": "out"}, r"operator 'aten\.mmm'; did you mean 'mm'"),
         (
             {"dump_list": ["aten.add.Tensr"], "dump_path": "out"},
-            r"no operator 'aten\.add\.Tensr'; did you mean 'Tensor'",
+            r"operator 'aten\.add\.Tensr'; did you mean 'Tensor'",
         ),
         ({"dump_path": "dump.json", "dump_op_switch": "on"}, "dump_path 'dump.json' cannot be written: .*; choose"),
     ],
 )
-def test_what_can_never_be_written_is_not_waited_for(
-    said: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_invalid_dump_configuration_is_an_error_at_once(
+    config: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("dump.json")
-    file.write_text(json.dumps({"dump": said}), encoding="utf-8")
+    file.write_text(json.dumps({"dump": config}), encoding="utf-8")
     torch.sdaa.init_dump()
     try:
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             torch.sdaa.set_dump(file)
-        with pytest.raises(ConfigError, match=r"set_dump\(None\): name the JSON file"):
+        with pytest.raises(ConfigError, match=r"set_dump\(None\): .*JSON file"):
             torch.sdaa.set_dump(None)
     finally:
         torch.sdaa.finalize_dump()
 
 
-def test_few_steps_that_there_is_room_for_are_said_after_the_first(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for limit, told in ((1_000_000, True), (100_000_000, False)):
+def test_little_room_is_reported_after_the_first_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for limit, warned in ((1_000_000, True), (100_000_000, False)):
         caplog.clear()
         with caplog.at_level(logging.WARNING), dumper(use_dump=True, dump_path=tmp_path / f"{limit}.h5", limit=limit):
             work(2)
-        assert ("the first step takes up to 0." in caplog.text) is told
+        assert ("the first step takes up to 0." in caplog.text) is warned
 
 
-def test_a_dumper_within_another_is_not_seen_by_it(tmp_path: Path) -> None:
+def test_a_nested_dumper_is_not_recorded_by_the_outer(tmp_path: Path) -> None:
     with dumper(use_dump=True, dump_path=tmp_path / "outer.h5"):
         work()
         with dumper(use_dump=True, dump_path=tmp_path / "inner.h5"):
@@ -191,7 +189,7 @@ def test_a_scaler_of_another_training_scales_no_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_fused_optimizer_is_repeated_in_a_process_that_has_none(tmp_path: Path) -> None:
+def test_a_fused_optimizer_is_repeated_in_another_process(tmp_path: Path) -> None:
     from torch_sdaa.apex.optimizers import SdaaFusedLamb
 
     weight = torch.nn.Parameter(torch.ones(4, device="sdaa"))

@@ -1,4 +1,4 @@
-"""Whole networks compiled for the device.
+"""Complete networks compiled for the device.
 
 ``python -m tests.torch_sdaa.dynamo.compiled_models [--autocast DTYPE] [NAME ...]``
 
@@ -57,7 +57,7 @@ PICTURES = {
     "deeplabv3_mobilenet_v3_large": 64,
     "r3d_18": 32,
 }
-"""Networks of torchvision, and the side of the picture."""
+"""Networks of torchvision, and the size of the image."""
 
 _SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 
@@ -78,7 +78,7 @@ _SIDES = {
 
 
 class _Pairs(torch.nn.Module):
-    """A network of pictures and words, given fixed words."""
+    """A network of images and words, with fixed words."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class _Pairs(torch.nn.Module):
 
 
 class _BothSides(torch.nn.Module):
-    """A network that reads and writes, given the same words on both sides; a sound comes with fixed words."""
+    """An encoder-decoder with the same words on both sides; with fixed words for a sound."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ def gradients(model: Any, inputs: torch.Tensor, half: torch.dtype | None = None)
 
 
 def _results(made: Any) -> list[torch.Tensor]:
-    """Return what a network is trained by: all of a dictionary or of auxiliary heads, else the first result."""
+    """Return the values to train by: all of a dictionary or of auxiliary heads, else the first result."""
     if isinstance(made, torch.Tensor):
         return [made]
     if type(made) is OrderedDict:
@@ -255,7 +255,7 @@ def _results(made: Any) -> list[torch.Tensor]:
 
 
 def away(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
-    """Return the distance from the exact gradients as a share of their length."""
+    """Return the distance from the exact gradients relative to their norm."""
     found = {name.removeprefix("_orig_mod."): value for name, value in found.items()}
     apart = sum(float(((found[name] - exact[name]) ** 2).sum()) for name in exact)
     return float((apart / sum(float((each**2).sum()) for each in exact.values())) ** 0.5)
@@ -289,7 +289,7 @@ def said(line: str) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Check each of the networks that are named, else all."""
+    """Check each of the given networks, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--autocast", choices=("float16", "bfloat16"), help="both passes under autocast")
     parser.add_argument("names", nargs="*", metavar="NAME")

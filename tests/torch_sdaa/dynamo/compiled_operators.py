@@ -37,31 +37,31 @@ DTYPES = {
     "float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "autocast": torch.float32,
     "autocast-bfloat16": torch.float32, "bfloat16": torch.bfloat16,
 }  # fmt: skip
-"""What samples are made in; ``autocast`` is float32 under autocast in float16, ``autocast-bfloat16`` in bfloat16."""
+"""Dtypes of samples; ``autocast`` is float32 under autocast in float16, ``autocast-bfloat16`` in bfloat16."""
 
 _HALVES = {"autocast": torch.float16, "autocast-bfloat16": torch.bfloat16, "bfloat16": torch.bfloat16}
-"""What is rounded to half the bits before it is added up, and how."""
+"""Sums of values rounded to half the bits, and their dtypes."""
 
 _SHARES = {torch.float16: 1e-2, torch.bfloat16: 4e-2}
-"""How far such a number may lie from the uncompiled one, as a share of the largest."""
+"""Tolerance of such a number against the uncompiled one, relative to the largest."""
 
 BOUNDS = {torch.float64: (2e-4, 2e-5), torch.float32: (2e-4, 2e-5), torch.float16: (1e-2, 2e-3)}
 BOUNDS |= {torch.bfloat16: (8e-2, 1e-2)}
-"""Relative and absolute: how far a number may lie from the uncompiled one; 5 times as far for gradients."""
+"""Relative and absolute tolerance against the uncompiled number; 5 times as much for gradients."""
 
 _UNSTABLE = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
-"""Operators that promise no numbers."""
+"""Operators with unspecified values."""
 
 _FIGURES = {"native_batch_norm", "_native_batch_norm_legit"}
-"""Operators of which only the first result counts: PyTorch traces figures that the CPU's kernel leaves empty."""
+"""Operators with only one compared result: PyTorch traces statistics that the CPU's kernel leaves empty."""
 
 _OVERWRITES = {"native_dropout_backward"}
-"""Operators of which PyTorch's own kernel overwrites an input by mistake: a mask that has the gradient's dtype."""
+"""Operators for which PyTorch's kernel overwrites an input by mistake: a mask with the gradient's dtype."""
 
 _ROUGH = {"grid_sampler_2d", "logcumsumexp"}
-"""Operators that the uncompiled device itself computes far from float64 in bfloat16."""
+"""Operators for which the uncompiled device is far from float64 in bfloat16."""
 
 _MOVES = {
     "view", "reshape", "permute", "transpose", "t", "expand", "clone", "alias", "detach", "slice", "select",
@@ -72,12 +72,12 @@ _MOVES = {
     "lt", "le", "gt", "ge", "arange", "scalar_tensor", "floor", "ceil", "round", "trunc", "sign", "copy",
     "as_strided", "max", "min", "_unsafe_view",
 }  # fmt: skip
-"""Operators that round nothing."""
+"""Operators without rounding."""
 
 
 @dataclass
 class Found:
-    """What became of the samples of an operator."""
+    """Results of the samples of an operator."""
 
     counts: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ def infos(names: list[str]) -> Iterator[Any]:
 
 
 def samples(info: Any, dtype: torch.dtype, grad: bool) -> Iterator[tuple[Callable[..., Any], list[torch.Tensor]]]:
-    """Yield functions of tensors alone, and the tensors, on the host."""
+    """Yield functions of tensors only, and the tensors, on the host."""
     for sample in info.sample_inputs("cpu", dtype, requires_grad=grad):
         flat, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
         places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
@@ -110,12 +110,12 @@ def samples(info: Any, dtype: torch.dtype, grad: bool) -> Iterator[tuple[Callabl
 
 
 def _moved(value: Any) -> Any:
-    """Return an argument that says where to make a tensor, as the device."""
+    """Return an argument with the device, if it selects where to create a tensor."""
     return torch.device("sdaa:0") if value == "cpu" or value == torch.device("cpu") else value
 
 
 def _on_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return copies on the device that lie in memory as the originals do."""
+    """Return copies on the device with the memory layout of the originals."""
     made = []
     for each in tensors:
         if each.layout is not torch.strided:
@@ -140,7 +140,7 @@ class _NotAsked(Exception):  # noqa: N818 -- no error: the sample says nothing a
 
 
 def _seeded(function: Callable[..., Any], tensors: list[torch.Tensor], half: torch.dtype | None) -> list[Any]:
-    """Return results, gradients and what the inputs are afterwards."""
+    """Return results, gradients and the inputs afterwards."""
     torch.manual_seed(7)
     torch.sdaa.manual_seed(7)
     with torch.autocast("sdaa", dtype=half, enabled=half is not None and all(t.dtype is not half for t in tensors)):
@@ -159,7 +159,7 @@ def _seeded(function: Callable[..., Any], tensors: list[torch.Tensor], half: tor
 
 
 def _how(results: list[torch.Tensor], tensors: list[torch.Tensor]) -> list[Any]:
-    """Return what can be seen of results beside their numbers."""
+    """Return the visible properties of results besides their numbers."""
     places = {each.untyped_storage()._cdata: place for place, each in enumerate(tensors)}
     return [
         (tuple(r.shape), r.dtype, r.device, _strides(r), places.get(r.untyped_storage()._cdata), r.requires_grad)
@@ -168,12 +168,12 @@ def _how(results: list[torch.Tensor], tensors: list[torch.Tensor]) -> list[Any]:
 
 
 def _strides(value: torch.Tensor) -> tuple[int, ...]:
-    """Return the strides that say something: not those of sizes below 2."""
+    """Return the meaningful strides: not those of sizes below 2."""
     return tuple(s for s, d in zip(value.stride(), value.shape, strict=True) if d > 1) if value.numel() else ()
 
 
 def _apart(found: Any, wanted: Any, exact: bool, factor: float, half: torch.dtype | None) -> str:
-    """Return how two tensors differ ("": they do not)."""
+    """Return how two tensors differ ("": they are equal)."""
     if found is None or wanted is None:
         return "" if found is wanted else f"{type(found).__name__} for {type(wanted).__name__}"
     if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
@@ -265,7 +265,7 @@ def _traced(call: Callable[..., Any], compiler: Callable[..., Any]) -> Callable[
 
 
 def _traced_by_nobody(error: Exception) -> bool:
-    """Say whether PyTorch itself cannot trace a function: sizes that depend on data, numbers read out."""
+    """Return whether PyTorch itself cannot trace a function: sizes that depend on data, numbers read by the host."""
     names = {type(each).__name__ for each in (error, error.__cause__) if each is not None}
     return bool(
         names & {"DynamicOutputShapeException", "DataDependentOutputException", "UnsupportedFakeTensorException"}
@@ -301,7 +301,7 @@ def _difference(
 
 
 def counted(info: Any, kind: str, seconds: float = 20.0, most: int = 1000) -> Found:
-    """Compile samples of an operator until the time is over."""
+    """Compile samples of an operator until the time limit."""
     found, began, dtype = Found(), time.monotonic(), DTYPES[kind]
     if dtype not in info.dtypes or (kind == "bfloat16" and info.name in _ROUGH):
         return found
@@ -323,7 +323,7 @@ def said(line: str) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Compare the operators that are named, else all of them."""
+    """Compare the given operators, or all of them."""
     warnings.simplefilter("ignore")
     logging.getLogger("torch_sdaa.dynamo").setLevel(logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile`` on what people do to tensors: each case beside the uncompiled device."""
+"""Backend ``sdaa`` of ``torch.compile``: common operations on tensors, compared with the uncompiled device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.usefixtures("comp
 
 
 def look(values: Any, inputs: list[Any]) -> list[Any]:
-    """Return what can be seen of results beside their numbers."""
+    """Return the visible properties of results besides their numbers."""
     places = {each.untyped_storage()._cdata: place for place, each in enumerate(inputs)}
     flat = [each for each in tree_flatten(values)[0] if isinstance(each, torch.Tensor)]
     for place, each in enumerate(flat):
@@ -29,7 +29,7 @@ def look(values: Any, inputs: list[Any]) -> list[Any]:
 
 
 def run(function: Callable[..., Any], inputs: list[Any], backward: bool = True) -> Any:
-    """Run a function on copies of inputs; return all that can be seen afterwards."""
+    """Run a function on copies of inputs; return everything visible afterwards."""
     given = [each.detach().clone().requires_grad_(each.requires_grad) for each in inputs]
     torch.sdaa.manual_seed_all(5)
     out = function(*given)
@@ -47,7 +47,7 @@ def near(made: Any, expected: Any) -> None:
 
 
 def check(function: Callable[..., Any], *inputs: Any, backward: bool = True, **more: Any) -> Any:
-    """Compare a function with itself compiled, twice: the second call finds everything made."""
+    """Compare a function with its compiled form, twice: the second call reuses everything."""
     compiled = torch.compile(function, backend="sdaa", **more)
     for _ in range(2):
         near(run(compiled, list(inputs), backward), run(function, list(inputs), backward))
@@ -243,7 +243,7 @@ def test_inputs_that_share_memory() -> None:
 
 
 class Norms(torch.nn.Module):
-    """Batch norms with every kind of figures, one of them frozen, a buffer that is written to, a shared parameter."""
+    """Batch norms with every kind of statistics, one of them frozen, a written buffer, a shared parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -305,7 +305,7 @@ def test_modes_without_gradients() -> None:
             assert made.requires_grad is (mode is torch.enable_grad)
 
 
-def test_a_second_derivative_is_refused_by_pytorch() -> None:
+def test_a_second_derivative_is_an_error_of_pytorch() -> None:
     a = x(grad=True)
     made = torch.compile(lambda v: v.sin().sum(), backend="sdaa")(a)
     (first,) = torch.autograd.grad(made, a, create_graph=True)
@@ -377,12 +377,12 @@ def test_the_host_in_a_graph() -> None:
     check(lambda b: (b.sin() + 1).relu(), x().cpu().requires_grad_())
 
 
-def test_a_tensor_of_the_host_beside_one_of_the_card_is_refused_as_uncompiled() -> None:
+def test_mixed_devices_are_an_error_as_uncompiled() -> None:
     with pytest.raises(Exception, match=r"same device|different device|two devices"):
         torch.compile(lambda a, b: a + b, backend="sdaa")(x(), x().cpu())
 
 
-def test_views_by_strides_are_told_apart_by_how_their_input_lies() -> None:
+def test_views_by_strides_depend_on_the_layout_of_their_input() -> None:
     def function(a: Any) -> Any:
         return a.as_strided((2, 2), (3, 1), 1) * 2
 

@@ -1,4 +1,4 @@
-"""Gradients of compiled convolutions: each form in which they are written, beside float64, and which form is taken."""
+"""Gradients of compiled convolutions: each form compared with float64, and the choice of the form."""
 
 from __future__ import annotations
 

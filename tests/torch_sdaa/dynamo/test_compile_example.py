@@ -1,4 +1,4 @@
-"""``example/training/compile/main.py``: what it refuses, and how it opens again what an earlier run left."""
+"""``example/training/compile/main.py``: errors, and reopening the files of an earlier run."""
 
 from __future__ import annotations
 
@@ -52,16 +52,14 @@ def script() -> Any:
         ("--lay 3", "unrecognized arguments: --lay 3"),
     ],
 )
-def test_arguments_are_refused_in_a_line(
-    script: Any, words: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_arguments_are_one_line(script: Any, words: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["main.py", *words.split()])
     with pytest.raises(ConfigError, match=message) as refused:
         script.arguments()
     assert "\n" not in str(refused.value)
 
 
-def test_what_a_run_left_is_compared_again(
+def test_artefacts_of_a_run_are_compared_again(
     script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
@@ -71,9 +69,9 @@ def test_what_a_run_left_is_compared_again(
     model = torch.nn.Linear(4, 2).sdaa()
     options = {"keep": str(out), "const_name": True}
     torch.compile(model, backend=torch_sdaa.aot_backend, options=options)(torch.randn(3, 4).sdaa()).sum().backward()
-    with pytest.raises(DataError, match="has no model of a stage; run this without --reopen first"):
+    with pytest.raises(DataError, match=r"no model of a stage; .*--reopen"):
         script.reopened(tmp_path)
-    with pytest.raises(Exception, match=r"backward_0_0_0_0\.tecoengine cannot be read: No such file"):
+    with pytest.raises(Exception, match=r"backward_0_0_0_0\.tecoengine .*No such file"):
         script.reopened(out)
     for path in sorted(out.glob("*.onnx")):
         open_engine("sdaa", script.spec_of(path, save_engine=True)).release()
@@ -89,14 +87,14 @@ def test_what_a_run_left_is_compared_again(
         with pytest.raises(DataError, match=message):
             script.reopened(out)
     np.savez(out / "forward_0_0_0_0.npz", input_0=np.zeros(1), allow_pickle=False)
-    with pytest.raises(Exception, match=r"forward_0_0_0_0\.tecoengine: got 1 input arrays?, the model takes 3"):
+    with pytest.raises(Exception, match=r"forward_0_0_0_0\.tecoengine: got 1 .*3"):
         script.reopened(out)
     (out / "forward_0_0_0_0.npz").write_bytes(b"PK")
-    with pytest.raises(DataError, match=r"is not a readable \.npz file.*; run this again without --reopen"):
+    with pytest.raises(DataError, match=r"\.npz file.*--reopen"):
         script.reopened(out)
 
 
-def test_an_engine_of_another_version_is_refused_with_what_to_do(script: Any, tmp_path: Path) -> None:
+def test_an_engine_of_another_version_is_an_error_with_a_fix(script: Any, tmp_path: Path) -> None:
     torch.compiler.reset()
     dynamo.clear()
     options = {"keep": str(tmp_path), "const_name": True, "cache": False}
@@ -111,10 +109,10 @@ def test_an_engine_of_another_version_is_refused_with_what_to_do(script: Any, tm
     other = json.dumps(manifest).encode() + rest[int(length) :]
     digest = hashlib.sha256(other[: len(json.dumps(manifest))]).hexdigest().encode()
     saved.write_bytes(b" ".join((word, version, str(len(json.dumps(manifest))).encode(), digest)) + b"\n" + other)
-    with pytest.raises(DataError, match=r"onnxruntime was 1\.0\.0, now .*; or run this again without --reopen$"):
+    with pytest.raises(DataError, match=r"onnxruntime was 1\.0\.0, now .*--reopen$"):
         script.reopened(tmp_path)
     saved.write_bytes(b" ".join((word, b"9", *head.split()[2:])) + b"\n" + rest)
-    with pytest.raises(DataError, match=r"has format version 9, this zoo reads \d+; .* without --reopen$"):
+    with pytest.raises(DataError, match=r"version 9, .*--reopen$"):
         script.reopened(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile`` on NaN, infinite, very large and very small numbers: as the device alone."""
+"""Backend ``sdaa`` of ``torch.compile`` with NaN, infinite, very large and very small numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ EXTREMES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", EXTREMES)
-def test_a_number_that_is_none_is_not_passed_over(name: str, dtype: Any) -> None:
+def test_nan_is_not_ignored(name: str, dtype: Any) -> None:
     x = numbers(dtype)
     made, expected = torch.compile(EXTREMES[name], backend="sdaa")(x), EXTREMES[name](x)
     assert any(each.isnan().any() for each in tree_flatten(expected)[0]) or name in ("places", "signs")
@@ -55,7 +55,7 @@ def test_a_number_that_is_none_is_not_passed_over(name: str, dtype: Any) -> None
     assert not dynamo.report().fallbacks
 
 
-def test_the_largest_few_begin_with_what_is_no_number() -> None:
+def test_topk_begins_with_nan() -> None:
     x = torch.tensor([[1.0, NAN, 3.0, -INF, 2.0], [5.0, 4.0, NAN, NAN, 1.0], [3.0, 1.0, 2.0, 9.0, 0.0]]).sdaa()
 
     def function(v: Any) -> Any:
@@ -65,7 +65,7 @@ def test_the_largest_few_begin_with_what_is_no_number() -> None:
     assert not dynamo.report().fallbacks
 
 
-def test_a_window_of_nan_alone_trains() -> None:
+def test_a_window_of_nan_only_trains() -> None:
     x = torch.full((1, 1, 4, 4), NAN)
     x[..., 2:] = 1.0
     made = x.sdaa().requires_grad_()
@@ -74,8 +74,8 @@ def test_a_window_of_nan_alone_trains() -> None:
     assert made.grad[..., :2].sum() == 0
 
 
-def test_targets_that_are_missing_leave_no_trace_in_gradients() -> None:
-    """A loss that is taken where targets are numbers: its gradient elsewhere is 0 times the sign of NaN."""
+def test_missing_targets_do_not_affect_gradients() -> None:
+    """A loss selected by targets that are numbers: its gradient elsewhere is 0 times the sign of NaN."""
     target = torch.tensor([[1.0, NAN, 3.0], [NAN, 0.5, 2.0]]).sdaa()
 
     def function(v: Any) -> Any:
@@ -137,7 +137,7 @@ def test_a_layer_norm_of_float16_trains(weighted: bool) -> None:
     assert not dynamo.report().fallbacks
 
 
-def test_numbers_beside_bfloat16_are_rounded_as_uncompiled() -> None:
+def test_scalars_with_bfloat16_are_rounded_as_uncompiled() -> None:
     torch.manual_seed(1)
     x = torch.randn(8, 40).bfloat16().sdaa()
 

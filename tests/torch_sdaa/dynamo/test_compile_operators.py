@@ -1,4 +1,4 @@
-"""Operators in compiled graphs beside the uncompiled device: PyTorch's samples; ``.ci/long`` takes all of them."""
+"""Operators in compiled graphs compared with the uncompiled device on PyTorch's samples; ``.ci/long`` runs all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.torch_sdaa.dynamo import compiled_operators  # noqa: E402
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 FEW = ("where", "cat", "addmm", "expand")
-"""A view, a choice, a product with tensors that have no elements, and what joins."""
+"""A view, a selection, a product with empty tensors, and concatenations."""
 
 SOME = (
     "as_strided", "index_put", "nn.functional.batch_norm", "nn.functional.conv2d", "nn.functional.dropout",
@@ -70,7 +70,7 @@ def test_more_operators(name: str, kind: str) -> None:
     _checked(name, kind, 4)
 
 
-def test_the_comparison_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_comparison_detects_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch_sdaa.dynamo.aten import TABLE
 
     (info,) = compiled_operators.infos(["sub"])

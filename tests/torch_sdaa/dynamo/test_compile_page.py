@@ -1,4 +1,4 @@
-"""``docs/training_compile.md``: its code and its command are run, and what is kept is opened in another process."""
+"""``docs/training_compile.md``: its code and command run, and saved engines open in another process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_code_of_the_page_runs(run_python: RunPython) -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(not _INSTALLED, reason="torchvision or transformers is not installed")
-def test_the_command_of_the_page_keeps_what_another_process_opens(tmp_path: Path, run_python: RunPython) -> None:
+def test_the_artefacts_of_the_page_can_be_opened_by_another_process(tmp_path: Path, run_python: RunPython) -> None:
     where = {name: value for name, value in os.environ.items() if name != "TECO_CACHE_DIR"}  # the extension is there
     where |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     where["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), where["PATH"]])

@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile``: sizes that change, graph breaks, recurrent networks, ranks, bad arguments."""
+"""Backend ``sdaa`` of ``torch.compile``: dynamic sizes, graph breaks, recurrent networks, ranks, invalid arguments."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_batch_and_sequence_change(dynamic: bool | None, marked: tuple[int, ...]
     assert not report.fallbacks
 
 
-def test_a_size_of_a_tensor_on_the_way_cuts_no_partition() -> None:
+def test_a_size_of_an_intermediate_tensor_does_not_split_a_partition() -> None:
     torch.manual_seed(0)
     layers = (
         torch.nn.Conv2d(3, 4, 3, 2, 1),
@@ -96,7 +96,7 @@ def test_a_size_of_a_tensor_on_the_way_cuts_no_partition() -> None:
     assert [[len(part.plans) for part in graph.partitions] for graph in dynamo.report().graphs] == [[2], [2]]
 
 
-def test_graph_breaks_are_listed_with_their_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_graph_breaks_have_their_line(capsys: pytest.CaptureFixture[str]) -> None:
     def function(a: Any) -> Any:
         made = a.sin()
         if made.sum() > 0:
@@ -108,7 +108,7 @@ def test_graph_breaks_are_listed_with_their_line(capsys: pytest.CaptureFixture[s
     breaks = dynamo.report().graph_breaks
     assert [each.source for each in breaks] == ["if made.sum() > 0:", "return made.cos() + made.sum().item()"]
     assert all(linecache.getline(each.file, each.line).strip() == each.source for each in breaks)
-    assert f"graph break at {__file__}:{breaks[0].line} (if made.sum() > 0:): a branch depends on numbers" in str(
+    assert f"graph break at {__file__}:{breaks[0].line} (if made.sum() > 0:): a branch depends on values" in str(
         dynamo.report()
     )
     torch.compiler.reset()
@@ -120,7 +120,7 @@ def test_graph_breaks_are_listed_with_their_line(capsys: pytest.CaptureFixture[s
 def test_sizes_that_depend_on_data_stay_with_the_device() -> None:
     a = torch.tensor([1.0, -2.0, 3.0]).sdaa()
     torch.testing.assert_close(torch.compile(lambda v: v[v > 0] * 2, backend="sdaa", fullgraph=True)(a), a[a > 0] * 2)
-    assert {each.reason for each in dynamo.report().fallbacks} >= {"the size u0 is not known before the call"}
+    assert {each.reason for each in dynamo.report().fallbacks} >= {"the size u0 is unknown before the call"}
 
 
 @pytest.mark.long
@@ -142,15 +142,15 @@ def test_recurrent_networks_compile_in_steps(kind: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_modes_and_other_backends_are_refused_by_name() -> None:
+def test_modes_and_other_backends_are_errors() -> None:
     a = torch.ones(3).sdaa()
     for more, message in (
         (
             {"backend": "sdaa", "mode": "max-autotune"},
-            "mode='max-autotune'.*backend 'sdaa' has no modes: leave mode out",
+            "mode='max-autotune'.*backend 'sdaa' has no modes: omit mode",
         ),
         ({"backend": "sdaa", "options": {"recompte": True}}, "no option 'recompte'; did you mean 'recompute'"),
-        ({}, "inductor, writes no code for sdaa: pass backend='sdaa'"),
+        ({}, "inductor, does not support sdaa: pass backend='sdaa'"),
     ):
         torch.compiler.reset()
         with pytest.raises(Exception, match=message):
@@ -172,7 +172,7 @@ def test_two_ranks_with_ddp_and_fsdp(tmp_path: Path) -> None:
     assert first["ddp compiled"] == second["ddp compiled"]
 
 
-def test_a_function_that_pytorch_compiles_no_more_is_in_the_report() -> None:
+def test_a_function_beyond_the_recompile_limit_is_in_the_report() -> None:
     function = torch.compile(lambda v: v.sin() * 2, backend="sdaa", dynamic=False)
     with torch._dynamo.config.patch(recompile_limit=2):
         for size in range(1, 6):
@@ -180,7 +180,7 @@ def test_a_function_that_pytorch_compiles_no_more_is_in_the_report() -> None:
     found = dynamo.report()
     assert [each.given_up for each in found.recompilations] == [False, True]
     assert {each.function for each in found.recompilations} == {"<lambda>"}
-    assert "not compiled again, it runs as it is: " in str(found)
+    assert "not compiled again, runs uncompiled: " in str(found)
     assert "recompile_limit is reached; " in str(found)
 
 
@@ -190,4 +190,4 @@ def test_a_size_that_is_marked_unbacked_stays_with_the_device() -> None:
         given = torch.ones(size, 3, device="sdaa")
         torch._dynamo.decorators.mark_unbacked(given, 0)
         assert function(given).tolist() == [6.0] * size
-    assert any("is not known before the call" in each.reason for each in dynamo.report().fallbacks)
+    assert any("is unknown before the call" in each.reason for each in dynamo.report().fallbacks)

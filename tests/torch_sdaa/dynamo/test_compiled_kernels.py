@@ -1,4 +1,4 @@
-"""What a compiled graph makes the card launch: which operators share a kernel, and that it never costs more."""
+"""Launches of compiled graphs: operators that share a kernel; the cost never exceeds that of the operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plans() -> list[Any]:
 
 
 def kinds() -> list[str]:
-    """Return what the kernels do that were compiled."""
+    """Return the work of the compiled kernels."""
     return [kernel.op_type for plan in plans() for kernel in prices._graphs[f"sdaa_graph::{plan.launch}"].kernels]
 
 
@@ -54,7 +54,7 @@ def test_views_launch_nothing_and_sizes_must_agree() -> None:
     assert compiled(lambda x: x.view(3, 8).t().relu().sum(1).exp(), x) == ["relu + sum", "exp"]
 
 
-def test_a_product_takes_what_alone_reads_its_result_up_to_the_activation() -> None:
+def test_a_product_is_fused_with_its_only_readers_up_to_the_activation() -> None:
     x, w = matrix(4, 6), matrix(6, 5)
     assert compiled(lambda x, w: ((x @ w) * 2).relu() + 1, x, w) == ["mm + mul + relu", "add"]
     torch.compiler.reset()
@@ -62,7 +62,7 @@ def test_a_product_takes_what_alone_reads_its_result_up_to_the_activation() -> N
     assert compiled(lambda x, w: (lambda y: (y, y * 2))(x @ w), x, w) == ["mm", "mul"]
 
 
-def test_what_one_operator_is_taken_apart_into_is_one_kernel() -> None:
+def test_a_decomposed_operator_is_one_kernel() -> None:
     layer = torch.nn.LayerNorm(8).sdaa()
     torch.compile(layer, backend="sdaa", options=NO_CACHE)(matrix(4, 8).requires_grad_()).sum().backward()
     assert kinds() == ["native_layer_norm", "native_layer_norm_backward"]
@@ -75,7 +75,7 @@ def test_attention_is_one_kernel_each_way() -> None:
     assert kinds() == ["scaled_dot_product_attention", "scaled_dot_product_attention"]
 
 
-def test_a_kernel_moves_what_enters_and_leaves_it() -> None:
+def test_a_kernel_reads_its_inputs_and_writes_its_outputs() -> None:
     x, y = matrix(4, 6), matrix(6)
     torch.compile(lambda x, y: (x + y).exp().sum(1), backend="sdaa", options=NO_CACHE)(x, y)
     (kernel,) = prices._graphs[f"sdaa_graph::{plans()[0].launch}"].kernels
@@ -83,7 +83,7 @@ def test_a_kernel_moves_what_enters_and_leaves_it() -> None:
     assert kernel.flops == 24 + 4 * 24 + 24  # an exp counts four
 
 
-def test_what_lies_between_kernels_takes_memory_of_the_card() -> None:
+def test_values_between_kernels_take_memory_of_the_card() -> None:
     x, w = matrix(2, 4), matrix(4, 1 << 18)
     function = torch.compile(lambda x, w: ((x @ w).softmax(1) @ w.t()).sum(), backend="sdaa", options=NO_CACHE)
     function(x, w)
@@ -95,7 +95,7 @@ def test_what_lies_between_kernels_takes_memory_of_the_card() -> None:
     assert torch.sdaa.memory_allocated() == before
 
 
-def test_running_figures_are_written_by_the_launch_that_computes_them() -> None:
+def test_running_statistics_are_written_by_the_launch_that_computes_them() -> None:
     model = Net().sdaa()
     function = torch.compile(model, backend="sdaa", options=NO_CACHE)
     x = matrix(4, 3, 16, 16)
@@ -109,7 +109,7 @@ def test_running_figures_are_written_by_the_launch_that_computes_them() -> None:
 
 
 def launches(seen: PredictedCost) -> int:
-    """Return what the card launches: in a compiled graph, each of its kernels."""
+    """Return the card's launches: in a compiled graph, each of its kernels."""
     inside = {f"sdaa_graph::{plan.launch}": plan.kernels for plan in plans()}
     return sum(count * inside.get(op, 1) for op, count in seen.operators.items())
 
@@ -144,7 +144,7 @@ NETS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
 
 
 class Residual(torch.nn.Module):
-    """Two convolutions with batch norm, and what went in added."""
+    """Two convolutions with batch norm, plus the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Residual(torch.nn.Module):
 
 
 class Recomputed(torch.nn.Module):
-    """Pointwise operators that backward computes again, read in several places."""
+    """Pointwise operators that backward recomputes, read in several places."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ def test_a_compiled_step_costs_no_more_than_its_launches_one_by_one(name: str) -
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["alexnet", "bert", "gpt2", "mobilenet_v2", "shufflenet_v2_x1_0", "t5"])
-def test_networks_of_others_cost_no_more(name: str) -> None:
+def test_third_party_networks_do_not_cost_more(name: str) -> None:
     pytest.importorskip("torchvision")
     pytest.importorskip("transformers")
     from tests.torch_sdaa.dynamo.compiled_models import network

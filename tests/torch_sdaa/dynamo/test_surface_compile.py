@@ -1,4 +1,4 @@
-"""``torch.compile`` of functions that use the device: its backends that change no number."""
+"""``torch.compile`` of functions that use the device, with backends that change no numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_forward_and_backward(backend: str) -> None:
 
 
 @_BACKENDS
-def test_streams_events_and_what_is_asked_of_the_device_stay_in_one_graph(backend: str) -> None:
+def test_streams_events_and_device_queries_stay_in_one_graph(backend: str) -> None:
     def work(x: Any) -> Any:
         side, done = torch.sdaa.Stream(), torch.sdaa.Event()
         side.wait_stream(torch.sdaa.current_stream())
@@ -77,9 +77,9 @@ def test_a_compiled_function_follows_the_current_device() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, which inductor imports
-def test_inductor_says_which_backend_to_take() -> None:
+def test_inductor_is_an_error_with_the_backend() -> None:
     compiled = torch.compile(lambda x: x.relu() + 1)
-    with pytest.raises(Exception, match=r"inductor, writes no code for sdaa: pass backend='sdaa'"):
+    with pytest.raises(Exception, match=r"inductor, .*backend='sdaa'"):
         compiled(torch.ones(2, device="sdaa"))
 
 

@@ -1,4 +1,4 @@
-"""Faults while training, each in a process of its own."""
+"""Faults while training, each in its own process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_lost_device_raises_one_clear_error_and_the_others_go_on() -> None:
     lines, errors = _train("lose:spa=0,step=2")
     assert lines[:1] == ["step 0 fine"]
     assert lines[1].startswith("RuntimeError sdaa:0 of TECO_AICARD_01: DEVICE_LOST in step 2 (simulated)")
-    assert lines[1].endswith("or take the fault out of TECO_SIM_FAULTS")
+    assert lines[1].endswith("or remove the fault from TECO_SIM_FAULTS")
     assert lines[2:] == ["again True", "other 2.0", "waited False"]
     assert errors == ""
 
@@ -68,7 +68,7 @@ def test_a_device_that_hangs_is_given_up_after_the_heartbeat() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_nan_and_no_memory_last_one_step() -> None:
+def test_nan_and_out_of_memory_last_one_step() -> None:
     lines, _ = _train("nan:spa=0,step=1")
     assert lines[:2] == ["step 0 fine", "step 1 nan"]
     lines, _ = _train("oom:spa=0,step=1")
@@ -78,7 +78,7 @@ def test_nan_and_no_memory_last_one_step() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_slow_device_shows_in_its_time() -> None:
+def test_a_slow_device_takes_longer() -> None:
     code = (
         "import torch, torch_sdaa\n"
         "from torch_sdaa.loading.core import C\n"
@@ -93,7 +93,7 @@ def test_a_slow_device_shows_in_its_time() -> None:
 
 
 @pytest.mark.slow
-def test_a_fault_of_a_device_that_is_not_there_is_refused() -> None:
+def test_a_fault_of_a_missing_device_is_an_error() -> None:
     lines, errors = _train("lose:spa=4,step=0", "import torch_sdaa")
     assert lines == []
     assert errors.rstrip().endswith("TECO_SIM_FAULTS: there is no SPA 4; this card has 4 (0 to 3)")

@@ -1,4 +1,4 @@
-"""What people do with a device, as named checks: ``python -m tests.torch_sdaa.hard --orders 20 --seed S``.
+"""Common uses of a device, as named checks: ``python -m tests.torch_sdaa.hard --orders 20 --seed S``.
 
 Mixed precision is checked as far as autocast, the scaler and custom functions go. Process groups, sharding and the
 transfer of scripts are another part's.

@@ -23,11 +23,11 @@ from tests.torch_sdaa.hard.run import Outcome, run
 
 SCHEMA_VERSION = 1
 SECONDS = 1800
-"""How long one order may take."""
+"""Time limit of one order."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the command line and do what it says; return 1 where anything failed, 2 for bad input."""
+    """Parse the command line and run it; return 1 if anything failed, 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m tests.torch_sdaa.hard", description=__doc__)
     parser.add_argument("--orders", type=int, default=1, help="how many orders (default 1)")
     parser.add_argument("--seed", type=seed_of, default=0, help="of the first order, or today; others take the next")
@@ -76,18 +76,18 @@ def fresh(args: argparse.Namespace, seed: int) -> dict[str, Any]:
             code, tail = done.returncode, done.stderr[-2000:]
         except subprocess.TimeoutExpired:
             code, tail = 124, f"not done after {SECONDS} s"
-        told = json.loads(file.read_text()) if file.exists() else {}
-    failures = told.get("failures", {})
+        record = json.loads(file.read_text()) if file.exists() else {}
+    failures = record.get("failures", {})
     order = {
         "seed": seed,
         "exit_code": code,
-        "ran": told.get("ran", 0),
+        "ran": record.get("ran", 0),
         "failures": failures,
-        "memory": told.get("memory", []),
+        "memory": record.get("memory", []),
         "seconds": round(time.monotonic() - start, 1),
     }
-    if not told.get("finished"):
-        order["failures"] = failures | {told.get("running", "start"): f"the process ended here: {tail}"}
+    if not record.get("finished"):
+        order["failures"] = failures | {record.get("running", "start"): f"the process ended here: {tail}"}
     elif code not in (0, 1):
         order["at_exit"] = tail
     print(f"order {seed}: {order['ran']} checks, {len(order['failures'])} failed, memory {order['memory']}, ", end="")
@@ -98,23 +98,23 @@ def fresh(args: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 
 def one_order(names: list[str], seed: int, file: Path) -> int:
-    """Run checks in the order of a seed, in this process; the file tells at any time how far it got."""
+    """Run checks in the order of a seed, in this process; the file always has the current state."""
     random.Random(seed).shuffle(names)
-    told: dict[str, Any] = {"ran": 0, "failures": {}, "finished": False}
+    record: dict[str, Any] = {"ran": 0, "failures": {}, "finished": False}
     outcome: Outcome | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in names:
-            told["running"] = name
-            file.write_text(json.dumps(told))
+            record["running"] = name
+            file.write_text(json.dumps(record))
             outcome = run(CHECKS[name])
-            told["ran"] += 1
+            record["ran"] += 1
             if outcome.why:
-                told["failures"][name] = outcome.why
-    told["memory"] = outcome.memory if outcome else []
-    told["finished"] = True
-    file.write_text(json.dumps(told))
-    return int(bool(told["failures"]))
+                record["failures"][name] = outcome.why
+    record["memory"] = outcome.memory if outcome else []
+    record["finished"] = True
+    file.write_text(json.dumps(record))
+    return int(bool(record["failures"]))
 
 
 if __name__ == "__main__":

@@ -28,14 +28,14 @@ UNSUITED = (
 
 
 def library(compiler: str, name: str) -> str:
-    """Return the path of a library of the compiler's; empty where it has none."""
-    told = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
-    path = told.stdout.strip()
+    """Return the path of a library of the compiler, "" if it has none."""
+    done = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+    path = done.stdout.strip()
     return os.path.realpath(path) if os.path.isabs(path) and os.path.exists(path) else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compile, run one order of the checks, and return its exit code; 2 where the compiler cannot."""
+    """Compile, run one order of the checks, and return its exit code; 2 if the compiler cannot."""
     words = list(sys.argv[1:] if argv is None else argv)
     compiler = os.environ.get("CXX", "g++")
     sanitizer, standard = library(compiler, "libasan.so"), library(compiler, "libstdc++.so.6")

@@ -1,4 +1,4 @@
-"""Device memory: what takes it, what gives it back, what is said when there is none."""
+"""Device memory: allocations, releases, and the message without any."""
 
 from __future__ import annotations
 

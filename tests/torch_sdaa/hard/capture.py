@@ -1,4 +1,4 @@
-"""Programs made out of models: traced, scripted, exported, compiled, profiled."""
+"""Programs made from models: traced, scripted, exported, compiled, profiled."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def jit_traced_scripted_saved() -> None:
 
 @costly_check
 def onnx_from_a_model_on_the_device() -> None:
-    """In a process of its own: PyTorch keeps an exported model's tensors alive, those of the CPU too."""
+    """In its own process: PyTorch keeps an exported model's tensors alive, also those of the CPU."""
     code = """
 import gc, io, logging, weakref
 import onnx

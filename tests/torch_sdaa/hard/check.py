@@ -1,4 +1,4 @@
-"""What a hard check is: a function that asserts something people do with a device, and leaves the process as it was."""
+"""A hard check: a function that asserts a common use of a device and leaves the process unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEVICES = ("sdaa:0", "sdaa:1", "sdaa:2", "sdaa:3")
 
 @dataclass(frozen=True)
 class Check:
-    """A function of no arguments that raises where the device does wrong.
+    """A function without arguments that raises if the device is wrong.
 
     Attributes:
         costly: whether it takes more than half a second: starts processes, or has PyTorch trace a program.
@@ -56,7 +56,7 @@ def _add(made: Check) -> None:
 
 
 def state() -> dict[str, Any]:
-    """Return what a check must leave as it found it. Memory is in bytes a device."""
+    """Return the state that a check must not change. Memory is in bytes per device."""
     gc.collect()
     return {
         "memory": [torch.sdaa.memory_allocated(i) for i in range(torch.sdaa.device_count())],
@@ -91,7 +91,7 @@ def same(got: object, wanted: object) -> None:
 
 
 def agree(work: Callable[[str], object], *devices: str) -> None:
-    """Assert that ``work(device)`` gives on devices (the current one unless named) what it gives on the CPU."""
+    """Assert that ``work(device)`` gives the CPU's results on devices (the current one by default)."""
     torch.manual_seed(0)
     wanted = leaves(work("cpu"))
     for device in devices or ("sdaa",):
@@ -112,12 +112,12 @@ def refused(work: Callable[[], object], *words: str, kind: type[BaseException] =
 
 
 def environment() -> dict[str, str]:
-    """Return the variables for a child process: it takes the extension that this one has, and compiles none."""
+    """Return the variables for a child process: it uses the extension of this one, and compiles none."""
     return {**os.environ, "TECO_CACHE_DIR": str(Path(C.__file__).parents[1])}
 
 
 def alone(code: str, timeout: float = 120) -> str:
-    """Run Python code in a fresh process that has torch and the device; return what it printed.
+    """Run Python code in a new process with torch and the device; return its output.
 
     It must end with exit code 0 and say nothing of an abort.
     """
@@ -137,7 +137,7 @@ def alone(code: str, timeout: float = 120) -> str:
 
 
 def network() -> nn.Sequential:
-    """Return a small network for pictures of 3 x 8 x 8 and more: 10 classes."""
+    """Return a small network for images of 3 x 8 x 8 and larger: 10 classes."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
         nn.BatchNorm2d(16),
@@ -153,5 +153,5 @@ def network() -> nn.Sequential:
 
 
 def pictures(batch: int = 2, size: int = 8) -> Tensor:
-    """Return random pictures on the CPU: batch x 3 x size x size."""
+    """Return random images on the CPU: batch x 3 x size x size."""
     return torch.randn(batch, 3, size, size)

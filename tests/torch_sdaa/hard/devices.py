@@ -1,4 +1,4 @@
-"""Which device is meant, what it is, and what is refused."""
+"""Device arguments, device properties, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.func, forward derivatives, and operators people reach through torch.nn.functional."""
+"""torch.func, forward derivatives, and operators of torch.nn.functional."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def pruned_weights() -> None:
 
 @check
 def statistics_of_synchronised_batch_norm() -> None:
-    """The five operators SyncBatchNorm calls, against batch norm of the same numbers on the CPU."""
+    """The five operators of SyncBatchNorm, compared with batch norm of the same numbers on the CPU."""
     x = torch.randn(4, 3, 5, 5)
     weight, bias = torch.rand(3), torch.rand(3)
     grad = torch.randn(4, 3, 5, 5)
@@ -227,7 +227,7 @@ def statistics_of_synchronised_batch_norm() -> None:
 
 @check
 def synchronised_batch_norm_of_one_process() -> None:
-    """Alone it is batch norm. It refuses to train on the CPU, so the plain form says what is wanted."""
+    """In one process it is batch norm. It does not train on the CPU, so the plain form is the reference."""
 
     def work(device: str) -> object:
         model = network().to(device)

@@ -1,4 +1,4 @@
-"""Autograd on the device: graphs kept and doubled, hooks, functions of one's own, modes, checkpoints."""
+"""Autograd on the device: retained and double graphs, hooks, custom functions, modes, checkpoints."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def saved_tensors_through_hooks() -> None:
 
 
 class Cube(torch.autograd.Function):
-    """Cubes, with a derivative of its own that can be derived again."""
+    """Cubes, with a custom derivative that can be differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def a_function_of_ones_own() -> None:
 
 
 class Halved(torch.autograd.Function):
-    """Doubles, whatever autocast says."""
+    """Doubles, regardless of autocast."""
 
     @staticmethod
     @torch.amp.custom_fwd(device_type="sdaa", cast_inputs=torch.float32)

@@ -1,4 +1,4 @@
-"""Tensors that are more than bytes in order: sparse, quantised, nested, of odd dtypes."""
+"""Tensors of other layouts and dtypes: sparse, quantised, nested."""
 
 from __future__ import annotations
 

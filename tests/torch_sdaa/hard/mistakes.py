@@ -1,4 +1,4 @@
-"""Calls that must be refused as CUDA refuses them, and what people do that is easily taken for such a mistake."""
+"""Calls that raise an error as on CUDA, and valid calls that look similar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TWO = "at least two devices"
 
 
 class OnTheDevice(Dataset[Tensor]):
-    """Samples that a worker leaves on the device."""
+    """Samples that a worker returns on the device."""
 
     def __len__(self) -> int:
         return 2

@@ -1,4 +1,4 @@
-"""Random numbers: each device has a generator, that of the CPU is left alone."""
+"""Random numbers: each device has a generator, and the CPU's is not changed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def a_generator_of_another_device_is_refused() -> None:
 
 @check
 def a_device_begins_where_the_cpu_is() -> None:
-    """What is made on the CPU and then trained on a device has the numbers it has on the CPU."""
+    """Values created on the CPU and then trained on a device are those of a training on the CPU."""
 
     def work(device: str) -> list[torch.Tensor]:
         x = torch.randn(64).to(device)

@@ -1,4 +1,4 @@
-"""Training steps: optimizers of every form, scalers, averages, and whole steps against the CPU's."""
+"""Training steps: optimizers of every form, scalers, averages, and complete steps compared with the CPU's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def adamw_fused() -> None:
 
 @check
 def adamw_capturable() -> None:
-    """Its steps are counted on the device; the CPU has no such form, so close is what can be asked."""
+    """Its steps are counted on the device; the CPU has no such form, so the results are only close."""
     weights = []
     for device in ("cpu", "sdaa:1"):
         torch.manual_seed(0)
@@ -71,7 +71,7 @@ def sgd_fused_and_foreach() -> None:
 @check
 def other_optimizers() -> None:
     for kind in ("Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Rprop", "Adadelta", "ASGD"):
-        for foreach in (False, True):  # unless told, the CPU takes one form and devices the other
+        for foreach in (False, True):  # by default, the CPU uses one form and devices the other
 
             def work(device: str, kind: str = kind, foreach: bool = foreach) -> object:
                 return steps(device, lambda m: getattr(torch.optim, kind)(m.parameters(), foreach=foreach), 2)

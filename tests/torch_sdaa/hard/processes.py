@@ -9,7 +9,7 @@ from tests.torch_sdaa.hard.check import alone, check, costly_check, refused, sam
 
 
 class Touching(Dataset[torch.Tensor]):
-    """Samples that a worker makes on the device."""
+    """Samples that a worker creates on the device."""
 
     def __len__(self) -> int:
         return 4
@@ -32,7 +32,7 @@ def workers_that_fork() -> None:
 
 @costly_check
 def training_with_a_pinning_thread_is_the_cpus() -> None:
-    """The pinning thread says set_num_threads(1), which backward's threads would inherit."""
+    """The pinning thread calls set_num_threads(1), which backward's threads would inherit."""
     torch.manual_seed(0)
     held = TensorDataset(torch.randn(32, 3, 16, 16))
     torch.manual_seed(1)

@@ -22,7 +22,7 @@ def packed(kind: str, device: str) -> object:
 
 
 def plain(kind: str, device: str) -> object:
-    """Return the same of a layer over sequences of one length, batch first, and of one in evaluation."""
+    """Return the same for a layer over sequences of one length, batch first, and for one in evaluation."""
     layer = KINDS[kind](4, 6, batch_first=True).to(device)
     x = torch.randn(2, 7, 4).to(device).requires_grad_()
     out, last = layer(x)

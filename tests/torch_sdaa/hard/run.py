@@ -1,4 +1,4 @@
-"""Runs one check, and looks at what it left behind."""
+"""Run one check, and verify that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.torch_sdaa.hard.check import Check, state
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a check.
+    """Outcome of a check.
 
     Attributes:
         why: why it failed; empty where it did not. memory: bytes a device, afterwards.
@@ -24,7 +24,7 @@ class Outcome:
 
 
 def run(check: Check, patience: float = 5.0) -> Outcome:
-    """Run a check: it must not raise, and must leave memory, device, streams, threads and modes as they were.
+    """Run a check: it must not raise, and must not change memory, device, streams, threads and modes.
 
     An autograd thread drops what its last backward held when it gets round to it: it has ``patience`` seconds for that.
     """

@@ -1,4 +1,4 @@
-"""Tensors as bytes: views, copies of every kind, storages, what leaves the process."""
+"""Tensors as bytes: views, copies of every kind, storages, transfer to other processes."""
 
 from __future__ import annotations
 

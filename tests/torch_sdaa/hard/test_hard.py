@@ -1,4 +1,4 @@
-"""The hard checks that are quick, in this process; one order of all of them; and twenty, in .ci/long."""
+"""The quick hard checks in this process, one order of all checks, and twenty orders in .ci/long."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLICE = (
 )
 
 
-def test_there_are_more_checks_than_were_asked_for():
+def test_there_are_enough_checks():
     assert len(CHECKS) >= 82
     assert set(SLICE) <= set(CHECKS)
 
@@ -52,7 +52,7 @@ def test_a_check_that_raises_fails_with_the_place():
     assert "ValueError: on purpose" in run(Check("wrong", wrong, costly=False)).why
 
 
-def test_a_check_that_leaves_memory_or_the_device_fails():
+def test_a_check_that_leaks_memory_or_changes_the_device_fails():
     import torch
 
     kept = []
@@ -72,14 +72,14 @@ def test_a_check_that_leaves_memory_or_the_device_fails():
         torch.sdaa.set_device(before)
 
 
-def test_a_check_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[str]):
+def test_an_unknown_check_is_an_error(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         hard.main(["--only", "nothing like this"])
     assert ended.value.code == 2
     assert "no check has 'nothing like this' in its name" in capsys.readouterr().err
 
 
-def test_a_process_that_ends_in_a_check_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_process_that_ends_in_a_check_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     def ends() -> None:
         raise SystemExit(5)
 

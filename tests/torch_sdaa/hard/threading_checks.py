@@ -1,4 +1,4 @@
-"""Threads: each has its own device; backward's threads compute as the one that owns the device does."""
+"""Threads: each has its own device; threads of backward compute like the thread that owns the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.torch_sdaa.hard.check import DEVICES, alone, check, costly_check, net
 
 
 def in_threads(work: Callable[[int], None], count: int = 4) -> None:
-    """Run ``work(0)``, ... in threads of their own, and raise the first error."""
+    """Run ``work(0)``, ... in threads, and raise the first error."""
     with ThreadPoolExecutor(count) as pool:
         for done in [pool.submit(work, i) for i in range(count)]:
             done.result()
@@ -80,7 +80,7 @@ def a_threads_memory_is_freed_with_it() -> None:
 
 @check
 def set_num_threads_by_another_thread() -> None:
-    """What any thread gives to set_num_threads becomes that of backward's threads, and sums are split by it."""
+    """The number that any thread passes to set_num_threads applies to backward's threads, and splits sums."""
     owner = torch.get_num_threads()
     x = torch.randn(64, 3, 16, 16)
     plain = network()
@@ -145,7 +145,7 @@ def autograd_in_one_thread() -> None:
 
 @costly_check
 def exit_while_backwards_threads_work() -> None:
-    """One device's part fails, so backward ends; the others' threads are still at theirs when the process ends.
+    """One device's part fails, so backward ends; the other threads are still busy when the process ends.
 
     A daemon thread that is itself in backward aborts the process with PyTorch on the CPU too; so that is not asked.
     """

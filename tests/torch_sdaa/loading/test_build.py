@@ -1,4 +1,4 @@
-"""The extension is compiled once and kept safely; what is in the way is one line. Only the compiler is a stand-in."""
+"""The extension is compiled once and stored safely; errors are one line. The compiler is a stand-in."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ echo $$ >> {folder}/calls
 while [ "$1" != -o ]; do shift; done
 echo compiled > "$2"
 """
-"""A compiler that counts its calls; what it makes is no library."""
+"""A compiler that counts its calls; its output is not a library."""
 
 Make = Callable[..., Path]
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of compiled files, in a cache of its own."""
+    """Return the folder of compiled files in a new cache."""
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compiler(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Return a function that puts a compiler in the place of the real one."""
+    """Return a function that replaces the compiler."""
 
     def make(body: str = "") -> Path:
         script = tmp_path / "compiler"
@@ -62,7 +62,7 @@ def calls(tmp_path: Path) -> list[int]:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Start a process like this one that does some work, and return its number; its exit code is 0 if that ends."""
+    """Start a process like this one that runs a function, and return its number; exit code 0 if it ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: torch has threads, none of which is used
         child = os.fork()
@@ -85,7 +85,7 @@ def test_one_of_many_processes_compiles(tmp_path: Path, cache: Path, compiler: M
     assert len(calls(tmp_path)) == 1
 
 
-def test_a_killed_compilation_is_in_nobodys_way(tmp_path: Path, cache: Path, compiler: Make) -> None:
+def test_a_killed_compilation_does_not_block_others(tmp_path: Path, cache: Path, compiler: Make) -> None:
     compiler("exec sleep 60")
     child = forked(build.compiled)
     while not calls(tmp_path):
@@ -129,7 +129,7 @@ def open_to_all(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [cut, changed, emptied, a_pipe, a_link, open_to_all, Path.unlink])
-def test_what_cannot_be_trusted_is_compiled_again(harm: Callable[[Path], None], tmp_path: Path, compiler: Make) -> None:
+def test_untrusted_files_are_compiled_again(harm: Callable[[Path], None], tmp_path: Path, compiler: Make) -> None:
     path = build.compiled()
     whole = path.read_bytes()
     harm(path)
@@ -139,14 +139,14 @@ def test_what_cannot_be_trusted_is_compiled_again(harm: Callable[[Path], None], 
     assert (path.is_symlink(), path.read_bytes()) == (False, whole)
 
 
-def test_a_folder_that_others_can_write_is_closed(cache: Path, compiler: Make) -> None:
+def test_write_permission_for_others_is_removed(cache: Path, compiler: Make) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)
     assert build.compiled().parent == cache
     assert stat.S_IMODE(cache.stat().st_mode) == 0o755
 
 
-def test_without_a_cache_folder_a_temporary_one_is_named(
+def test_without_a_cache_folder_a_temporary_one_is_used(
     tmp_path: Path, compiler: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -155,22 +155,20 @@ def test_without_a_cache_folder_a_temporary_one_is_named(
     assert build.compiled().parent == folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith(
-        f"torch_sdaa: there is no cache folder: the extension is kept in {folder}; TECO_CACHE_DIR"
-    )
+    assert said[0].startswith(f"torch_sdaa: there is no cache folder: the extension is stored in {folder}; ")
     assert len(said) == 2  # the other one is that of compiling
     assert build.compiled().parent == folder
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-def test_somebody_elses_folder_is_neither_read_nor_written(tmp_path: Path, cache: Path, compiler: Make) -> None:
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path, cache: Path, compiler: Make) -> None:
     path = build.compiled()
     os.chown(cache, 12345, 12345)
     other = build.compiled()
     assert other.parent == tmp_path / "temporary" / "torch_sdaa-0"
     os.chown(other.parent, 12345, 12345)
-    with pytest.raises(BuildError, match=r"is not yours alone to write; set TECO_CACHE_DIR to a folder that is$"):
+    with pytest.raises(BuildError, match=r"writable by other users; .*TECO_CACHE_DIR"):
         build.compiled()
     os.chown(cache, 0, 0)
     os.chown(path, 12345, 12345)
@@ -178,25 +176,23 @@ def test_somebody_elses_folder_is_neither_read_nor_written(tmp_path: Path, cache
     assert (path.stat().st_uid, len(calls(tmp_path))) == (0, 3)
 
 
-def test_without_a_compiler_the_line_says_what_to_install(
+def test_without_a_compiler_the_error_has_the_package(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ImportError, match=r"^.*no C\+\+ compiler; run: apt-get install g\+\+ .*'train' of pip$"):
+    with pytest.raises(ImportError, match=r"^.*no C\+\+ compiler; run: apt-get install g\+\+ .*'train'$"):
         build.compiled()
     monkeypatch.setenv("CXX", "no-such-compiler -x")
-    with pytest.raises(BuildError, match=r"^CXX='no-such-compiler' is no program; name a C\+\+ compiler, or unset"):
+    with pytest.raises(BuildError, match=r"^CXX='no-such-compiler' is not a program"):
         build.compiled()
     assert not list(cache.glob("*"))
 
 
 @pytest.mark.parametrize("name", ["CXX", "TECO_SDAA_CXXFLAGS"])
-def test_a_quote_that_does_not_end_is_one_line(name: str, compiler: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unclosed_quote_is_one_line(name: str, compiler: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "g++ '-O1")
-    with pytest.raises(
-        BuildError, match=rf'^{name}="g\+\+ \'-O1" cannot be read \(No closing quotation\); write it as in'
-    ):
+    with pytest.raises(BuildError, match=rf'^{name}="g\+\+ \'-O1" cannot be parsed \(No closing quotation\)'):
         build.compiled()
 
 
@@ -206,7 +202,7 @@ def test_a_compilers_path_may_have_spaces(tmp_path: Path, compiler: Make, monkey
     assert build.compiled().is_file()
 
 
-def test_a_child_that_was_forked_meanwhile_keeps_nobody_waiting(
+def test_a_forked_child_does_not_hold_the_lock(
     cache: Path, compiler: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, children = build._run, []
@@ -217,7 +213,7 @@ def test_a_child_that_was_forked_meanwhile_keeps_nobody_waiting(
     monkeypatch.setenv("CXX", "/bin/false")
     monkeypatch.setenv("TECO_CACHE_DIR", str(cache.parent))
     capsys.readouterr()
-    with pytest.raises(BuildError, match="does not compile by CXX='/bin/false' with torch"):
+    with pytest.raises(BuildError, match="CXX='/bin/false' with torch"):
         build.compiled()
     assert "another process compiles" not in capsys.readouterr().err
     os.kill(children[0], signal.SIGKILL)
@@ -251,7 +247,7 @@ def test_an_error_is_its_first_line_and_the_log(
     monkeypatch.setattr(build, "TESTED", ("9.8", "9.9"))
     monkeypatch.setenv("CXX", "/bin/false")
     capsys.readouterr()
-    with pytest.raises(BuildError, match=r"torch \S+; it is tested with 9\.8, 9\.9: the compiler's exit code is 1"):
+    with pytest.raises(BuildError, match=r"torch \S+; .*9\.8, 9\.9: .*exit code is 1"):
         build.compiled()
     assert "(tested with 9.8, 9.9), this once" in capsys.readouterr().err
     compiler()
@@ -259,8 +255,8 @@ def test_an_error_is_its_first_line_and_the_log(
     assert not log.exists()
 
 
-def test_what_cannot_be_loaded_is_compiled_once_more_and_then_said(tmp_path: Path, compiler: Make) -> None:
-    with pytest.raises(BuildError, match=r"cannot be loaded: .*_sdaa-\w+\.so: .*set TECO_CACHE_DIR to another folder$"):
+def test_an_unloadable_file_is_compiled_again_and_then_reported(tmp_path: Path, compiler: Make) -> None:
+    with pytest.raises(BuildError, match=r"_sdaa-\w+\.so: .*TECO_CACHE_DIR"):
         build.load()
     assert len(calls(tmp_path)) == 2
 
@@ -281,7 +277,7 @@ def test_only_the_files_used_last_are_kept(cache: Path, compiler: Make) -> None:
     assert time.time() - used.stat().st_mtime < 3600
 
 
-def test_the_name_holds_what_it_was_compiled_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_depends_on_what_it_was_compiled_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(build.SOURCES, tmp_path / "csrc")
     keys = [build.key()]
     monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")
@@ -304,7 +300,7 @@ def test_a_terminal_shows_the_seconds_and_a_file_one_line(
     build.compiled().unlink()
     assert capsys.readouterr().err.splitlines() == [
         f"torch_sdaa: compiling the extension for torch {build.torch.__version__}, this once; "
-        "it takes about 45 s of a core"
+        "this takes about 45 s on one core"
     ]
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w") as terminal, os.fdopen(reader, "rb") as shown:
@@ -318,7 +314,7 @@ def test_a_terminal_shows_the_seconds_and_a_file_one_line(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_compiled_from_nothing_it_computes(tmp_path: Path) -> None:
+def test_a_fresh_compilation_computes(tmp_path: Path) -> None:
     code = "import torch, torch_sdaa; print(float(torch.ones(3, device='sdaa').sum()))"
     env = {**os.environ, "TECO_CACHE_DIR": str(tmp_path)}
     for compiles in (True, False):

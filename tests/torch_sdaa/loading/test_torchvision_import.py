@@ -1,4 +1,4 @@
-"""``import torchvision`` after ``import torch_sdaa``, also where its compiled operators are another build's."""
+"""``import torchvision`` after ``import torch_sdaa``, also if its compiled operators are from another build."""
 
 from __future__ import annotations
 

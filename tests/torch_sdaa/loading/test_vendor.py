@@ -1,4 +1,4 @@
-"""The vendor's own ``torch_sdaa`` goes first where it is installed, which is said; nothing else is taken for it."""
+"""The vendor's ``torch_sdaa`` takes precedence if installed, with a message; no other package is mistaken for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print(*sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "t
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """Return a folder in which the vendor's package is installed."""
+    """Return a folder with an installation of the vendor's package."""
     folder = tmp_path / "site-packages"
     (folder / "torch_sdaa").mkdir(parents=True)
     (folder / "torch_sdaa" / "__init__.py").write_text(VENDOR)
@@ -38,19 +38,19 @@ def packages(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_vendors_is_loaded_in_the_place_of_ours_and_said(packages: Path, run_python: RunPython) -> None:
+def test_the_vendors_package_replaces_this_one_and_is_reported(packages: Path, run_python: RunPython) -> None:
     done = run_python("-c", ASK, path=(ROOT, packages))
     theirs = packages / "torch_sdaa" / "__init__.py"
     assert done.stdout == f"the vendor's 8 {theirs} True\ntorch_sdaa torch_sdaa.devices\n"
     assert done.stderr == (
-        f"torch_sdaa: using the vendor's package in {theirs}; the simulated card's in {vendor.OURS} steps aside\n"
+        f"torch_sdaa: using the vendor's package {theirs} instead of the simulated card's in {vendor.OURS}\n"
     )
     assert run_python("-c", ASK, path=(ROOT, packages), RANK="0").stderr == done.stderr
     quiet = run_python("-c", ASK, path=(ROOT, packages), RANK="1")
     assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
 
 
-def test_an_editable_install_of_the_vendors_is_found(packages: Path, run_python: RunPython) -> None:
+def test_an_editable_install_of_the_vendors_package_is_found(packages: Path, run_python: RunPython) -> None:
     finder = f"""
 import sys
 from importlib.machinery import PathFinder
@@ -65,7 +65,7 @@ sys.meta_path.append(Finder)
     assert "using the vendor's package" in done.stderr
 
 
-def test_what_goes_wrong_in_the_vendors_is_the_vendors(packages: Path, run_python: RunPython) -> None:
+def test_errors_of_the_vendors_package_are_raised_unchanged(packages: Path, run_python: RunPython) -> None:
     (packages / "torch_sdaa" / "devices.py").write_text("raise OSError('libsdaart.so: not found')\n")
     done = run_python("-c", ASK, path=(ROOT, packages))
     assert done.returncode == 1
@@ -73,13 +73,15 @@ def test_what_goes_wrong_in_the_vendors_is_the_vendors(packages: Path, run_pytho
 
 
 def others(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ModuleSpec]:
-    """Return what is taken for the vendor's package with a folder on the path."""
+    """Return the detected vendor's package with a folder on the path."""
     monkeypatch.setattr(sys, "meta_path", [PathFinder])
     monkeypatch.setattr(sys, "path", [str(ROOT), str(path), str(ROOT / "torch_sdaa" / "..")])
     return list(vendor._others())
 
 
-def test_nothing_else_is_taken_for_it(tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_folders_are_not_the_vendors_package(
+    tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len(others(packages, monkeypatch)) == 1
     for name in ("clone", "folder", "file"):
         (tmp_path / name).mkdir()
@@ -90,7 +92,7 @@ def test_nothing_else_is_taken_for_it(tmp_path: Path, packages: Path, monkeypatc
         assert others(tmp_path / name, monkeypatch) == []
 
 
-def test_two_in_one_folder_are_refused(tmp_path: Path, run_python: RunPython) -> None:
+def test_two_packages_in_one_folder_are_an_error(tmp_path: Path, run_python: RunPython) -> None:
     shutil.copytree(vendor.OURS, tmp_path / "torch_sdaa")
     (tmp_path / "torch_sdaa-1.6.0b0.dist-info").mkdir()
     done = run_python("-c", "import torch_sdaa", cwd=tmp_path, path=(tmp_path, ROOT))
@@ -99,7 +101,7 @@ def test_two_in_one_folder_are_refused(tmp_path: Path, run_python: RunPython) ->
     assert "pip install --force-reinstall torch_sdaa==1.6.0b0" in line
 
 
-def test_a_worker_is_no_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_not_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in vendor._RANKS:
         monkeypatch.delenv(name, raising=False)
     assert vendor.first_process()
@@ -107,19 +109,19 @@ def test_a_worker_is_no_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not vendor.first_process()
 
 
-def test_without_torch_the_line_says_what_to_run(run_python: RunPython) -> None:
+def test_without_torch_the_error_has_the_install_command(run_python: RunPython) -> None:
     done = run_python("-c", "import sys; sys.modules['torch'] = None; import torch_sdaa")
     said = 'torch_sdaa needs PyTorch, which is not installed; run: pip install -c constraints.txt -e ".[train]"'
     assert done.stderr.splitlines()[-1] == f"ImportError: {said}"
 
 
-def test_torch_does_not_load_ours_by_itself() -> None:
-    """An entry point of torch's would put ours into every program that imports torch, the vendor's users' too."""
+def test_torch_does_not_autoload_this_package() -> None:
+    """An entry point of torch would load ours into every program that imports torch, also for the vendor's users."""
     assert "torch.backends" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_a_spawned_worker_says_nothing(packages: Path, tmp_path: Path) -> None:
+def test_a_spawned_worker_prints_nothing(packages: Path, tmp_path: Path) -> None:
     script = tmp_path / "spawn.py"
     script.write_text(
         "import multiprocessing\nimport torch_sdaa\n"

@@ -1,4 +1,4 @@
-"""Autocast as scripts use it: nested, as decorator, with its cache, in threads, around functions of one's own."""
+"""Autocast in scripts: nested, as decorator, with its cache, in threads, around custom functions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_as_a_decorator() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int8])
-def test_a_dtype_it_cannot_lower_to_is_warned_of_and_it_stays_off(dtype: Any) -> None:
+def test_an_unsupported_dtype_is_a_warning_and_disables_autocast(dtype: Any) -> None:
     with pytest.warns(UserWarning, match="target dtype is not supported"), torch.autocast("sdaa", dtype=dtype):
         assert _product() is torch.float32
 
@@ -211,7 +211,7 @@ def test_a_thread_has_its_own() -> None:
 
 
 class Product(torch.autograd.Function):
-    """A matrix product that notes what it ran in."""
+    """A matrix product that records its dtype."""
 
     seen: ClassVar[dict[str, Any]] = {}
 
@@ -231,7 +231,7 @@ class Product(torch.autograd.Function):
 
 
 class Single(torch.autograd.Function):
-    """Takes float32 alone."""
+    """Accepts only float32."""
 
     @staticmethod
     @torch.sdaa.amp.custom_fwd(cast_inputs=torch.float32)
@@ -247,7 +247,7 @@ class Single(torch.autograd.Function):
         return grad * 2
 
 
-def test_functions_of_ones_own() -> None:
+def test_custom_functions() -> None:
     a, b = (torch.ones(2, 2, device="sdaa", requires_grad=True) for _ in range(2))
     with torch.autocast("sdaa"):
         y = Product.apply(a, b)
@@ -273,7 +273,7 @@ def test_checkpointing_computes_in_the_same_dtypes_again() -> None:
 
 
 def test_attention_layers_are_lowered_where_they_would_be_fused() -> None:
-    """On CUDA they leave the fused form, which autocast does not know, and so they do here."""
+    """As on CUDA, they do not use the fused form, which autocast does not support."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2).sdaa().eval()
     attention = nn.MultiheadAttention(8, 2, batch_first=True).sdaa().eval()

@@ -1,4 +1,4 @@
-"""Autocast's lists: every operator of the installed header, beside PyTorch's own autocast for CUDA, run without one."""
+"""Autocast's lists: every operator of the installed header, compared with PyTorch's autocast for CUDA."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LISTS = {
 }
 LOW = (torch.float16, torch.bfloat16)
 NO_KERNEL = "_scaled_dot_product_flash_attention"
-"""CUDA's own form of attention, which the host has no kernel of; what people call is scaled_dot_product_attention."""
+"""CUDA's form of attention, without a kernel on the host; scripts call scaled_dot_product_attention."""
 
 
 def _policies() -> dict[str, str]:
-    """Return every operator of the header's lists, as ``name.overload``, and which list it is in."""
+    """Return every operator of the header's lists, as ``name.overload``, with its list."""
     text, found = HEADER.read_text(encoding="utf-8"), {}
     for name, policy in _LISTS.items():
         (body,) = re.findall(rf"#define AT_FORALL_{name}\(_\)((?:[^\n]*\\\n)*[^\n]*)", text)
@@ -61,7 +61,7 @@ class Make:
         return (steps / 8).to(dtype).to(self.device)
 
     def whole(self, *shape: int) -> Any:
-        """Return numbers of classes."""
+        """Return class indices."""
         return (torch.empty if self.device == "cuda" else torch.zeros)(shape, dtype=torch.int64, device=self.device)
 
 
@@ -179,14 +179,14 @@ CALLS: dict[str, Callable[[Make], Any]] = {
 
 
 def _called(name: str, make: Make) -> list[Any]:
-    """Return the tensors an operator gives for our operands."""
+    """Return the tensors that an operator returns for our operands."""
     base, _, overload = name.partition(".")
     found = getattr(getattr(torch.ops.aten, base), overload or "default")(*CALLS[name](make))
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
 def _with_autocast(device: str, low: Any, call: Callable[[], Any]) -> Any:
-    """Return what a call gives under a device's autocast: for CUDA as well, which need not be there."""
+    """Return the result of a call under a device's autocast, also for CUDA without a card."""
     before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     torch.set_autocast_enabled(device, True)
     torch.set_autocast_dtype(device, low)
@@ -202,11 +202,11 @@ def _with_autocast(device: str, low: Any, call: Callable[[], Any]) -> Any:
 
 FAKE = FakeTensorMode()
 UNSEEN = ("_thnn_fused_gru_cell", "gru_cell", "grid_sampler")
-"""Operators that cannot be run for CUDA without one; their lists are seen to by the test of the registrations."""
+"""Operators that cannot run for CUDA without a card; the test of the registrations covers their lists."""
 
 
 def _outcome(device: str, name: str, low: Any, first: Any, others: Any) -> Any:
-    """Return the dtypes of what an operator gives, or what it refuses them with."""
+    """Return the dtypes of an operator's results, or its error."""
     try:
         made = _with_autocast(device, low, lambda: _called(name, Make(device, first, others)))
     except RuntimeError as error:
@@ -249,7 +249,7 @@ def test_the_device_registers_what_cuda_registers() -> None:
 
 @pytest.mark.parametrize("low", [torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - {NO_KERNEL}))
-def test_an_operator_gives_the_dtype_it_gives_on_cuda(name: str, low: Any) -> None:
+def test_an_operator_has_the_result_dtype_of_cuda(name: str, low: Any) -> None:
     for first, others in _operands(low):
         found = _outcome("sdaa", name, low, first, others)
 
@@ -258,7 +258,7 @@ def test_an_operator_gives_the_dtype_it_gives_on_cuda(name: str, low: Any) -> No
 
 
 def _computed_in(policy: str, low: Any, first: Any, others: Any) -> Any:
-    """Return the dtype autocast's documentation says an operator computes in."""
+    """Return the dtype of an operator according to autocast's documentation."""
     if policy == "lower":
         return low
     if policy == "promote":
@@ -280,13 +280,13 @@ def test_its_values_are_those_of_operands_cast_by_hand(name: str, low: Any) -> N
         assert all(torch.equal(a, b) for a, b in zip(ours, by_hand, strict=True))
 
 
-def test_cudas_own_attention_says_that_there_is_none() -> None:
+def test_attention_of_cuda_is_an_error() -> None:
     with pytest.raises(NotImplementedError, match="Could not run 'aten::_scaled_dot_product_flash_attention'"):
         _with_autocast("sdaa", torch.float16, lambda: _called(NO_KERNEL, Make("sdaa", torch.float32, torch.float32)))
 
 
 @pytest.mark.parametrize("low", LOW, ids=str)
-def test_doubles_and_whole_numbers_are_left_alone(low: Any) -> None:
+def test_float64_and_integers_are_unchanged(low: Any) -> None:
     double, whole = (
         torch.ones(4, 4, dtype=torch.float64, device="sdaa"),
         torch.ones(4, dtype=torch.int64, device="sdaa"),
@@ -303,7 +303,7 @@ def test_doubles_and_whole_numbers_are_left_alone(low: Any) -> None:
     assert found == [torch.float64] * 3 + [torch.int64] * 2
 
 
-def test_a_dtype_that_is_asked_for_is_given() -> None:
+def test_a_requested_dtype_is_used() -> None:
     x = torch.ones(4, 4, device="sdaa", dtype=torch.float16)
     with torch.autocast("sdaa"):
         found = [x.sum(dtype=torch.float16).dtype, torch.softmax(x, 0, dtype=torch.float16).dtype, x.sum().dtype]
@@ -312,7 +312,7 @@ def test_a_dtype_that_is_asked_for_is_given() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_binary_cross_entropy_is_refused_in_one_line(dtype: Any) -> None:
+def test_binary_cross_entropy_is_an_error_in_one_line(dtype: Any) -> None:
     x = torch.full((4,), 0.5, device="sdaa", dtype=dtype)
     with torch.autocast("sdaa"), pytest.raises(RuntimeError, match="not safe under autocast") as caught:
         torch.nn.functional.binary_cross_entropy(x, x)

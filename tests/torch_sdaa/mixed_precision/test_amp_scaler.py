@@ -1,4 +1,4 @@
-"""The gradient scaler: its scale, what it skips, and weights, beside those of the CPU's own scaler."""
+"""The gradient scaler: its scale, skipped steps, and weights, compared with the CPU's scaler."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_parameters_on_two_devices() -> None:
     assert step(torch.full((2, 3), INF, device="sdaa:0")) == 4.0
 
 
-def test_a_static_scale_stays_and_still_skips() -> None:
+def test_a_static_scale_is_constant_and_still_skips() -> None:
     model = _net("sdaa")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     scaler = torch.sdaa.amp.GradScaler(init_scale=128.0, growth_interval=1, dynamic=False)
@@ -196,7 +196,7 @@ def test_its_state_is_saved_and_loaded() -> None:
     assert other.state_dict() == scaler.state_dict()
 
 
-def test_one_that_is_off_does_nothing() -> None:
+def test_a_disabled_scaler_does_nothing() -> None:
     model = _net("sdaa")
     optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("sdaa", enabled=False)
     loss = model(torch.ones(1, 5, device="sdaa")).sum()

@@ -1,4 +1,4 @@
-"""What ``apex.amp`` does around a model: casts, threads, copies, schedulers, compiled models."""
+"""``apex.amp`` around a model: casts, threads, copies, schedulers, compiled models."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ INF = float("inf")
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Leave nothing of amp to the next test."""
+    """Reset amp for the next test."""
     yield
     amp._state.cast_everywhere(False)
     amp._state.__init__()
     assert not torch.is_autocast_enabled("sdaa")
 
 
-def test_in_o1_losses_are_cast_too_and_only_in_o1() -> None:
+def test_losses_are_cast_in_o1_only() -> None:
     x = torch.ones(2, 2, device="sdaa", dtype=torch.float16)
     with_apex("O1", steps=1)
     inside = nn.functional.mse_loss(x, x).dtype, (x.float() @ x.float()).dtype
@@ -47,7 +47,7 @@ def test_in_o1_losses_are_cast_too_and_only_in_o1() -> None:
     assert (x.float() @ x.float()).dtype == torch.float32
 
 
-def test_in_o1_a_thread_of_its_own_is_cast_in_the_model() -> None:
+def test_in_o1_operators_in_another_thread_are_cast_in_the_model() -> None:
     model, _ = with_apex("O1", steps=1)
     found = []
     thread = threading.Thread(target=lambda: found.append(model(next(batches(1))[0]).dtype))
@@ -123,7 +123,7 @@ def test_batch_norm_may_be_half_and_o3_may_keep_it() -> None:
     assert dtypes(opt_level="O2", cast_model_type=torch.float32) == (torch.float32, torch.float32)
 
 
-def test_functions_of_ones_own() -> None:
+def test_custom_functions() -> None:
     seen = []
 
     @amp.float_function
@@ -154,8 +154,8 @@ def test_functions_of_ones_own() -> None:
     assert seen == [h, (f, f), (f, h), f, (h, h), (f, f)]
 
 
-def test_a_copy_of_the_model_is_one_of_its_own() -> None:
-    """As an average of the weights is kept."""
+def test_a_copy_of_the_model_is_independent() -> None:
+    """A copy as for an average of the weights."""
     model, _ = with_apex("O2", steps=1)
     other = copy.deepcopy(model)
     with torch.no_grad():
@@ -195,7 +195,7 @@ def test_zero_grad_clears_the_models_gradients_and_the_copies(to_none: bool) -> 
     assert (model[0].weight.grad is None) == to_none
 
 
-def test_switched_off_it_changes_nothing() -> None:
+def test_disabled_amp_changes_nothing() -> None:
     model = net()
     optimizer = sgd(model.parameters())
     assert amp.initialize(model, optimizer, opt_level="O2", enabled=False) == (model, optimizer)

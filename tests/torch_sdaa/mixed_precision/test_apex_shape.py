@@ -1,4 +1,4 @@
-"""``import apex`` where none is installed, and wrong use of it, each told in one line."""
+"""``import apex`` without an installed apex, and errors of one line for its wrong use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def unimported(monkeypatch: Any) -> None:
-    """Forget what was imported as ``apex``."""
+    """Remove imported modules named ``apex``."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "apex"]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -66,7 +66,7 @@ def test_it_is_found_without_being_imported(unimported: None) -> None:
     assert "apex" not in sys.modules
 
 
-def test_one_that_is_installed_wins(unimported: None, tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_installed_apex_takes_precedence(unimported: None, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "apex").mkdir()
     (tmp_path / "apex" / "__init__.py").write_text("real = True\n")
     (tmp_path / "apex" / "contrib.py").write_text("kernels = 1\n")
@@ -91,7 +91,7 @@ def test_one_that_is_installed_wins(unimported: None, tmp_path: Path, monkeypatc
         ("apex.opimizers", "it has amp, optimizers and parallel"),
     ],
 )
-def test_a_module_that_is_not_here(name: str, message: str, unimported: None) -> None:
+def test_a_missing_module_is_an_error(name: str, message: str, unimported: None) -> None:
     importlib.import_module("apex")
     with pytest.raises(ModuleNotFoundError, match=message) as caught:
         importlib.import_module(name)
@@ -132,12 +132,12 @@ def _refused(*args: Any, **kwargs: Any) -> str:
 
 @pytest.mark.parametrize(
     ("level", "hint"),
-    [("o1", "did you mean 'O1'?"), ("02", "did you mean 'O2'?"), (2, "did you mean 'O2'?"), ("O4", "a digit)")],
+    [("o1", "did you mean 'O1'?"), ("02", "did you mean 'O2'?"), (2, "did you mean 'O2'?"), ("O4", "digit)")],
 )
-def test_a_level_that_is_none(level: Any, hint: str) -> None:
+def test_an_unknown_level_is_an_error(level: Any, hint: str) -> None:
     message = _refused(*_pair(), opt_level=level)
 
-    assert message.startswith(f"opt_level={level!r} is none of 'O0', 'O1', 'O2', 'O3'")
+    assert message.startswith(f"opt_level={level!r} must be 'O0', 'O1', 'O2' or 'O3'")
     assert message.endswith(hint)
 
 
@@ -148,43 +148,41 @@ def test_a_level_that_is_none(level: Any, hint: str) -> None:
         ({"loss_scale": 0}, "loss_scale=0 must be a number above 0"),
         ({"loss_scale": float("nan")}, "loss_scale=nan must be"),
         ({"keep_batchnorm_fp32": "yes", "opt_level": "O2"}, "keep_batchnorm_fp32='yes' must be True or False"),
-        ({"keep_batchnorm_fp32": True}, "keep_batchnorm_fp32=True does not go with opt_level='O1'"),
-        ({"master_weights": True}, "master_weights=True does not go with opt_level='O1'"),
-        ({"cast_model_type": torch.float16}, "cast_model_type=torch.float16 does not go with opt_level='O1'"),
+        ({"keep_batchnorm_fp32": True}, "keep_batchnorm_fp32=True cannot be used with opt_level='O1'"),
+        ({"master_weights": True}, "master_weights=True cannot be used with opt_level='O1'"),
+        ({"cast_model_type": torch.float16}, "cast_model_type=torch.float16 cannot be used with opt_level='O1'"),
         ({"cast_model_type": torch.int8, "opt_level": "O2"}, "cast_model_type=torch.int8 must be"),
-        ({"patch_torch_functions": True, "opt_level": "O2"}, "patch_torch_functions=True does not go with"),
+        ({"patch_torch_functions": True, "opt_level": "O2"}, "patch_torch_functions=True cannot be used with"),
         ({"num_losses": 0}, "num_losses=0 must be a whole number from 1 on"),
     ],
 )
-def test_an_option_that_is_wrong(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_option_is_an_error(options: dict[str, Any], message: str) -> None:
     assert _refused(*_pair(), **options).startswith(message)
 
 
 @pytest.mark.parametrize("scale", [-1, -1.0, "-1", "dynamic", None])
-def test_scripts_for_such_cards_ask_for_a_dynamic_scale_by_minus_1(scale: Any) -> None:
+def test_minus_1_is_a_dynamic_scale(scale: Any) -> None:
     amp.initialize(*_pair(), loss_scale=scale, verbosity=0)
 
     assert amp.state_dict() == {"loss_scaler0": {"loss_scale": 65536.0, "unskipped": 0}}
 
 
-def test_a_model_or_an_optimizer_that_is_not_on_the_device() -> None:
+def test_a_model_or_optimizer_on_the_cpu_is_an_error() -> None:
     model, optimizer = _pair("cpu")
     assert _refused(model, optimizer) == ("weight of Linear is on cpu: call model.to('sdaa') before amp.initialize")
     other = nn.Linear(2, 2).sdaa()
-    assert _refused(other, optimizer).startswith("SGD steps a parameter on cpu: call model.to('sdaa') first")
-    assert _refused(other, _pair()[1]).startswith("SGD steps no parameter of these models")
+    assert _refused(other, optimizer).startswith("SGD has a parameter on cpu: call model.to('sdaa') first")
+    assert _refused(other, _pair()[1]).startswith("SGD has no parameter of these models")
 
 
-def test_a_model_or_an_optimizer_that_was_given_before() -> None:
+def test_initializing_twice_is_an_error() -> None:
     model, optimizer = _pair()
     amp.initialize(model, optimizer, verbosity=0)
-    once = "was given to amp.initialize before; call it once, with all models and all optimizers as lists"
-
-    assert _refused(model, optimizer) == f"this Linear {once}"
-    assert _refused(_pair()[0], optimizer) == f"this SGD {once}"
+    assert _refused(model, optimizer).startswith("this Linear was already passed to amp.initialize;")
+    assert _refused(_pair()[0], optimizer).startswith("this SGD was already passed to amp.initialize;")
 
 
-def test_what_was_refused_changed_nothing() -> None:
+def test_an_error_changes_nothing() -> None:
     model, optimizer = _pair()
     _refused(model, [optimizer, _pair("cpu")[1]], opt_level="O2")
 
@@ -193,7 +191,7 @@ def test_what_was_refused_changed_nothing() -> None:
     assert model(torch.ones(1, 2, device="sdaa")).dtype == torch.float32
 
 
-def test_other_things_in_their_places() -> None:
+def test_arguments_of_other_types_are_errors() -> None:
     model, optimizer = _pair()
 
     assert _refused(model.parameters(), optimizer) == (
@@ -205,21 +203,21 @@ def test_other_things_in_their_places() -> None:
 
 def test_before_it_is_initialised() -> None:
     model, optimizer = _pair()
-    with pytest.raises(RuntimeError, match=r"^amp.scale_loss before amp.initialize: call "):
+    with pytest.raises(RuntimeError, match=r"^amp.scale_loss before amp.initialize"):
         amp.scale_loss(model.weight.sum(), optimizer).__enter__()
     with pytest.raises(RuntimeError, match=r"before amp.initialize"):
         amp.state_dict()
 
 
-def test_a_loss_with_a_number_or_an_optimizer_that_is_not_known() -> None:
+def test_an_unknown_loss_id_or_optimizer_is_an_error() -> None:
     model, optimizer = amp.initialize(*_pair(), verbosity=0)
-    with pytest.raises(IndexError, match=r"^loss_id=1 is none of the 1 that amp.initialize\(num_losses=...\) made"):
+    with pytest.raises(IndexError, match=r"^loss_id=1 .*below 1, .*num_losses"):
         amp.scale_loss(model.weight.sum(), optimizer, loss_id=1).__enter__()
-    with pytest.raises(RuntimeError, match=r"^this SGD was not given to amp.initialize"):
+    with pytest.raises(RuntimeError, match=r"^this SGD .*amp.initialize"):
         amp.scale_loss(model.weight.sum(), _pair()[1]).__enter__()
 
 
-def test_a_step_without_what_goes_before() -> None:
+def test_a_step_without_unscaled_gradients_is_an_error() -> None:
     model, optimizer = amp.initialize(*_pair(), opt_level="O2", verbosity=0)
     x = torch.ones(1, 2, device="sdaa")
     model(x).sum().backward()
@@ -229,11 +227,11 @@ def test_a_step_without_what_goes_before() -> None:
         scaled.backward()
     with pytest.raises(RuntimeError, match="still scaled"):
         optimizer.step()
-    with pytest.raises(RuntimeError, match="does not go with amp's master weights"):
+    with pytest.raises(RuntimeError, match=r"step\(closure\) .*master weights"):
         optimizer.step(lambda: None)
 
 
-def test_what_is_said_of_a_level(capsys: Any) -> None:
+def test_the_printed_options(capsys: Any) -> None:
     amp.initialize(*_pair(), opt_level="O2", loss_scale=128.0)
     amp.initialize(*_pair(), opt_level="O1", verbosity=0)
 
@@ -242,7 +240,7 @@ def test_what_is_said_of_a_level(capsys: Any) -> None:
     )
 
 
-def test_it_gives_back_what_it_was_given() -> None:
+def test_it_returns_arguments_in_their_form() -> None:
     model, optimizer = _pair()
     assert amp.initialize(model, verbosity=0) is model
     models, optimizers = amp.initialize([_pair()[0]], [], verbosity=0)
@@ -261,8 +259,8 @@ def test_batch_norms_of_several_processes() -> None:
     assert ours.parallel.SyncBatchNorm is nn.SyncBatchNorm
 
 
-def test_what_apexs_own_parallel_model_has_alone_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^gradient_average=False is apex's own; torch's"):
+def test_unsupported_arguments_of_apex_ddp_are_errors() -> None:
+    with pytest.raises(ValueError, match=r"^gradient_average=False of apex"):
         ours.parallel.DistributedDataParallel(nn.Linear(2, 2), gradient_average=False)
 
 
@@ -270,7 +268,7 @@ def test_what_apexs_own_parallel_model_has_alone_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("tccl" not in torch.distributed.Backend.backend_list, reason="the backend tccl is not there")
 def test_a_parallel_model_trains_with_amp(tmp_path: Path) -> None:
-    """In one process: that the wrapper takes what amp made."""
+    """In one process: the wrapper accepts amp's results."""
     script = tmp_path / "train.py"
     script.write_text(
         "import torch, torch_sdaa\n"

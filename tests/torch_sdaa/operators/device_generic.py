@@ -2,7 +2,7 @@
 
 ``python -m tests.torch_sdaa.operators.device_generic FOLDER``: FOLDER holds test files of PyTorch (``test_torch.py``,
 ``test_autograd.py``, ``test_nn.py``, ``test_optim.py``, and openreg's ``tests/test_*.py``) that you fetched at the tag
-of the installed torch; they are no part of this project.
+of the installed torch; they are not part of this project.
 Tests that PyTorch makes for each device (``instantiate_device_type_tests``) are made for ``sdaa`` only;
 ``--all-classes`` also runs classes that are for no device, as openreg's are. Each file runs in a process of its own,
 again from the next test where one ends it. ``--control`` runs each test that failed on the CPU too, and tells those
@@ -39,7 +39,7 @@ ON_CPU_TOO = "failed on the CPU too"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the files, print counts and reasons; return 1 where a test failed, 2 for bad input."""
+    """Run the files, print counts and reasons; return 1 if a test failed, 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m tests.torch_sdaa.operators.device_generic", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the test files are")
     parser.add_argument("--only", default="", metavar="PART", help="files whose name has this part")
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcomes = found[path.name] = run_file(path, args.all_classes, args.seconds, args.device)
         if args.control and any(kind == "failed" for kind, _ in outcomes.values()):
             note_control(outcomes, run_file(path, args.all_classes, args.seconds, "cpu"))
-        print(f"{path.name}: {told(outcomes)}")
+        print(f"{path.name}: {counts_text(outcomes)}")
         for (kind, reason), count in reasons(outcomes).most_common():
             print(f"  {count:5} {kind}: {reason}", flush=True)
     if args.json:
@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(any(kind == "failed" for outcomes in found.values() for kind, _ in outcomes.values()))
 
 
-def told(outcomes: dict[str, list[str]]) -> str:
-    """Return the counts of a file's outcomes in words."""
+def counts_text(outcomes: dict[str, list[str]]) -> str:
+    """Return the counts of a file's outcomes as text."""
     counts = Counter(kind for kind, _ in outcomes.values())
     kinds = ("passed", "failed", "skipped", *([ON_CPU_TOO] if counts[ON_CPU_TOO] else []))
     return f"{len(outcomes)} tests, " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
@@ -91,7 +91,7 @@ def reasons(outcomes: dict[str, list[str]]) -> Counter[tuple[str, str]]:
 
 
 def run_file(path: Path, all_classes: bool, seconds: int, device: str = DEVICE) -> dict[str, list[str]]:
-    """Run a file in processes of its own until each test has an outcome: ``{test: [kind, reason]}``."""
+    """Run a file in child processes until each test has an outcome: ``{test: [kind, reason]}``."""
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "journal"
         journal.touch()
@@ -181,7 +181,7 @@ def cases(suite: unittest.TestSuite, all_classes: bool, device: str = DEVICE) ->
 
 
 def run_here(path: Path, journal: Path, all_classes: bool, device: str = DEVICE) -> None:
-    """Run those tests of a file that the journal has no outcome for, in this process."""
+    """Run the tests of a file without an outcome in the journal, in this process."""
     import torch_sdaa  # noqa: F401 - makes the device, before PyTorch looks for devices to test
 
     warnings.simplefilter("ignore")
@@ -190,7 +190,7 @@ def run_here(path: Path, journal: Path, all_classes: bool, device: str = DEVICE)
     tests = [test for test in cases(suite, all_classes, device) if test.id() not in done]
     unittest.TestSuite(tests).run(Notes(journal))
     sys.stdout.flush()
-    os._exit(0)  # whatever PyTorch's tests left running must not decide what is told of them
+    os._exit(0)  # whatever PyTorch's tests left running must not decide their outcome
 
 
 def load(path: Path) -> ModuleType:

@@ -1,4 +1,4 @@
-"""PyTorch's device-generic tests on the device: a small file of our own, made as PyTorch makes its own."""
+"""PyTorch's device-generic tests on the device: a small file in the form of PyTorch's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch_sdaa.operators.device_generic import ON_CPU_TOO, UNUSABLE, main, note_control, told
+from tests.torch_sdaa.operators.device_generic import ON_CPU_TOO, UNUSABLE, counts_text, main, note_control
 
 OWN = """\
 import os
@@ -104,7 +104,7 @@ def test_a_folder_without_tests_is_bad_input(tmp_path: Path, capsys: pytest.Capt
     assert str(tmp_path) in capsys.readouterr().err
 
 
-def test_what_fails_on_the_cpu_too_is_told_apart():
+def test_failures_on_the_cpu_too_are_marked():
     ours = {
         "test_a.TestAPRIVATEUSE1.test_x_sdaa_float32": ["failed", "one"],
         "test_a.TestBSDAA.test_y_sdaa": ["failed", "two"],
@@ -119,4 +119,4 @@ def test_what_fails_on_the_cpu_too_is_told_apart():
     }
     note_control(ours, on_cpu)
     assert [kind for kind, _ in ours.values()] == [ON_CPU_TOO, "failed", "passed", "failed"]
-    assert told(ours) == f"4 tests, 1 passed, 2 failed, 0 skipped, 1 {ON_CPU_TOO}"
+    assert counts_text(ours) == f"4 tests, 1 passed, 2 failed, 0 skipped, 1 {ON_CPU_TOO}"

@@ -1,4 +1,4 @@
-"""What PyTorch's device-generic tests found: overlapping memory, storages set, indices, fills, forked processes."""
+"""Cases from PyTorch's device-generic tests: overlapping memory, set storages, indices, fills, forked processes."""
 
 from __future__ import annotations
 
@@ -51,36 +51,36 @@ def refusal(write: Write, device: str) -> str:
 
 
 @pytest.mark.parametrize("name", list(OVERLAPS))
-def test_what_is_written_over_what_is_read_is_refused_as_on_the_cpu(name: str):
+def test_overlapping_writes_are_errors_as_on_the_cpu(name: str):
     on_cpu = refusal(OVERLAPS[name], "cpu")
     assert on_cpu.startswith("unsupported operation")
     assert refusal(OVERLAPS[name], "sdaa") == on_cpu
 
 
-def test_tensors_of_one_storage_are_known_to_be():
+def test_tensors_of_one_storage_are_recognized():
     x = torch.arange(6.0, device="sdaa")
     assert torch.tensor([], device="sdaa").set_(x).is_set_to(x)
     assert not x.clone().is_set_to(x)
 
 
-def test_indices_of_the_device_are_refused_where_what_is_indexed_lies_on_the_host():
+def test_device_indices_of_a_cpu_tensor_are_an_error():
     index = torch.tensor([0, 2], device="sdaa")
-    with pytest.raises(RuntimeError, match=r"at least two devices, cpu and sdaa! .what is indexed lies on the cpu"):
+    with pytest.raises(RuntimeError, match=r"cpu and sdaa! .the indexed tensor is on the cpu"):
         torch.arange(3.0)[index]
-    with pytest.raises(RuntimeError, match="what is indexed lies on the cpu"):
+    with pytest.raises(RuntimeError, match="indexed tensor is on the cpu"):
         torch.arange(3.0)[index] = 1.0
 
 
-def test_values_that_are_put_lie_on_the_device_or_are_one_number():
+def test_index_put_values_are_on_the_device_or_scalars():
     x = torch.zeros(3, device="sdaa")
-    with pytest.raises(RuntimeError, match="the values of an index_put; move them"):
+    with pytest.raises(RuntimeError, match="values of an index_put"):
         x[torch.tensor([0, 2])] = torch.ones(2)
     x[torch.tensor([0, 2])] = torch.tensor(5.0)
     assert x.tolist() == [5.0, 0.0, 5.0]
 
 
 def test_storage_of_another_device_cannot_be_set():
-    with pytest.raises(RuntimeError, match='on device "sdaa:0" to a storage on different device "sdaa:1"'):
+    with pytest.raises(RuntimeError, match=r'"sdaa:0" .*"sdaa:1"'):
         torch.zeros(2, device="sdaa:0").set_(torch.zeros(2, device="sdaa:1"))
 
 
@@ -91,7 +91,7 @@ def bits(t: torch.Tensor) -> list[int]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.bool, torch.complex64])
 @pytest.mark.usefixtures("deterministic")
-def test_what_nobody_wrote_is_filled_where_results_are_to_be_deterministic(dtype: torch.dtype):
+def test_uninitialized_memory_is_filled_in_deterministic_mode(dtype: torch.dtype):
     def made(device: str) -> list[torch.Tensor]:
         options = {"device": device, "dtype": dtype}
         grown = torch.zeros(2, **options).resize_(5)
@@ -126,7 +126,7 @@ def test_whole_numbers_are_counted_as_on_cuda(dtype: torch.dtype):
     assert made.tolist() == torch.histc(values.float(), bins=4, min=0, max=3).tolist()
 
 
-def test_init_in_a_forked_process_is_refused():
+def test_init_in_a_forked_process_is_an_error():
     torch.zeros(1, device="sdaa")
     read, write = os.pipe()
     child = os.fork()
@@ -140,5 +140,5 @@ def test_init_in_a_forked_process_is_refused():
             os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
-    with os.fdopen(read) as told:
-        assert "Cannot use the SDAA device in a forked process" in told.read()
+    with os.fdopen(read) as output:
+        assert "Cannot use the SDAA device in a forked process" in output.read()

@@ -1,4 +1,4 @@
-"""Sparse, quantised and nested tensors, torch.func and autograd's zero tensors on the device: values are the CPU's."""
+"""Sparse, quantised and nested tensors, torch.func and autograd's zero tensors: values equal the CPU's."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_quantised() -> None:
     assert (made.is_quantized, made.device.type) == (True, D)
 
 
-def test_quantised_by_channel_keeps_its_scales() -> None:
+def test_quantized_by_channel_keeps_its_scales() -> None:
     x, scales, zeros = draw(3, 4), torch.tensor([0.1, 0.2, 0.3]), torch.zeros(3, dtype=torch.long)
     theirs = torch.quantize_per_channel(x, scales, zeros, 0, torch.qint8)
     ours = torch.quantize_per_channel(x.to(D), scales.to(D), zeros.to(D), 0, torch.qint8)
@@ -142,15 +142,13 @@ def test_zeros_without_memory() -> None:
     assert zeros.cpu().equal(torch.zeros(2, 3))
 
 
-def test_operator_without_a_kernel_says_what_to_do() -> None:
+def test_operator_without_a_kernel_is_an_error_with_a_fix() -> None:
     x = torch.ones(1, 1, 3, 3, device=D)
-    with pytest.raises(
-        NotImplementedError, match=r"no kernel of it for the host \(CPU\) either.*Write that step with other"
-    ):
+    with pytest.raises(NotImplementedError, match=r"no kernel for the host \(CPU\).*register a kernel"):
         torch.cudnn_convolution(x, x, [0, 0], [1, 1], [1, 1], 1, False, False, False)
 
 
-def test_operator_with_a_kernel_for_the_cpu_alone_runs() -> None:
+def test_operator_with_a_cpu_kernel_only_runs() -> None:
     library = torch.library.Library("layouts19", "DEF")
     try:
         library.define("twice(Tensor x) -> Tensor")

@@ -1,4 +1,4 @@
-"""Operators on lists of tensors: one launch each, the CPU's bits, and tensor by tensor where a list is mixed."""
+"""Operators on lists of tensors: one launch each, the CPU's bits, and tensor by tensor for mixed lists."""
 
 from __future__ import annotations
 

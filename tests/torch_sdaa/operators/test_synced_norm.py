@@ -1,4 +1,4 @@
-"""The kernels of nn.SyncBatchNorm: several parts of a batch give what batch normalisation of the whole gives."""
+"""The kernels of nn.SyncBatchNorm: several parts of a batch give the batch normalisation of the whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch_sdaa  # noqa: E402, F401 -- names the device
 
 EPS = 1e-5
 PARTS = (3, 1, 4)
-"""How many samples each process has."""
+"""Number of samples of each process."""
 
 
 def whole(dtype: Any) -> tuple[Any, Any, Any, Any]:

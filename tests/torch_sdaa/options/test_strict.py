@@ -1,4 +1,4 @@
-"""Strict mode: each rule refuses in one line, and nothing is refused while it is off."""
+"""Strict mode: each rule raises an error of one line, and none does while it is off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def strict_mode() -> Iterator[None]:
 
 
 def _in_thread(do: Callable[[], object]) -> None:
-    """Run in a fresh thread: which device a thread may use is settled by its first launch."""
+    """Run in a new thread: the first launch of a thread sets its device."""
     import concurrent.futures
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -37,7 +37,7 @@ BROKEN: dict[str, tuple[Callable[[], object], str]] = {
         lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3).sdaa(), torch.ones(2, dtype=torch.int64).sdaa()),  # type: ignore[attr-defined]
         r"aten::nll_loss_forward with an int64 target: .*\(int64 targets\); use target.to\(torch.int32\)",
     ),
-    "shape": (lambda: torch.ones(3, device="sdaa").nonzero(), r"aten::nonzero with a result whose shape follows"),
+    "shape": (lambda: torch.ones(3, device="sdaa").nonzero(), r"aten::nonzero with a result whose shape depends"),
     "two devices": (
         lambda: (torch.ones(3, device="sdaa:0"), torch.ones(3, device="sdaa:1")),
         r"this thread has used sdaa:0 and now uses sdaa:1; .*one device per thread",
@@ -46,7 +46,7 @@ BROKEN: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_it_refuses_in_one_line(name: str, strict_mode: None) -> None:
+def test_violations_are_one_line(name: str, strict_mode: None) -> None:
     do, match = BROKEN[name]
     with pytest.raises(RuntimeError, match=match) as caught:
         _in_thread(do)
@@ -55,12 +55,12 @@ def test_it_refuses_in_one_line(name: str, strict_mode: None) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_nothing_is_refused_while_it_is_off(name: str) -> None:
+def test_nothing_is_checked_when_off(name: str) -> None:
     assert not strict.is_strict()
     _in_thread(BROKEN[name][0])
 
 
-def test_a_step_in_float16_products_is_taken(strict_mode: None) -> None:
+def test_a_step_with_float16_products_is_accepted(strict_mode: None) -> None:
     def step() -> None:
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to("sdaa")
         with torch.autocast("sdaa", dtype=torch.float16):
@@ -71,7 +71,7 @@ def test_a_step_in_float16_products_is_taken(strict_mode: None) -> None:
     _in_thread(step)
 
 
-def test_int32_targets_are_taken_and_change_no_value(strict_mode: None) -> None:
+def test_int32_targets_are_accepted_with_equal_values(strict_mode: None) -> None:
     from torch.nn.functional import cross_entropy
 
     def loss(logits: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
@@ -88,6 +88,6 @@ def test_int32_targets_are_taken_and_change_no_value(strict_mode: None) -> None:
         assert all(map(torch.equal, found, loss(logits.clone(), target)))
 
 
-def test_every_rule_names_its_source_and_its_fix() -> None:
+def test_every_rule_has_a_source_and_a_fix() -> None:
     assert all(rule.source[:3] in ("002", "004") and rule.fix for rule in strict.RULES)
     assert len({rule.name for rule in strict.RULES}) == len(strict.RULES)

@@ -1,4 +1,4 @@
-"""What people do wrong on a device: one line, with the fix in it."""
+"""Common mistakes on a device: one line, with the fix."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _said(call: Callable[[], Any], kind: type[BaseException]) -> str:
         lambda: torch.accelerator.synchronize(9),
     ],
 )
-def test_a_device_there_is_not(call: Callable[[], Any]) -> None:
+def test_an_invalid_index_is_an_error(call: Callable[[], Any]) -> None:
     before = torch.sdaa.current_device()
     with pytest.raises(RuntimeError, match=NO_NINE):
         call()
@@ -68,34 +68,34 @@ def test_a_device_there_is_not(call: Callable[[], Any]) -> None:
     assert torch.sdaa.current_device() == before
 
 
-def test_no_device_to_set() -> None:
+def test_setting_none_is_an_error() -> None:
     assert "torch.device('sdaa', 0), not None" in _said(lambda: torch.sdaa.set_device(None), ValueError)
 
 
-def test_a_device_of_another_kind() -> None:
+def test_a_device_of_another_type_is_an_error() -> None:
     assert _said(lambda: torch.sdaa.set_device("cpu"), ValueError) == (
-        "expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not 'cpu'"
+        "expected a device of type sdaa ('sdaa', 'sdaa:0', its index), got 'cpu'"
     )
 
 
 @pytest.mark.parametrize("device", [1.0, True, b"sdaa", [0]])
 @pytest.mark.parametrize("call", [torch.sdaa.set_device, torch.sdaa.memory_allocated, torch.sdaa.Stream])
-def test_what_is_no_device(call: Callable[[Any], Any], device: Any) -> None:
+def test_other_objects_as_devices_are_errors(call: Callable[[Any], Any], device: Any) -> None:
     assert _said(lambda: call(device), TypeError) == (
-        f"a device is its number, 'sdaa:0' or torch.device('sdaa', 0), not {device!r}"
+        f"a device must be its index, 'sdaa:0' or torch.device('sdaa', 0), got {device!r}"
     )
 
 
 @pytest.mark.parametrize("module", [nn.DataParallel, torch.nn.parallel.DataParallel])
 @pytest.mark.parametrize("ids", [None, [0], [0, 1]])
-def test_data_parallel_names_the_distributed_one(module: Any, ids: Any) -> None:
+def test_data_parallel_is_an_error_with_a_replacement(module: Any, ids: Any) -> None:
     message = _said(lambda: module(nn.Linear(2, 2).sdaa(), device_ids=ids), RuntimeError)
 
     assert "DataParallel does not run on sdaa: use torch.nn.parallel.DistributedDataParallel" in message
     assert "--nproc_per_node=4" in message
 
 
-def test_the_function_is_refused_as_the_module_is() -> None:
+def test_the_function_is_an_error_like_the_module() -> None:
     x = torch.ones(2, 2, device="sdaa")
 
     assert "DistributedDataParallel" in _said(
@@ -103,7 +103,7 @@ def test_the_function_is_refused_as_the_module_is() -> None:
     )
 
 
-def test_more_memory_than_there_is() -> None:
+def test_out_of_memory_is_an_error() -> None:
     message = _said(lambda: torch.empty(5 << 30, device="sdaa:1"), torch.OutOfMemoryError)
 
     assert "Tried to allocate 20480 MiB on sdaa:1, which has 15296 MiB, of which " in message
@@ -114,14 +114,11 @@ def test_more_memory_than_there_is() -> None:
 def test_an_operator_without_a_kernel() -> None:
     message = _said(lambda: torch.ops.aten._cslt_compress(torch.ones(2, device="sdaa")), NotImplementedError)
 
-    assert message == (
-        "Could not run 'aten::_cslt_compress' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for "
-        "the host (CPU) either, whose kernels the device runs. Write that step with other operators, or give the "
-        "device a kernel of it: torch.library.impl('aten::_cslt_compress', 'sdaa', your_function)"
-    )
+    assert message.startswith("Could not run 'aten::_cslt_compress' with arguments from the 'SDAA' backend: ")
+    assert message.endswith("torch.library.impl('aten::_cslt_compress', 'sdaa', your_function)")
 
 
-def test_an_operator_that_is_denied() -> None:
+def test_a_denied_operator_is_an_error() -> None:
     x = torch.ones(2, 2, device="sdaa")
     C.deny({"aten::mm"})
     try:
@@ -167,7 +164,7 @@ def test_cudas_names(call: Callable[[], Any]) -> None:
         call()
 
     message = str(caught.value)
-    assert message.endswith(".sdaa() for .cuda(), and 'sdaa' for 'cuda'")
+    assert message.endswith(".sdaa() instead of .cuda(), and 'sdaa' instead of 'cuda'")
     assert "torch.sdaa.current_stream().synchronize()" in message
     assert "\n" not in message
 
@@ -186,10 +183,9 @@ def test_cuda_stays_unavailable() -> None:
     ],
 )
 def test_memory_of_a_device_is_not_shared(call: Callable[[Any], Any]) -> None:
-    assert _said(lambda: call(torch.ones(2, device="sdaa:1")), RuntimeError) == (
-        "The memory of sdaa:1 belongs to this process: give other processes a copy on the CPU (.cpu()), and move it "
-        "there (.sdaa())"
-    )
+    message = _said(lambda: call(torch.ones(2, device="sdaa:1")), RuntimeError)
+    assert message.startswith("The memory of sdaa:1 belongs to this process: ")
+    assert ".cpu()" in message
     assert torch.ones(2).share_memory_().is_shared()
 
 
@@ -207,14 +203,14 @@ def test_a_checkpoint_of_a_wrapped_model() -> None:
 @pytest.mark.parametrize(
     ("prefix", "more"), [("", ""), ("module.", "strip_module_prefix"), ("module.module.", "strip")]
 )
-def test_weights_that_stand_deeper_in_a_checkpoint(prefix: str, more: str) -> None:
+def test_nested_weights_of_a_checkpoint(prefix: str, more: str) -> None:
     model = nn.Linear(2, 2)
     weights = {prefix + name: value for name, value in model.state_dict().items()}
     with pytest.raises(RuntimeError) as caught:
         model.load_state_dict({"epoch": 3, "state_dict": weights, "optimizer": {"state": {}}})
 
     last = str(caught.value).splitlines()[-1].strip()
-    assert last.startswith("the weights stand under 'state_dict' in what was given: load checkpoint['state_dict']")
+    assert last.startswith("the weights are nested under 'state_dict': load checkpoint['state_dict']")
     assert more in last
 
 
@@ -227,7 +223,7 @@ def test_a_plain_checkpoint_for_a_wrapped_model() -> None:
 
 
 @pytest.mark.parametrize("state", [{"other": torch.ones(1)}, {"weight": torch.ones(3, 3), "bias": torch.ones(2)}])
-def test_another_mistake_in_a_checkpoint_is_told_as_before(state: dict[str, Any]) -> None:
+def test_other_checkpoint_errors_are_unchanged(state: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError, match="loading state_dict") as caught:
         nn.Linear(2, 2).load_state_dict(state)
 
@@ -244,17 +240,17 @@ def test_the_prefix_is_stripped_from_names_only() -> None:
 @pytest.mark.parametrize(
     ("state", "kind", "message"),
     [
-        ([1], TypeError, "a state dict is a dict from names to tensors, not list"),
+        ([1], TypeError, "a dict from names to tensors, got list"),
         ({1: 2}, TypeError, "see model.state_dict()"),
-        ({"state_dict": {}, "epoch": 1}, ValueError, "give checkpoint['state_dict']"),
+        ({"state_dict": {}, "epoch": 1}, ValueError, "pass checkpoint['state_dict']"),
         ({"module.a": 1, "a": 2}, ValueError, "both 'module.a' and 'a': remove one of them"),
     ],
 )
-def test_what_is_no_state_dict(state: Any, kind: type[Exception], message: str) -> None:
+def test_an_invalid_state_dict_is_an_error(state: Any, kind: type[Exception], message: str) -> None:
     assert message in _said(lambda: strip_module_prefix(state), kind)
 
 
 def test_too_few_states_of_generators() -> None:
     assert _said(lambda: torch.sdaa.set_rng_state_all([]), ValueError) == (
-        "4 states are needed, one for each device, not 0"
+        "expected 4 states, one for each device, got 0"
     )

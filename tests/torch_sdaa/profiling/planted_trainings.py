@@ -1,4 +1,4 @@
-"""Small trainings: some without a bottleneck, the others with one, at the line that the word ``planted`` marks."""
+"""Small trainings: some without a bottleneck, the others with one, at the line marked by the word ``planted``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batches(size: int = 24) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def train(body: Callable[[nn.Module, torch.Tensor, torch.Tensor, int], torch.Tensor]) -> None:
-    """Train for a few steps; ``body`` makes the loss of one."""
+    """Train for a few steps; ``body`` returns the loss of one."""
     torch.manual_seed(0)
     model = network().to("sdaa")
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -212,7 +212,7 @@ def adversaries(extra: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> Non
 
 
 class InSteps(nn.Module):
-    """Attention written out, a line each."""
+    """Attention in separate operators, one per line."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights = x @ x.transpose(-1, -2)
@@ -287,7 +287,7 @@ def slow_network_in_float64() -> None:
 
 
 class WideHead(nn.Module):
-    """A layer whose weights are far too many for what comes in."""
+    """A layer with far more weights than its input needs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -488,7 +488,7 @@ def gaps_by_a_cell_of_several_modules() -> None:
 
 
 class ManyRoots(nn.Module):
-    """Computes element by element what one operator would."""
+    """Computes element by element, instead of one operator."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for column in range(x.shape[1]):
@@ -516,7 +516,7 @@ def gaps_by_an_optimizer_that_steps_each_tensor() -> None:
 
 
 class Outer(torch.autograd.Function):
-    """A product whose backward goes row by row."""
+    """A product with a backward row by row."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

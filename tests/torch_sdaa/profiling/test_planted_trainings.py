@@ -1,4 +1,4 @@
-"""Trainings with one planted bottleneck each: its kind, line, operators and fix are named; healthy ones have none."""
+"""Trainings with one bottleneck each: kind, line, operators and fix are reported; none for healthy ones."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def planted_line(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name in planted_trainings.TRAININGS if name.startswith("healthy")])
-def test_a_healthy_training_has_none(name: str) -> None:
+def test_a_healthy_training_has_no_bottleneck(name: str) -> None:
     assert bottlenecks(profiled(name)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
-def test_what_was_planted_is_named_and_nothing_else(name: str) -> None:
+def test_only_the_planted_bottleneck_is_reported(name: str) -> None:
     found = bottlenecks(profiled(name))
     assert [one.kind for one in found] == [KINDS[name.partition("_")[0]]]
     (one,) = found
@@ -94,12 +94,12 @@ def test_what_was_planted_is_named_and_nothing_else(name: str) -> None:
     assert (file, int(line)) == (planted_trainings.__file__, planted_line(name))
 
 
-def test_every_kind_is_planted_three_times_at_least() -> None:
+def test_every_kind_is_planted_at_least_three_times() -> None:
     assert set(FIXES) == set(PLANTED)
     assert all(sum(name.startswith(f"{kind}_") for name in PLANTED) >= 3 for kind in KINDS)
 
 
-def test_the_module_is_named_and_a_backward_counts_to_the_line_of_its_forward() -> None:
+def test_the_module_is_reported_and_a_backward_has_the_line_of_its_forward() -> None:
     (one,) = bottlenecks(profiled("slow_layer"))
     assert one.modules == ("wide (Linear)",)
     assert {"aten::addmm", "aten::mm"} <= set(one.ops)
@@ -107,7 +107,7 @@ def test_the_module_is_named_and_a_backward_counts_to_the_line_of_its_forward() 
 
 
 @pytest.mark.slow
-def test_functions_that_are_compiled_again_are_named() -> None:
+def test_recompiled_functions_are_reported() -> None:
     def scaled(x: torch.Tensor, by: int) -> torch.Tensor:
         return x * by
 
@@ -130,7 +130,7 @@ def test_functions_that_are_compiled_again_are_named() -> None:
     assert again[0].source == f"{__file__}:{inspect.getsourcelines(scaled)[1]}"
 
 
-def test_what_has_no_optimizer_is_one_step() -> None:
+def test_a_run_without_an_optimizer_is_one_step() -> None:
     collector = Collector()
     collector.start()
     x = torch.ones(16, 16, device="sdaa")

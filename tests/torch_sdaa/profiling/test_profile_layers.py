@@ -1,4 +1,4 @@
-"""torch.sdaa.profile: layers that add up, a trace, OP_INFO, and what is refused."""
+"""torch.sdaa.profile: layers that add up, a trace, OP_INFO, and errors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from torch import nn
 
 import torch_sdaa  # noqa: F401 -- makes the device
 from torch_sdaa.loading.core import C
-from torch_sdaa.profiling.collect import Collector
+from torch_sdaa.profiling.collect import Collector, Steps
 from torch_sdaa.profiling.naming import ModuleNames
-from torch_sdaa.profiling.rounds import Steps
 from torch_sdaa.profiling.spans import covered
 
 Step = Callable[[], None]
@@ -27,7 +26,7 @@ Step = Callable[[], None]
 
 @pytest.fixture
 def step() -> Step:
-    """A step of a training, done once before."""
+    """A training step, run once before."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)).to("sdaa")
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
@@ -43,7 +42,7 @@ def step() -> Step:
 
 
 def lengths(trace: dict[str, Any], rows: set[int]) -> float:
-    """Return how long at least one span of some rows lasts, in seconds."""
+    """Return the seconds covered by at least one span of some rows."""
     spans = [(e["ts"], e["ts"] + e["dur"]) for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] in rows]
     return covered(spans) / 1e6
 
@@ -77,7 +76,7 @@ def test_the_layers_of_the_host_add_up_to_the_wall_and_the_devices_to_its_clock(
     assert device["launches"] == sum(row["count"] for row in found.record["op_info"])
 
 
-def test_the_trace_says_the_same_as_the_layers(tmp_path: Path, step: Step) -> None:
+def test_the_trace_agrees_with_the_layers(tmp_path: Path, step: Step) -> None:
     with torch.sdaa.profile(tmp_path, use_e2e_profiler=True) as prof:
         step()
     trace = json.loads((prof.result / "timeline" / "trace.json").read_text(encoding="utf-8"))
@@ -90,7 +89,7 @@ def test_the_trace_says_the_same_as_the_layers(tmp_path: Path, step: Step) -> No
     assert json.loads((prof.result / "profile.json").read_text(encoding="utf-8")) == prof.record
 
 
-def test_the_trace_is_one_that_perfetto_reads(tmp_path: Path, step: Step) -> None:
+def test_the_trace_is_valid_for_perfetto(tmp_path: Path, step: Step) -> None:
     with torch.sdaa.profile(tmp_path, use_e2e_profiler=True) as prof:
         step()
     prof.export_chrome_trace(tmp_path / "again.json")
@@ -119,7 +118,7 @@ def test_the_trace_is_one_that_perfetto_reads(tmp_path: Path, step: Step) -> Non
     assert launched == {e["args"]["launch"] for e in events if e["pid"] >= 10 and e["ph"] == "X"}
 
 
-def test_copies_beside_computing_are_said_and_not_counted_twice(tmp_path: Path) -> None:
+def test_overlapping_copies_are_reported_and_counted_once(tmp_path: Path) -> None:
     x = torch.randn(512, 512, device="sdaa:1")
     host = torch.randn(256, 256).pin_memory()
     side = torch.sdaa.Stream(device=1)
@@ -151,7 +150,7 @@ def test_op_info_has_every_operator_with_its_operands(tmp_path: Path) -> None:
     assert prof.record["host"] is None  # not end to end
 
 
-def test_a_backward_names_the_line_and_module_of_its_forward(tmp_path: Path, step: Step) -> None:
+def test_a_backward_has_the_line_and_module_of_its_forward(tmp_path: Path, step: Step) -> None:
     with torch.sdaa.profile(tmp_path, use_e2e_profiler=True) as prof:
         step()
     rows = {(row["op"], row["phase"]): row for row in prof.record["launches"]}
@@ -163,7 +162,7 @@ def test_a_backward_names_the_line_and_module_of_its_forward(tmp_path: Path, ste
     assert {row["phase"] for row in prof.record["launches"]} == {"forward", "backward", "update"}
 
 
-def test_a_configuration_leaves_out_what_it_says(tmp_path: Path, step: Step) -> None:
+def test_a_configuration_selects_layers(tmp_path: Path, step: Step) -> None:
     config = torch.sdaa.profileConfig(
         ACL_PROF_ACL_API=False, ACL_PROF_TASK_TIME=False, ACL_PROF_TRAINING_TRACE=True, aiCoreMetricsType=2
     )
@@ -182,32 +181,32 @@ def test_a_configuration_leaves_out_what_it_says(tmp_path: Path, step: Step) -> 
     ("options", "error", "said"),
     [
         ({"ACL_PROF_ACL_APY": True}, TypeError, "no option 'ACL_PROF_ACL_APY'; did you mean 'ACL_PROF_ACL_API'"),
-        ({"ACL_PROF_AICPU": 1}, TypeError, "ACL_PROF_AICPU is True or False, not 1"),
+        ({"ACL_PROF_AICPU": 1}, TypeError, "ACL_PROF_AICPU must be True or False, got 1"),
         ({"ACL_PROF_L2CACHE": True}, ValueError, "ACL_PROF_L2CACHE: the card's description has no cache"),
         ({"aiCoreMetricsType": 3}, ValueError, "no counters of inner buffers; use 0, 1, 2 or 0xFF"),
-        ({"aiCoreMetricsType": "0"}, TypeError, "aiCoreMetricsType is one of 0x0 arithmetic, .* not '0'"),
+        ({"aiCoreMetricsType": "0"}, TypeError, "aiCoreMetricsType .*0x0 arithmetic, .* got '0'"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_invalid_options_are_errors(options: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         torch.sdaa.profileConfig(**options)
 
 
-def test_what_cannot_be_profiled_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NotADirectoryError, match="none is no folder; make it first"):
+def test_invalid_arguments_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(NotADirectoryError, match="none is not a folder"):
         torch.sdaa.profile(tmp_path / "none")
-    with pytest.raises(TypeError, match=r"config: a torch\.sdaa\.profileConfig is expected, not 3"):
+    with pytest.raises(TypeError, match=r"config: .*profileConfig, got 3"):
         torch.sdaa.profile(tmp_path, config=3)
-    with pytest.raises(TypeError, match=r"has no argument 'use_e2e_profile'; did you mean 'use_e2e_profiler'\?"):
+    with pytest.raises(TypeError, match=r"'use_e2e_profile'; .*'use_e2e_profiler'"):
         torch.sdaa.profile(tmp_path, use_e2e_profile=True)
-    with pytest.raises(TypeError, match="use_e2e_profiler is True or False, not 'yes'"):
+    with pytest.raises(TypeError, match=r"use_e2e_profiler .*got 'yes'"):
         torch.sdaa.profile(tmp_path, use_e2e_profiler="yes")
-    with pytest.raises(TypeError, match="profiler_result_path: a folder is expected, not None"):
+    with pytest.raises(TypeError, match=r"profiler_result_path: .*got None"):
         torch.sdaa.profile(None)
     prof = torch.sdaa.profile(tmp_path)
     with pytest.raises(RuntimeError, match="no trace before the end"):
         prof.export_chrome_trace(tmp_path / "trace.json")
-    with prof, pytest.raises(RuntimeError, match="a profile is on already; only one can be at a time"):
+    with prof, pytest.raises(RuntimeError, match="a profile is active"):
         torch.sdaa.profile(tmp_path).__enter__()
 
 
@@ -224,7 +223,7 @@ def test_an_error_in_the_block_ends_the_profile_and_passes(tmp_path: Path) -> No
     assert "aten::exp" in {row["op"] for row in prof.record["op_info"]}
 
 
-def test_modules_of_several_roots_have_names_of_their_own_and_lines_what_they_call() -> None:
+def test_modules_of_several_roots_have_unique_names_and_lines_their_calls() -> None:
     names = ModuleNames()
     blocks = [nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(3)]
     names.start()
@@ -261,7 +260,7 @@ def test_optimizers_that_take_turns_make_rounds(turns: str, steps: int) -> None:
 
 
 @pytest.mark.slow
-def test_torch_compile_takes_the_same_functions_under_the_profiler() -> None:
+def test_torch_compile_compiles_the_same_functions_under_the_profiler() -> None:
     class Broken(nn.Module):
         def __init__(self) -> None:
             super().__init__()

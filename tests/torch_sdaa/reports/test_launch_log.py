@@ -1,4 +1,4 @@
-"""The launch log under stress: prices that fail, and the limits of what is remembered."""
+"""The launch log under stress: failing costs, and the limits of its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Prices = list[tuple[float, float, bool]]
 
 @pytest.fixture
 def pricer() -> Iterator[Callable[[Callable[[str], Any]], None]]:
-    """Let a test say what operators cost; nobody else asks meanwhile."""
+    """Let a test set the costs of operators, without other callers."""
     assert summaries._pricer is not None
     C.settle()
     publishing = publish.is_on()
@@ -39,14 +39,14 @@ def pricer() -> Iterator[Callable[[Callable[[str], Any]], None]]:
 
 @pytest.fixture
 def limits(pricer: object) -> Iterator[None]:
-    """Walk at 8 entries, wait for prices at 16, remember 4 launches, trace 5."""
+    """Process at 8 entries, wait for costs at 16, keep 4 launches, trace 5."""
     old = C.limits(8, 16, 4, 5)
     yield
     C.limits(*old)
 
 
 def _settled() -> list[str]:
-    """Price what was launched, and return what is said of it: at most one warning, the first of the process."""
+    """Compute the costs of launches, and return the messages: at most one warning, the first of the process."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         C.settle()
@@ -60,7 +60,7 @@ def _raises(op: str) -> tuple[float, float, bool]:
     return 1e-3, 0.0, True
 
 
-def test_a_pricer_that_raises_costs_its_own_launch_its_price_and_no_other(pricer: Any) -> None:
+def test_an_error_of_the_pricer_affects_one_launch_only(pricer: Any) -> None:
     x = torch.ones(3, 41, device="sdaa:2")
     C.settle()
     pricer(_raises)
@@ -68,18 +68,18 @@ def test_a_pricer_that_raises_costs_its_own_launch_its_price_and_no_other(pricer
     for step in (x.sin, x.cos, x.tan):
         step()
     said = _settled()
-    assert all(text.startswith("aten::cos has no simulated time, as it could not be priced: ") for text in said)
+    assert all(text.startswith("aten::cos has no simulated time, because it could not be priced: ") for text in said)
     assert C.log_length() == 0
     after = C.times(2)
     assert after["launches"] - before["launches"] == 3
     assert after["compute"] - before["compute"] == pytest.approx(2e-3)
     assert C.unpriced()["aten::cos"] == "ValueError: no such shape"
     summary = summaries.time_summary()
-    assert "without any simulated time: aten::cos, which could not be priced: ValueError: no such" in summary
+    assert "without simulated time: aten::cos, which could not be priced: ValueError: no such" in summary
 
 
 @pytest.mark.parametrize("answer", [(float("nan"), 0.0, True), (-1.0, 0.0, True), ("a", 0.0, True), None])
-def test_a_price_that_is_none_is_not_taken(pricer: Any, answer: Any) -> None:
+def test_an_invalid_price_is_not_used(pricer: Any, answer: Any) -> None:
     x = torch.ones(2, 43, device="sdaa:2")
     C.settle()
     pricer(lambda op: answer)
@@ -137,7 +137,7 @@ def test_launches_that_are_forgotten_are_still_counted(limits: None, pricer: Any
     assert after[1] - seconds == pytest.approx(40e-3)
 
 
-def test_a_trace_says_how_much_it_had_no_room_for(limits: None) -> None:
+def test_a_trace_has_the_number_of_dropped_spans(limits: None) -> None:
     x = torch.ones(2, 61, device="sdaa:2")
     C.settle()
     C.trace(True)
@@ -148,5 +148,5 @@ def test_a_trace_says_how_much_it_had_no_room_for(limits: None) -> None:
 
 
 def test_the_length_between_two_walks_is_a_power_of_2() -> None:
-    with pytest.raises(ValueError, match="must be a power of 2, not 12"):
+    with pytest.raises(ValueError, match="power of 2, not 12"):
         C.limits(12, 16, 4, 5)

@@ -1,4 +1,4 @@
-"""``teco-smi`` sees a training process of its own, live, and no longer when it has ended."""
+"""``teco-smi`` shows another training process while it runs, and not after it has ended."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _wait_for(pid: int) -> ProcessStatus:
 
 
 CACHE = str(Path(str(sys.modules["_sdaa"].__file__)).parents[1])
-"""Where the extension is; a test's own cache folder is empty."""
+"""The extension's folder; a test's own cache folder is empty."""
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_a_training_process_is_shown_while_it_runs(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_process_that_uses_no_device_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_device_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_CACHE_DIR", CACHE)
     monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path))
     code = (

@@ -1,4 +1,4 @@
-"""What csrc/clock.h says, in Python: the reference that the property test holds it to."""
+"""The model of csrc/clock.h in Python: the reference of the property test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass
 class Device:
-    """When a device's engines and streams are free again, in simulated seconds."""
+    """Times at which a device's engines and streams are free, in simulated seconds."""
 
     engines: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("compute", "in", "out"), 0.0))
     streams: dict[int, float] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class ClockModel:
         self.spans: list[tuple[int, float, float]] = []
 
     def launch(self, device: int, stream: int, engine: str, seconds: float, waits: bool = False) -> None:
-        """Put a launch behind its stream and its engine."""
+        """Schedule a launch after its stream and its engine."""
         d = self.devices[device]
         start = max(self.host, d.streams.get(stream, 0.0), d.engines[engine])
         end = start + seconds * d.slow
@@ -43,11 +43,11 @@ class ClockModel:
         self.spans += [(source[0], start, end), (to[0], start, end)]
 
     def record(self, event: Any, device: int, stream: int) -> None:
-        """Mark the point that a stream has reached."""
+        """Record the current end of a stream."""
         self.events[event] = max(self.host, self.devices[device].streams.get(stream, 0.0))
 
     def wait(self, event: Any, device: int, stream: int) -> None:
-        """Let a stream wait for an event; one that was never recorded is past."""
+        """Make a stream wait for an event; one that was never recorded is complete."""
         d = self.devices[device]
         d.streams[stream] = max(d.streams.get(stream, 0.0), self.events.get(event, 0.0))
 

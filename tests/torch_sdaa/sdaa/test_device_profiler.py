@@ -42,14 +42,14 @@ def test_the_table_has_the_simulated_time_of_every_operator(tmp_path: Path) -> N
     assert any(event.get("args", {}).get("name") == "sdaa:0 (simulated time)" for event in events)
 
 
-def test_without_kineto_there_are_device_times_too() -> None:
+def test_device_times_without_kineto() -> None:
     x = torch.randn(72, 72, device="sdaa")
     with torch.autograd.profiler.profile(use_device="sdaa", use_kineto=False) as seen:
         torch.mm(x, x)
     assert [row.device_time_total > 30 for row in seen.key_averages() if row.key == "aten::mm"] == [True]
 
 
-def test_what_ran_before_the_profile_is_not_in_it() -> None:
+def test_earlier_launches_are_not_in_the_profile() -> None:
     x = torch.randn(8, 8, device="sdaa")
     x.exp()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as seen:

@@ -1,4 +1,4 @@
-"""``torch.sdaa`` beside ``torch.cuda``: every public name is there, or the list of absent ones says what to do."""
+"""``torch.sdaa`` compared with ``torch.cuda``: every public name exists, or the list of absent names has advice."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from torch_sdaa.sdaa.absent import ABSENT  # noqa: E402
 pytestmark = pytest.mark.torch
 
 _OF_CUDA = set(torch.cuda.__all__) | {"AcceleratorError", "OutOfMemoryError", "comm", "gds", "green_contexts"}
-"""What ``torch.cuda`` shows; its other names are what it imports for itself."""
+"""Public names of ``torch.cuda``; the others are its imports."""
 
 
-def test_every_name_of_cuda_is_here_or_is_said_to_be_absent() -> None:
+def test_every_name_of_cuda_exists_or_is_listed_as_absent() -> None:
     here = {name for name in _OF_CUDA if hasattr(torch.sdaa, name)}
 
     assert _OF_CUDA - here == set(ABSENT)
@@ -35,7 +35,7 @@ def test_the_listed_names_exist() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ABSENT))
-def test_an_absent_name_is_told_with_what_to_do(name: str) -> None:
+def test_an_absent_name_is_an_error_with_a_replacement(name: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(torch.sdaa, name)
 
@@ -59,7 +59,7 @@ def test_a_misspelt_name(wrong: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in torch.sdaa.__all__ if callable(getattr(torch.cuda, name, None))])
-def test_a_function_takes_what_that_of_cuda_takes(name: str) -> None:
+def test_a_function_has_the_parameters_of_cuda(name: str) -> None:
     ours, theirs = getattr(torch.sdaa, name), getattr(torch.cuda, name)
     if not (inspect.isfunction(ours) and inspect.isfunction(theirs)):
         return
@@ -91,7 +91,7 @@ def test_the_package_imports_as_cuda_does() -> None:
     assert manual_seed_all is torch.sdaa.manual_seed_all
 
 
-def test_what_is_in_it_is_picklable_by_name() -> None:
+def test_its_objects_are_picklable_by_name() -> None:
     things = [
         torch.sdaa.memory_allocated,
         torch.sdaa.stream,

@@ -1,4 +1,4 @@
-"""Streams and events are torch's own, on this device; their times are simulated."""
+"""Streams and events of torch on this device; their times are simulated."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_simulated_time_grows_with_the_work() -> None:
     assert ten == pytest.approx(10 * once)
 
 
-def test_an_event_that_cannot_tell_the_time_says_so() -> None:
+def test_an_event_without_timing_is_an_error() -> None:
     timed = torch.sdaa.Event(enable_timing=True)
     untimed = torch.sdaa.Event()
     untimed.record()

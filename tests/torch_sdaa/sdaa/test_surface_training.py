@@ -1,4 +1,4 @@
-"""What a training script calls: mixed precision, optimizers, loading and saving, workers."""
+"""Calls of training scripts: mixed precision, optimizers, loading and saving, workers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_scaler_skips_a_step_that_overflows() -> None:
     assert scaler.get_scale() == 2.0
 
 
-def test_a_function_of_ones_own_under_autocast() -> None:
+def test_a_custom_function_under_autocast() -> None:
     class Double(torch.autograd.Function):
         @staticmethod
         @torch.sdaa.amp.custom_fwd(cast_inputs=torch.float32)
@@ -105,7 +105,7 @@ def test_a_function_of_ones_own_under_autocast() -> None:
         (lambda storage, place: storage, "cpu"),
     ],
 )
-def test_a_checkpoint_is_loaded_where_one_says(map_location: Any, device: str, weights_only: bool) -> None:
+def test_a_checkpoint_is_loaded_to_a_device(map_location: Any, device: str, weights_only: bool) -> None:
     model = _net().sdaa(3)
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "x": torch.ones(2, device="sdaa:3")[1:]}, file)
@@ -151,7 +151,7 @@ def test_workers_make_batches_on_the_cpu() -> None:
     assert batches == [(True, 6.0), (True, 22.0)]
 
 
-def test_a_forked_worker_that_touches_the_device_says_what_to_do() -> None:
+def test_a_forked_worker_that_uses_the_device_is_an_error() -> None:
     torch.ones(1, device="sdaa")
     loader = torch.utils.data.DataLoader(_Numbers("sdaa"), 4, num_workers=1, multiprocessing_context="fork")
     with warnings.catch_warnings():
@@ -162,16 +162,16 @@ def test_a_forked_worker_that_touches_the_device_says_what_to_do() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_workers_batch_on_the_device_is_refused_where_the_parent_hears_it() -> None:
-    """Spawned, a worker may compute on a device; what it returns must be the host's, or its parent waits."""
+def test_a_workers_batch_on_the_device_is_an_error_in_the_parent() -> None:
+    """A spawned worker may compute on a device; it must return host tensors, or its parent waits."""
     loader = torch.utils.data.DataLoader(
         _Numbers("sdaa"), 4, num_workers=1, multiprocessing_context="spawn", timeout=100
     )
-    with pytest.raises(RuntimeError, match=r"made a batch on sdaa:0.*return tensors of the CPU.*in the parent"):
+    with pytest.raises(RuntimeError, match=r"batch on sdaa:0.*CPU tensors.*parent"):
         next(iter(loader))
 
 
-def test_a_batch_on_the_device_is_seen_in_whatever_holds_it() -> None:
+def test_a_batch_on_the_device_is_found_in_containers() -> None:
     x = torch.ones(1, device="sdaa:1")
     for batch in (x, (torch.ones(1), x), [{"x": [x]}]):
         assert _device_in(batch) == x.device

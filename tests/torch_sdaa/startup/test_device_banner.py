@@ -1,4 +1,4 @@
-"""The table of versions is for who typed the import at a terminal, and for nobody else."""
+"""The table of versions is only printed for an import typed at a terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_table_has_the_vendors_rows_and_our_versions() -> None:
 
 
 def on(terminal: BinaryIO) -> str:
-    """Return what stands on a terminal before the line ``end``, which it is waited for."""
+    """Return a terminal's output before the line ``end``; wait for that line."""
     said = b""
     while not said.endswith(b"end\r\n"):
         said += terminal.read1()
@@ -51,7 +51,7 @@ def on(terminal: BinaryIO) -> str:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Show]:
-    """Return a function that shows the table with streams of a terminal, or others, and returns what is on it."""
+    """Return a function that shows the table on a terminal's streams, or others, and returns the output."""
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w") as stream, os.fdopen(reader, "rb") as shown:
         monkeypatch.setattr(sys, "argv", ["-c"])
@@ -71,26 +71,28 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Show]:
         yield show
 
 
-def test_it_is_shown_once_to_who_typed_the_import(terminal: Show) -> None:
+def test_it_is_shown_once_for_a_typed_import(terminal: Show) -> None:
     assert terminal() == banner.table()
     assert os.environ[banner.VARIABLE] == "0"  # what this process starts shows none
     assert terminal() == ""
 
 
 @pytest.mark.parametrize("typed", [["train.py"], ["/usr/bin/pytest", "-c"], [], ["-"]])
-def test_a_program_shows_none(typed: list[str], terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_does_not_show_it(typed: list[str], terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", typed)
     assert terminal() == ""
 
 
 @pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK"])
-def test_a_rank_above_0_shows_none(name: str, terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_above_0_does_not_show_it(name: str, terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "1")
     assert terminal() == ""
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_into_a_file_goes_none(name: str, terminal: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_not_written_to_a_file(
+    name: str, terminal: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (tmp_path / "output").open("w") as file:
         assert terminal(**{name: file}) == ""
     assert (tmp_path / "output").read_text() == ""
@@ -101,7 +103,7 @@ def test_into_a_file_goes_none(name: str, terminal: Show, tmp_path: Path, monkey
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_command_of_the_specification(tmp_path: Path) -> None:
-    """At a terminal it shows the table; what it starts, there too, shows none."""
+    """At a terminal it shows the table; its child processes at the same terminal do not."""
     code = (
         "import subprocess, sys, torch, torch_sdaa\n"
         "subprocess.run([sys.executable, '-c', 'import torch, torch_sdaa'], check=True)"

@@ -1,4 +1,4 @@
-"""Modules that scripts and older pages import by the paths they had before: the same objects as under the new ones."""
+"""Modules under their earlier paths: the same objects as under the new ones."""
 
 from __future__ import annotations
 

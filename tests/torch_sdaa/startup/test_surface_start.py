@@ -1,4 +1,4 @@
-"""Importing ``torch_sdaa``: what it loads, and what can be said before it and without it."""
+"""Importing ``torch_sdaa``: the modules that it loads, and errors before and without it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let other processes find what this one has compiled."""
+    """Let other processes find the files compiled by this one."""
     monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
 
 
 @pytest.mark.long
-def test_the_start_loads_no_compiler_and_dynamo_is_told_when_it_comes(run_python: RunPython) -> None:
+def test_the_import_does_not_load_dynamo_and_registers_later(run_python: RunPython) -> None:
     script = """
 import importlib.util, sys, torch, torch_sdaa
 before = set(sys.modules)
@@ -45,7 +45,7 @@ assert torch._dynamo.__loader__ is torch._dynamo.__spec__.loader
 
 
 @pytest.mark.long
-def test_dynamo_may_come_first(run_python: RunPython) -> None:
+def test_dynamo_may_be_imported_first(run_python: RunPython) -> None:
     script = """
 import torch, torch._dynamo, torch_sdaa
 from torch._dynamo.device_interface import get_interface_for_device
@@ -76,7 +76,7 @@ print(torch.load({str(file)!r})["w"].device)
     assert lines[2:] == ["[1.0, 1.0]", "sdaa:3"]
 
 
-def test_fewer_devices_are_told_by_their_number(run_python: RunPython) -> None:
+def test_an_index_beyond_fewer_devices_is_an_error(run_python: RunPython) -> None:
     script = """
 import torch, torch_sdaa
 print(torch.sdaa.device_count())

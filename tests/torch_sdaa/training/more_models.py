@@ -1,4 +1,4 @@
-"""More whole models for ``train_models``: detection, segmentation, video, flow, and transformers' and timm's networks.
+"""More complete models for ``train_models``: detection, segmentation, video, flow, transformers and timm.
 
 Each is made small and of random weights. What torchvision's compiled operators are needed for (RoI heads, and so
 Faster and Mask R-CNN) is not here, as a torchvision without them can be installed beside a CPU's torch.
@@ -18,13 +18,13 @@ from utils.export.networks.torchvision_models import import_torchvision
 
 Batches = Sequence[Sequence[Tensor]]
 Made = tuple[nn.Module, Batches, Callable[..., Tensor]]
-"""A model, a batch a step, and what gives the loss of the model and a batch."""
+"""A model, a batch per step, and the function that returns the loss of the model and a batch."""
 
 STEPS = 3
 
 
 def pictures(size: int, count: int = 2) -> Batches:
-    """Return pictures with labels of 10 classes."""
+    """Return images with labels of 10 classes."""
     return [(torch.randn(count, 3, size, size), torch.randint(0, 10, (count,))) for _ in range(STEPS)]
 
 
@@ -36,13 +36,13 @@ def heads_loss(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
 
 
 def inception() -> Made:
-    """Inception v3 with its second head, which takes no smaller pictures in training."""
+    """Inception v3 with its auxiliary head, which requires this image size in training."""
     model = import_torchvision().models.inception_v3(weights=None, num_classes=10, init_weights=False, aux_logits=True)
     return model, pictures(299), heads_loss
 
 
 def detector(name: str) -> Made:
-    """A detector of torchvision that trains on boxes alone."""
+    """A detector of torchvision that trains on boxes only."""
     import_torchvision()
     from torchvision.models import detection
 
@@ -52,14 +52,14 @@ def detector(name: str) -> Made:
     batches = [(torch.rand(2, 3, 64, 64), corners + torch.rand(3, 4), torch.randint(1, 4, (3,))) for _ in range(STEPS)]
 
     def loss_of(model: nn.Module, x: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
-        told = [{"boxes": boxes[:2], "labels": labels[:2]}, {"boxes": boxes[2:], "labels": labels[2:]}]
-        return torch.stack(list(model(list(x), told).values())).sum()
+        targets = [{"boxes": boxes[:2], "labels": labels[:2]}, {"boxes": boxes[2:], "labels": labels[2:]}]
+        return torch.stack(list(model(list(x), targets).values())).sum()
 
     return model.train(), batches, loss_of
 
 
 def segmenter(name: str) -> Made:
-    """A network that gives a class to every pixel, with its second head where it has one."""
+    """A segmentation network, with its auxiliary head if it has one."""
     import_torchvision()
     from torchvision.models import segmentation
 
@@ -75,7 +75,7 @@ def segmenter(name: str) -> Made:
 
 
 def video(name: str) -> Made:
-    """A network of eight pictures in a row."""
+    """A network for sequences of eight images."""
     import_torchvision()
     from torchvision.models import video as networks
 
@@ -85,7 +85,7 @@ def video(name: str) -> Made:
 
 
 def flow() -> Made:
-    """RAFT, which tells how each pixel moved: sampling from a grid, and a recurrent cell of convolutions."""
+    """RAFT, which estimates the flow of each pixel: sampling from a grid, and a recurrent cell of convolutions."""
     import_torchvision()
     from torchvision.models.optical_flow import raft_small
 
@@ -155,4 +155,4 @@ MORE: dict[str, Callable[[], Made]] = {
     "timm resnest14d": lambda: timm_network("resnest14d", 64),
     "timm coatnet_pico_rw_224": lambda: timm_network("coatnet_pico_rw_224", 64, img_size=64),
 }
-"""What makes each model."""
+"""Constructors of the models."""

@@ -1,4 +1,4 @@
-"""Three training steps of whole models, on the CPU and on all devices: bit-equal, and no memory left."""
+"""Three training steps of complete models, on the CPU and on all devices: equal bits, and all memory freed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def check(name: str) -> None:
     assert len(rows[0].losses) >= train_models.STEPS
 
 
-def test_twelve_of_torchvision_and_four_more():
+def test_the_models_of_the_page():
     assert len(train_models.TORCHVISION) == 12
     assert {"tied BERT", "LSTM", "GAN", "diffusion U-Net"} <= set(MODELS)
 
 
-def test_a_row_passes_only_where_all_is_equal_and_nothing_is_left():
+def test_a_row_passes_only_if_all_values_are_equal_and_no_memory_is_left():
     row = {"model": "m", "device": "sdaa:0", "losses": [1.0], "compared": 2}
     assert Row(**row, losses_equal=True, different=[], bytes_left=0).passed
     assert not Row(**row, losses_equal=False, different=[], bytes_left=0).passed

@@ -1,4 +1,4 @@
-"""Whole models on every device: three training steps must leave what they leave on the CPU, bit for bit.
+"""Complete models on every device: three training steps must give the results of the CPU, bit for bit.
 
 ``python -m tests.torch_sdaa.training.train_models [--more] [--only PART] [--json F]`` prints the table: losses,
 weights, their gradients, buffers and what the optimizer keeps. Random weights, small inputs.
@@ -30,10 +30,10 @@ STEPS = 3
 DEVICES = ("sdaa:0", "sdaa:1", "sdaa:2", "sdaa:3")
 
 State = dict[str, Tensor]
-"""What a training leaves, on the CPU, by what it is."""
+"""Results of a training, on the CPU, by kind."""
 
 Training = Callable[[str], tuple[list[float], State]]
-"""Trains on a device; returns the losses of the steps, and what it leaves."""
+"""Trains on a device; returns the losses of the steps, and the results."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether everything was equal and nothing was left."""
+        """Whether everything was equal and all memory was freed."""
         return self.losses_equal and not self.different and self.bytes_left == 0
 
     def line(self) -> str:
@@ -70,7 +70,7 @@ class Row:
 def trained(
     model: nn.Module, batches: Sequence[Sequence[Tensor]], loss_of: Callable[..., Tensor], device: str
 ) -> tuple[list[float], State]:
-    """Move a model, train it a step a batch with SGD, and return its losses and its state, on the CPU."""
+    """Move a model, train it one step per batch with SGD, and return its losses and its state, on the CPU."""
     model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     torch.manual_seed(1)  # of dropout: what made the weights has drawn from the CPU's generator only
@@ -85,7 +85,7 @@ def trained(
 
 
 def state_of(models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], device: str) -> State:
-    """Return all that a training leaves, on the CPU: weights, gradients, buffers (also those that are never saved),
+    """Return the results of a training, on the CPU: weights, gradients, buffers (also those that are never saved),
     and what the optimizers keep."""
     found: State = {}
     for number, model in enumerate(models):
@@ -121,7 +121,7 @@ def classified(model: nn.Module, pictures: Tensor, labels: Tensor) -> Tensor:
 
 
 def torchvision_network(name: str, size: int) -> Training:
-    """Return the training of a torchvision classifier of 10 classes on two pictures a step."""
+    """Return the training of a torchvision classifier of 10 classes on two images per step."""
 
     def work(device: str) -> tuple[list[float], State]:
         options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
@@ -135,7 +135,7 @@ def torchvision_network(name: str, size: int) -> Training:
 
 
 def tied_bert(device: str) -> tuple[list[float], State]:
-    """Train a small BERT whose output layer is its table of words."""
+    """Train a small BERT whose output layer shares the embedding table."""
     import_torchvision()  # which transformers imports, and takes to be broken where its operators do not load
     from transformers import BertConfig, BertForMaskedLM
 
@@ -167,7 +167,7 @@ def lstm(device: str) -> tuple[list[float], State]:
 
 
 def gan(device: str) -> tuple[list[float], State]:
-    """Train a generator and its judge in turn, each with an Adam of its own."""
+    """Train a generator and a discriminator alternately, each with its own Adam."""
     maker, judge = Generator(), Judge()
     drawn = [(torch.randn(4, 3, 16, 16), torch.randn(4, 8, 1, 1)) for _ in range(STEPS)]
     maker.to(device), judge.to(device)
@@ -191,7 +191,7 @@ def gan(device: str) -> tuple[list[float], State]:
 
 
 def diffusion(device: str) -> tuple[list[float], State]:
-    """Train a U-Net with attention to tell the noise that was added to pictures."""
+    """Train a U-Net with attention to predict the noise that was added to images."""
     kept = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 100), 0)
     batches = [
         (torch.randn(2, 3, 16, 16), torch.randn(2, 3, 16, 16), torch.randint(0, 100, (2,))) for _ in range(STEPS)
@@ -218,7 +218,7 @@ TORCHVISION = {
     "swin_t": 32,
     "vit_b_16": 32,
 }
-"""Name and side of the pictures, in pixels."""
+"""Name and image size in pixels."""
 
 MODELS: dict[str, Training] = {
     **{name: torchvision_network(name, size) for name, size in TORCHVISION.items()},
@@ -239,7 +239,7 @@ def further(name: str) -> Training:
 
 
 def compare(name: str, devices: Sequence[str] = DEVICES) -> list[Row]:
-    """Train a model on the CPU and on each device, and return a row a device."""
+    """Train a model on the CPU and on each device, and return one row per device."""
     training = MODELS[name] if name in MODELS else further(name)
     torch.manual_seed(0)
     losses, weights = training("cpu")
@@ -258,7 +258,7 @@ def compare(name: str, devices: Sequence[str] = DEVICES) -> list[Row]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; return 1 where a row is not equal."""
+    """Print the table; return 1 if a row is not equal."""
     parser = argparse.ArgumentParser(prog="python -m tests.torch_sdaa.training.train_models", description=__doc__)
     parser.add_argument("--only", default="", metavar="PART", help="models whose name has this part")
     parser.add_argument("--json", type=Path, metavar="F", help="write the rows to this file")
@@ -276,8 +276,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(row.line(), flush=True)
     print(f"{sum(row.passed for row in rows)} of {len(rows)} rows equal to the CPU, with no memory left")
     if args.json:
-        told = [asdict(row) | {"passed": row.passed} for row in rows]
-        args.json.write_text(json.dumps({"schema_version": SCHEMA_VERSION, "steps": STEPS, "rows": told}, indent=1))
+        record = [asdict(row) | {"passed": row.passed} for row in rows]
+        args.json.write_text(json.dumps({"schema_version": SCHEMA_VERSION, "steps": STEPS, "rows": record}, indent=1))
     return int(not all(row.passed for row in rows))
 
 

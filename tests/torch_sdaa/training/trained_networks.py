@@ -1,4 +1,4 @@
-"""Small networks that are trained on the device: a tagger, a GAN's two, a diffusion U-Net."""
+"""Small networks for trainings on the device: a tagger, the two of a GAN, a diffusion U-Net."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TaggedWords(nn.Module):
 
 
 class Generator(nn.Sequential):
-    """Noise (batch x 8 x 1 x 1) to pictures (batch x 3 x 16 x 16)."""
+    """Noise (batch x 8 x 1 x 1) to images (batch x 3 x 16 x 16)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class Generator(nn.Sequential):
 
 
 class Judge(nn.Sequential):
-    """Pictures (batch x 3 x 16 x 16) to a score each."""
+    """Images (batch x 3 x 16 x 16) to one score each."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class Judge(nn.Sequential):
 
 
 class Timed(nn.Module):
-    """Two convolutions that know the time, with a way around."""
+    """Two convolutions with a time embedding and a residual connection."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Timed(nn.Module):
 
 
 class Denoiser(nn.Module):
-    """Noisy pictures (batch x 3 x 16 x 16) and their times (batch) to the noise in them."""
+    """Noisy images (batch x 3 x 16 x 16) and their times (batch) to their noise."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Redirecting CUDA's names: every form a script may write, the variable, visible devices, and the command line."""
+"""Redirecting CUDA's names: every form in scripts, the variable, visible devices, and the command line."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from torch_sdaa.transfer import runner, switch  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-NOTICE = (
-    "torch_sdaa: what is asked of CUDA goes to sdaa, 4 simulated devices; transfer_to_sdaa.report() tells what did\n"
-)
+NOTICE = "torch_sdaa: CUDA is redirected to sdaa, 4 simulated devices; transfer_to_sdaa.report() returns the counts\n"
 
 
 @pytest.fixture(autouse=True)
 def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let other processes find what this one has compiled."""
+    """Let other processes find the files compiled by this one."""
     monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
 
 
@@ -34,7 +32,7 @@ def test_every_form(run_python: RunPython) -> None:
 
 
 @pytest.mark.long
-def test_the_variable_acts_when_torch_sdaa_is_imported(run_python: RunPython) -> None:
+def test_the_variable_starts_the_redirection_on_import(run_python: RunPython) -> None:
     code = "import torch, torch_sdaa; print(torch.zeros(1, device='cuda').device, torch.cuda.is_available())"
     done = run_python("-W", "error", "-c", code, TORCH_SDAA_TRANSFER="1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "sdaa:0 True\n", NOTICE)
@@ -48,7 +46,7 @@ def test_the_variable_acts_when_torch_sdaa_is_imported(run_python: RunPython) ->
     )
 
 
-def test_other_ranks_say_nothing_and_either_import_does(run_python: RunPython) -> None:
+def test_other_ranks_print_nothing_and_both_imports_work(run_python: RunPython) -> None:
     code = "import torch, torch_sdaa.contrib.transfer_to_sdaa; print(torch.ones(1).cuda().device)"
     done = run_python("-W", "error", "-c", code, RANK="1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "sdaa:0\n", "")
@@ -71,7 +69,7 @@ def test_visible_devices_of_cuda_are_those_of_sdaa(run_python: RunPython) -> Non
     done = run_python("-c", VISIBLE, CUDA_VISIBLE_DEVICES="1,2")
     assert done.stdout.splitlines() == ["2 1,2", "3 3,1,0", "3 True 3,1,0"]
     assert done.stderr.splitlines()[1:] == [
-        "torch_sdaa: CUDA_VISIBLE_DEVICES='2' was set after the first use of a device and changes nothing; set it before"  # noqa: E501
+        "torch_sdaa: CUDA_VISIBLE_DEVICES='2' was set after the first use of a device and has no effect; set it before"
     ]
     code = "from torch_sdaa.contrib import transfer_to_sdaa; import torch; print(torch.cuda.device_count(), end=' ')"
     for value, other, count, words in (
@@ -119,12 +117,12 @@ def test_the_runner_runs_a_script_as_python_does(run_python: RunPython, tmp_path
 
 
 @pytest.mark.long
-def test_the_runner_refuses_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
+def test_errors_of_the_runner_are_one_line(run_python: RunPython, tmp_path: Path) -> None:
     old, data = tmp_path / "old.py", tmp_path / "data.py"
     old.write_text("print 'loss', 1\n", encoding="utf-8")
     data.write_bytes(b"\x00\x01\xff")
     for file, words in (
-        (old, "old.py:1: this is no Python 3: Missing parentheses in call to 'print'"),
+        (old, "old.py:1: not valid Python 3: Missing parentheses in call to 'print'"),
         (data, "data.py"),
     ):
         done = run_python("-m", "torch_sdaa.run", file)
@@ -133,13 +131,13 @@ def test_the_runner_refuses_in_one_line(run_python: RunPython, tmp_path: Path) -
         assert "Traceback" not in done.stderr
 
 
-def test_a_command_line_that_cannot_be_is_refused_before_anything_begins(
+def test_an_invalid_command_line_is_an_error_before_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, words in (
-        ([tmp_path / "none.py"], "none.py is no file"),
+        ([tmp_path / "none.py"], "none.py is not a file"),
         ([], "the following arguments are required: SCRIPT"),
-        (["--report", tmp_path / "no" / "r.json", __file__], "no is no folder"),
+        (["--report", tmp_path / "no" / "r.json", __file__], "no is not a folder"),
     ):
         with pytest.raises(SystemExit, match="2"):
             runner.main([str(each) for each in arguments])

@@ -1,4 +1,4 @@
-"""Training scripts for CUDA, untouched: redirected they give the losses of the CPU, by import, variable or runner."""
+"""Unchanged training scripts for CUDA: redirected they give the CPU's losses, by import, variable or runner."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALIKE = (
         "resume_map_location.py --map function",
     ],
 )
-"""Compared with the CPU, where they run without CUDA."""
+"""Scripts that run without CUDA, compared with the CPU."""
 
 FLAGS = {"prefetcher.py": "--prof"}
 
@@ -114,7 +114,7 @@ def test_import_variable_and_runner_agree(script: str, run_python: RunPython, tm
 
 
 @pytest.mark.long
-def test_what_cannot_be_redirected_ends_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
+def test_unsupported_names_are_errors_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
     for name, words in {
         "data_parallel.py": "data_parallel.py:16: DataParallel does not run on sdaa: use torch.nn.parallel.Distributed",
         "graph_capture.py": "graph_capture.py:23: transfer_to_sdaa cannot redirect torch.cuda.CUDAGraph to sdaa: the",
@@ -122,19 +122,21 @@ def test_what_cannot_be_redirected_ends_in_one_line(run_python: RunPython, tmp_p
         done = run_python("-m", "torch_sdaa.run", SCRIPTS / name, cwd=tmp_path)
         assert done.returncode == 2
         notice, line = done.stderr.splitlines()
-        assert notice.startswith("torch_sdaa: what is asked of CUDA goes to sdaa")
+        assert notice.startswith("torch_sdaa: CUDA is redirected to sdaa")
         assert words in line
         assert ("2 GPUs" in done.stdout) == (name == "data_parallel.py")
 
 
 @pytest.mark.long
-def test_inductor_is_refused_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
+def test_inductor_is_an_error_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import torch\ntorch.compile(lambda x: x * 2 + 1)(torch.ones(2).cuda())\n", encoding="utf-8")
     done = run_python("-m", "torch_sdaa.run", script)
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]
-    assert line.startswith(f"{script}:2: torch.compile's own backend, inductor, writes no code for sdaa: pass backend=")
+    assert line.startswith(
+        f"{script}:2: torch.compile's default backend, inductor, does not support sdaa: pass backend="
+    )
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The parts of the redirection that can be looked at without switching it on."""
+"""Parts of the redirection that can be tested without switching it on."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from torch_sdaa.transfer import functions, groups, switch, torch_names, visible,
 pytestmark = pytest.mark.torch
 
 
-def test_importing_the_parts_switches_nothing_on() -> None:
+def test_importing_the_modules_does_not_start_the_redirection() -> None:
     assert not switch.is_on()
     assert not torch.cuda.is_available() or torch.backends.cuda.is_built()
 
 
-def test_names_of_cuda_alone_are_redirected() -> None:
+def test_only_names_of_cuda_are_redirected() -> None:
     assert [words.redirected(x) for x in ("cuda", "cuda:3", "cudart", "cpu", None, 2)] == [
         *("sdaa", "sdaa:3", "cudart", "cpu", None, 2)
     ]
 
 
-def test_every_operator_that_takes_a_device_is_found_and_no_hot_one() -> None:
+def test_all_operators_with_a_device_argument_are_found() -> None:
     found = functions.names()
     assert {"zeros", "new_full", "to", "tensor", "fft_fftfreq", "_parse_to", "is_autocast_enabled"} <= found
     assert not {"add", "matmul", "eq", "ne", "view", "detach"} & found
 
 
-def test_changes_are_taken_back_in_order() -> None:
+def test_changes_are_restored_in_order() -> None:
     owner, changes = SimpleNamespace(a=1), words.Changes()
     changes.set(owner, "a", 2)
     changes.set(owner, "a", 3)
@@ -65,7 +65,7 @@ def test_backends_other_than_nccl_stay() -> None:
     assert [groups.backend(x) for x in (None, "gloo", "cpu:gloo")] == [None, "gloo", "cpu:gloo"]
 
 
-def test_a_module_is_met_when_somebody_imports_it(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_is_called_when_a_module_is_imported(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     undo = late_imports.when_imported("this_is_never_imported", lambda: called.append("never"))
     late_imports.when_imported("json", lambda: called.append("json"))

@@ -1,4 +1,4 @@
-"""Checks of ``transfer_checks.py``: a script that asks what a device is takes CUDA's branch, wherever it asks."""
+"""Checks of ``transfer_checks.py``: a script that tests the device type takes CUDA's branch, for every way to test."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def scripted_code_takes_the_branches_of_cuda() -> bool:
     file = io.BytesIO()
     torch.jit.save(scripted, file)
     file.seek(0)
-    text = "def told(x: Tensor):\n  return x.is_cuda, x.device.type == 'cuda'\n"
+    text = "def kind_of(x: Tensor):\n  return x.is_cuda, x.device.type == 'cuda'\n"
     return (
         scripted(x).item() == torch.jit.load(file, map_location="cuda")(x).item() == 62.0
         and torch.jit.script(_helper)(torch.ones(1)).item() == 1.0
         and _Methods()(x)
-        and torch.jit.CompilationUnit(text).told(x) == (True, True)
+        and torch.jit.CompilationUnit(text).kind_of(x) == (True, True)
         and not _Methods()(torch.ones(1))
     )
 

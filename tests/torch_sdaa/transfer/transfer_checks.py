@@ -1,4 +1,4 @@
-"""What a CUDA script may write, one check each; run in a process of its own, prints the name of each that fails.
+"""Forms that a CUDA script may use, one check each; run in its own process, prints the name of each failure.
 
 ``python transfer_checks.py`` redirects by import. Names bound before the redirection begins are checked too.
 """
@@ -126,9 +126,11 @@ def tensors_methods() -> bool:
 @check
 def kinds() -> bool:
     x = torch.cuda.FloatTensor(2, 3).fill_(1)
-    told = x.type() == "torch.cuda.FloatTensor" and isinstance(x, torch.cuda.FloatTensor)
+    is_cuda = x.type() == "torch.cuda.FloatTensor" and isinstance(x, torch.cuda.FloatTensor)
     return (
-        told and not isinstance(torch.ones(1), torch.cuda.FloatTensor) and torch.ones(1).type() == "torch.FloatTensor"
+        is_cuda
+        and not isinstance(torch.ones(1), torch.cuda.FloatTensor)
+        and torch.ones(1).type() == "torch.FloatTensor"
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs scripts of tests/training_scripts one after the other in this process; prints what each printed, as JSON.
+"""Run scripts of tests/training_scripts one after another in this process; print their outputs as JSON.
 
 ``python transfer_series.py import NAME ...`` with CUDA redirected by import, ``cpu`` without; ``thread`` is the CPU
 with gradients computed in one thread of their own, as those of a device are.

@@ -1,4 +1,4 @@
-"""The best of many items, and items drawn by chance."""
+"""Top-scoring items, and random items."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from utils.postprocess.items import best, drawn
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.integers(1, 40), st.sets(st.integers(0, 29)))
-def test_the_best_are_those_of_a_full_sort(values: list[int], count: int, banned: set[int]) -> None:
+def test_best_items_equal_a_full_sort(values: list[int], count: int, banned: set[int]) -> None:
     scores, left_out = np.array(values, np.float32), [place for place in banned if place < len(values)]
     found = best(scores, count, left_out)
     order = sorted((place for place in range(len(values)) if place not in left_out), key=lambda i: (-values[i], i))
@@ -37,7 +37,7 @@ def test_drawn_items_are_allowed_distinct_and_repeatable(count: int, total: int,
     assert found.tolist() == drawn(count, total, left_out, (seed, 7)).tolist()
 
 
-def test_every_item_is_drawn_as_often_as_any_other() -> None:
+def test_random_items_are_uniform() -> None:
     counts = np.bincount(np.concatenate([drawn(5, 60, [0, 1], (0, n)) for n in range(1200)]), minlength=60)
     assert counts[:2].tolist() == [0, 0]
     assert abs(counts[2:] / (1200 * 5 / 58) - 1).max() < 0.4

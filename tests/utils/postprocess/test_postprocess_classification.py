@@ -20,7 +20,7 @@ LOGITS = np.array([[0.0, 3.0, 1.0], [5.0, -5.0, 4.0]], np.float32)
 
 
 class Tensor:
-    """Stands for a torch or paddle tensor: an array behind ``numpy()``."""
+    """Replaces a torch or paddle tensor: an array with ``numpy()``."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -94,7 +94,7 @@ def test_nan_is_passed_on_and_ranked_last() -> None:
     hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=7), elements=st.floats(-9, 9, width=16)),
     st.integers(1, 9),
 )
-def test_order_is_that_of_a_stable_sort(logits: np.ndarray, topk: int) -> None:
+def test_order_equals_a_stable_sort(logits: np.ndarray, topk: int) -> None:
     best = answers(logits, topk)
     assert [[int(answer["label"]) for answer in sample] for sample in best] == [
         sorted(range(len(row)), key=lambda index: -row[index])[:topk] for row in logits

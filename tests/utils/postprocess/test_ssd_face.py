@@ -1,4 +1,4 @@
-"""SSD's historical face: what is kept is what the rules say, and the metric is VOC 2007's, beside its definition."""
+"""SSD's historical interface: selection of boxes, and the metric of VOC 2007."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def iou(one: Sequence[float], other: Sequence[float]) -> float:
     return common / union if union > 0 else 0.0
 
 
-# ------------------------------------------------------------------------------------------------- what is found
+# ------------------------------------------------------------------------------------------------- selection
 
 
 def raw(seed: int, boxes: int = 40, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +40,7 @@ def raw(seed: int, boxes: int = 40, classes: int = 4) -> tuple[np.ndarray, np.nd
 
 
 def plainly(scores: np.ndarray, boxes: np.ndarray, size: int, least: float) -> list[tuple[int, float, list[float]]]:
-    """Return class, score and box of what stays in one image, one candidate after the other."""
+    """Return class, score and box of one image's selected candidates, one by one."""
     pixels = boxes.astype(float) * size
     waiting = [
         (float(scores[a, c]), a, c)
@@ -76,7 +76,7 @@ def test_limit_of_objects() -> None:
     assert found.scores.min() > 0.5
 
 
-def test_nan_and_the_background_find_nothing() -> None:
+def test_nan_and_background_are_dropped() -> None:
     scores, boxes = np.zeros((1, 3, 21)), np.tile([0.1, 0.1, 0.5, 0.5], (1, 3, 1))
     scores[0, :, 0] = 1
     scores[0, 1, 4] = np.nan
@@ -111,7 +111,7 @@ SCORES, BOXES = raw(0)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         (SCORES, r"pass \(scores, boxes\)"),
         ((SCORES, BOXES[:, :3]), "scores are 2x40x4 and boxes 2x3x4"),
@@ -121,8 +121,8 @@ SCORES, BOXES = raw(0)
         ((SCORES > 0.5, BOXES), "scores have dtype bool"),
     ],
 )
-def test_invalid_outputs(given: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_invalid_outputs(given: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         postprocess(given)
 
 
@@ -134,7 +134,7 @@ def test_invalid_arguments(size: Any, least: float) -> None:
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_torchvision_keeps_the_same() -> None:
+def test_selection_equals_torchvision() -> None:
     torch = pytest.importorskip("torch")
     try:
         from torchvision.ops import batched_nms
@@ -156,7 +156,7 @@ def test_torchvision_keeps_the_same() -> None:
 
 
 def data(objects: Sequence[Objects], size: tuple[int, int] = (64, 64)) -> Any:
-    """Return what the metric asks of a data set."""
+    """Return a data set for the metric."""
 
     class Pictures(SimpleNamespace):
         def __len__(self) -> int:
@@ -179,7 +179,7 @@ def objects_of(rows: Sequence[tuple[Sequence[float], int, bool]], number: int) -
 
 
 def eleven_points(pictures: Sequence[tuple[Any, Any]], label: int) -> float | None:
-    """Return a class's average precision as the development kit's VOCevaldet and its 11 recalls have it."""
+    """Return a class's average precision by the development kit's VOCevaldet, with 11 recalls."""
     waiting = sorted(
         (
             (-score, number, place, box)
@@ -215,7 +215,7 @@ whole = st.integers(0, 12)
 
 @st.composite
 def scenes(draw: st.DrawFn) -> list[tuple[Any, Any]]:
-    """Pictures: objects with their classes, some difficult; detections near them and elsewhere, no two scores equal."""
+    """Images: objects with their classes, some difficult; detections near them and elsewhere, no two scores equal."""
     box = st.tuples(whole, whole, st.integers(4, 12), st.integers(4, 12)).map(
         lambda one: (one[0], one[1], one[0] + one[2], one[1] + one[3])
     )
@@ -231,7 +231,7 @@ def scenes(draw: st.DrawFn) -> list[tuple[Any, Any]]:
 
 @given(scenes())
 @settings(max_examples=40)
-def test_the_metric_is_voc_2007s(pictures: list[tuple[Any, Any]]) -> None:
+def test_metric_equals_voc_2007(pictures: list[tuple[Any, Any]]) -> None:
     wanted = [eleven_points(pictures, label) for label in range(3)]
     dataset = data([objects_of(rows, number) for number, (rows, _) in enumerate(pictures)])
     predictions = {number: found(rows) for number, (_, rows) in enumerate(pictures)}

@@ -1,4 +1,4 @@
-"""Boxes turned about as YOLO's scripts do it."""
+"""Box functions of YOLO's scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_conversions() -> None:
 
 
 @given(boxes=BOXES)
-def test_one_conversion_undoes_the_other(boxes: Array) -> None:
+def test_roundtrip_of_conversions(boxes: Array) -> None:
     given_ = boxes.copy()
     np.testing.assert_allclose(xyxy2xywh(xywh2xyxy(boxes)), boxes, atol=1e-9)
     np.testing.assert_array_equal(boxes, given_)

@@ -1,4 +1,4 @@
-"""What YOLO's scripts say, and where they write."""
+"""Console functions of YOLO's scripts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_colours() -> None:
         colorstr("pinkish", "text")
 
 
-def test_a_free_path(tmp_path: Path) -> None:
+def test_free_paths(tmp_path: Path) -> None:
     first = tmp_path / "runs" / "exp"
     assert increment_path(first, mkdir=True) == first
     assert first.is_dir()
@@ -70,7 +70,7 @@ def test_arguments_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert third == "a=1"
 
 
-def test_the_progress_bar_can_be_drawn() -> None:
+def test_progress_bar() -> None:
     file = io.StringIO()
     for _ in tqdm(range(3), desc="Class", bar_format=TQDM_BAR_FORMAT, file=file, mininterval=0):
         pass

@@ -1,4 +1,4 @@
-"""YOLO's historical postprocessing: layouts, candidates, suppression, and answers for people."""
+"""YOLO's historical postprocessing: layouts, candidates, suppression, and results for display."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def iou(one: Array, two: Array) -> float:
 def reference(
     one: Array, conf: float, iou_thres: float, *, agnostic: bool, multi: bool, classes: list[int] | None, max_det: int
 ) -> list[list[float]]:
-    """Suppress pair by pair, as the rule says it."""
+    """Suppress pair by pair, by the definition."""
     waiting = []
     for row in one.astype(np.float64):
         scores = row[5:] * row[4]
@@ -62,14 +62,14 @@ def reference(
     count=st.integers(100, 150),
     classes=st.integers(2, 4),
     conf=st.sampled_from([0.0, 0.1, 0.25, 0.5]),
-    # no overlap of such boxes is exactly this, which rounding could put on either side
+    # no overlap of such boxes equals this, so rounding has no effect
     iou_thres=st.sampled_from([0.3001, 0.4501, 0.6503]),
     agnostic=st.booleans(),
     multi=st.booleans(),
     wanted=st.sampled_from([None, [0], [1, 3]]),
     max_det=st.sampled_from([0, 3, 300]),
 )
-def test_it_keeps_what_a_reference_keeps(
+def test_selection_equals_a_reference(
     seed: int,
     count: int,
     classes: int,
@@ -96,7 +96,7 @@ def test_it_keeps_what_a_reference_keeps(
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_it_keeps_what_torchvision_keeps() -> None:
+def test_selection_equals_torchvision() -> None:
     torch = pytest.importorskip("torch")
     from utils.export.networks.torchvision_models import import_torchvision
 
@@ -122,8 +122,8 @@ def test_it_keeps_what_torchvision_keeps() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_keeps_what_onnxruntime_keeps(seed: int, save_onnx: SaveOnnx) -> None:
-    """ONNX's own operator suppresses within each class, and takes every class of a box."""
+def test_selection_equals_onnxruntime(seed: int, save_onnx: SaveOnnx) -> None:
+    """ONNX's operator suppresses within each class, with every class of a box."""
     path = save_onnx(
         """nms (float[1, A, 4] boxes, float[1, C, A] scores) => (int64[N, 3] kept)
         <int64 most = {1000}, float overlap = {0.4503}, float least = {0.1}> {
@@ -193,15 +193,15 @@ def test_mask_coefficients_go_with_their_boxes() -> None:
     assert postprocess(columns, 1, nm=4)[0].shape[1] == 10
 
 
-def test_known_objects_take_part() -> None:
+def test_known_objects() -> None:
     made = rows(3, 120, 3)
     known = np.array([[2, 200, 210, 10, 20], [0, 40, 40, 8, 8]], np.float32)
     for prediction in (made, np.delete(made, 4, axis=2).transpose(0, 2, 1)):
         (found,) = postprocess(prediction, 1, labels=[known], multi_label=True)
         assert found[:2, 4].tolist() == [1, 1]
         assert [195, 200, 205, 220, 1, 2] in found.tolist()
-    for wrong, words in (([known, known], "labels are for 2 images"), ([known[:, :4]], "are not objects")):
-        with pytest.raises(InputError, match=words):
+    for wrong, message in (([known, known], "labels are for 2 images"), ([known[:, :4]], "are not objects")):
+        with pytest.raises(InputError, match=message):
             postprocess(made, 1, labels=wrong)
     with pytest.raises(InputError, match=r"class 7; .*3 classes"):
         postprocess(made, 1, labels=[[[7, 1, 1, 1, 1]]])
@@ -229,7 +229,7 @@ def test_final_rows_are_not_suppressed() -> None:
     # a model of one class gives six numbers too; its classes are scores
     (scored,) = postprocess(rows(5, 300, 1), 1, max_det=300)
     assert 0 < len(scored) < 300
-    for count in (1, 20, 6300):  # nor are these answers, whatever their numbers are
+    for count in (1, 20, 6300):  # nor are these final rows
         few = np.zeros((1, count, 6), np.float32)
         few[0, 0] = [50, 50, 100, 100, 0.9, 1]
         np.testing.assert_allclose(postprocess(few, 1)[0], [[0, 0, 100, 100, 0.9, 0]])
@@ -255,7 +255,7 @@ def test_confidences_above_one_are_warned_of(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("shape", "words"),
+    ("shape", "message"),
     [
         ((2, 3, 20, 20, 85), "export the model with its decoding inside"),
         ((1, 100, 5), "has 5 numbers for each box"),
@@ -263,8 +263,8 @@ def test_confidences_above_one_are_warned_of(capsys: pytest.CaptureFixture[str])
         ((100,), "is neither N x A x"),
     ],
 )
-def test_unknown_layouts(shape: tuple[int, ...], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_unknown_layouts(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         postprocess(np.zeros(shape, np.float32), 1)
 
 

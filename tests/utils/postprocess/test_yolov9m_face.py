@@ -1,4 +1,4 @@
-"""YOLOv9's historical face: its figures are those of the zoo's own metric on the same detections."""
+"""YOLOv9's historical interface: its metric equals the zoo's own on the same detections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IMAGES = np.zeros((1, 3, 64, 64), np.float32)
 
 
 def output(rows: list[tuple[float, ...]], boxes: int = 12) -> np.ndarray:
-    """Return 1 x 7 x A: rows of centre, width, height and three scores, then boxes that find nothing."""
+    """Return 1 x 7 x A: rows of centre, width, height and three scores, then boxes without detections."""
     made = np.zeros((1, 7, boxes), np.float32)
     for place, row in enumerate(rows):
         made[0, :, place] = row
@@ -34,7 +34,7 @@ def output(rows: list[tuple[float, ...]], boxes: int = 12) -> np.ndarray:
 NEAR = [(20, 20, 10, 20, 0.9, 0.6, 0.0), (21, 20, 10, 20, 0.5, 0.0, 0.0), (40, 40, 8, 8, 0.0, 0.0, 0.3)]
 
 
-def test_every_class_of_a_box_counts_for_a_metric() -> None:
+def test_all_classes_of_a_box_for_a_metric() -> None:
     targets, preds = postprocess(IMAGES, output(NEAR), THREE, np.array([[0, 2, 0.5, 0.25, 0.5, 1]]))
     np.testing.assert_allclose(targets, [[0, 2, 32, 16, 32, 64]])
     wanted = [[15, 10, 25, 30, 0.9, 0], [15, 10, 25, 30, 0.6, 1], [36, 36, 44, 44, 0.3, 2]]
@@ -115,7 +115,7 @@ def scenes(draw: st.DrawFn) -> list[tuple[np.ndarray, np.ndarray]]:
 
 @given(scenes())
 @settings(max_examples=50)
-def test_figures_are_those_of_the_zoos_metric(pictures: list[tuple[np.ndarray, np.ndarray]]) -> None:
+def test_metric_equals_the_zoos(pictures: list[tuple[np.ndarray, np.ndarray]]) -> None:
     own = MeanAveragePrecision(("cat", "dog", "cow"))
     targets = []
     for number, (objects, found) in enumerate(pictures):
@@ -162,7 +162,7 @@ def test_subsets_of_the_ten_thresholds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         (np.zeros((1, 10, 7), np.float32), "of 6 classes, .*data_config .* has 3"),
         (np.zeros((7, 10), np.float32), "pass floats N x"),
@@ -170,8 +170,8 @@ def test_subsets_of_the_ten_thresholds() -> None:
         ([], "outputs is empty"),
     ],
 )
-def test_invalid_outputs(given: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_invalid_outputs(given: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         postprocess(IMAGES, given, THREE)
 
 
@@ -187,7 +187,7 @@ def test_invalid_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (None, "No such file"),
         ("names: [a, b\n", "is not YAML"),
@@ -196,11 +196,11 @@ def test_invalid_arguments() -> None:
         ("names: 5", "write names, a list"),
     ],
 )
-def test_an_unreadable_data_config(text: str | None, words: str, tmp_path: Path) -> None:
+def test_an_unreadable_data_config(text: str | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "coco.yaml"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(DataError, match=f"coco.yaml.*{words}"):
+    with pytest.raises(DataError, match=f"coco.yaml.*{message}"):
         postprocess(IMAGES, output(NEAR), file)
     with pytest.raises(DataError, match="data_config 5 is neither"):
         postprocess(IMAGES, output(NEAR), 5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The historical preprocessing of SSD and YOLOv9: files, images and a loader's batches become the same input."""
+"""Historical preprocessing of SSD and YOLOv9: files, images and a loader's batches give the same input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_ssd_stretches_and_subtracts_the_mean(file: Path) -> None:
     assert ssd.preprocess(file).shape == (1, 3, 320, 320)
 
 
-def test_yolo_letterboxes_to_shares(file: Path) -> None:
+def test_yolo_letterboxes_to_0_1(file: Path) -> None:
     made = yolov9m.preprocess(file, resize_shape=40)
     assert (made.shape, made.dtype) == ((1, 3, 40, 40), np.float32)
     np.testing.assert_array_equal(np.rint(made[0, :, 10:30] * 255), LEVELS.transpose(2, 0, 1))
@@ -44,7 +44,7 @@ def test_yolo_letterboxes_to_shares(file: Path) -> None:
 
 
 @pytest.mark.parametrize("face", [ssd, yolov9m])
-def test_files_pictures_and_batches_are_the_same(face: Any, file: Path) -> None:
+def test_files_images_and_batches_are_equivalent(face: Any, file: Path) -> None:
     square = LEVELS[:, :20]
     batch = square.transpose(2, 0, 1)[None]
     picture = Image.fromarray(square)

@@ -1,4 +1,4 @@
-"""Features: rows of named values become what the training fixed, and what does not fit is told in one line."""
+"""Features: rows of named values as model inputs, and errors of invalid values."""
 
 import json
 import zlib
@@ -74,7 +74,7 @@ def test_invalid_numbers(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"kind": "table"}, r"field 'user': kind 'table' must be one of vocabulary, hashed, number, multi"),
         ({"values": ["a", "a"]}, "values .* must be a list of different texts"),
@@ -86,8 +86,8 @@ def test_invalid_numbers(text: str) -> None:
         ({"input": "dense"}, "input 'dense' holds both row numbers and floats"),
     ],
 )
-def test_invalid_features(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ModelError, match=rf"^a\.onnx: metadata 'features': .*{said}.*export the model again$"):
+def test_invalid_features(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=rf"^a\.onnx: metadata 'features': .*{message}.*export the model again$"):
         Features.of(model({"fields": [{**FIELDS[0], **change}, *FIELDS[1:]]}))
 
 

@@ -1,4 +1,4 @@
-"""Neighbours of nodes: what stands at edges, and sampled ones."""
+"""Neighbours of nodes: weights of edges, and samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def graph(seed: int, count: int = 12) -> Array:
 
 
 @pytest.mark.parametrize("kind", ADJACENCIES)
-def test_the_matrix_is_the_textbooks(kind: str) -> None:
+def test_the_matrix_equals_its_definition(kind: str) -> None:
     edges = graph(0)
     plain = np.zeros((12, 12))
     plain[edges[1], edges[0]] = 1
@@ -36,7 +36,7 @@ def test_the_matrix_is_the_textbooks(kind: str) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 50), st.sampled_from(ADJACENCIES), st.integers(1, 4), st.integers(1, 4))
-def test_sampled_neighbours_are_neighbours_and_the_same_every_time(seed: int, kind: str, near: int, far: int) -> None:
+def test_samples_are_neighbours_and_deterministic(seed: int, kind: str, near: int, far: int) -> None:
     found = Neighbours(graph(seed), 12, kind)
     matrix = found.matrix(12)
     for node in range(12):
@@ -50,7 +50,7 @@ def test_sampled_neighbours_are_neighbours_and_the_same_every_time(seed: int, ki
         edges, weights = found.of_tree(tree)
         assert edges.shape == (2, edges_of((near, far), kind))
         assert not weights[: len(taken) - 1][~taken[1:]].any()
-        if kind != ATTENTION:  # they stand for all neighbours
+        if kind != ATTENTION:  # they represent all neighbours
             sums = np.bincount(edges[1], weights, len(taken))
             if kind == "mean":
                 assert sums[0] == pytest.approx(min(1, found.degrees[node]))

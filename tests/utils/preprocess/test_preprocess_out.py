@@ -1,4 +1,4 @@
-"""``out=``: in place, nothing else of its size, the same values; and the same values from several threads."""
+"""``out=``: in place, without other allocations, with the same values, also from several threads."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_array_that_does_not_fit(out: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_nothing_else_of_the_batch_is_allocated(dtype: str) -> None:
+def test_no_other_memory_of_the_batch_size(dtype: str) -> None:
     pictures = [noise(seed) for seed in range(64)]
     buffer = np.empty((64, 3, 64, 64), dtype)
     preprocess(pictures, dtype, 64, 64, out=buffer)

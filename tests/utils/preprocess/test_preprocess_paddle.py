@@ -1,4 +1,4 @@
-"""The Paddle preprocessing equals paddle.vision.transforms (its PIL backend) bit by bit, where paddle is installed."""
+"""The Paddle preprocessing equals paddle.vision.transforms (PIL backend) bit by bit, if paddle is installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def noise(size: tuple[int, int]) -> Image.Image:
 @pytest.fixture(scope="module")
 def transforms() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # paddle warns of a missing ccache and the like while it is imported
+        warnings.simplefilter("ignore")  # paddle warns of a missing ccache on import
         return pytest.importorskip("paddle.vision.transforms")
 
 
@@ -40,7 +40,7 @@ def test_equals_paddle(transforms: Any, size: tuple[int, int], resize: Any, crop
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_agrees_with_pytorch_where_nothing_is_padded(size: tuple[int, int]) -> None:
+def test_equals_pytorch_without_padding(size: tuple[int, int]) -> None:
     image = noise(size)
     np.testing.assert_array_equal(preprocess(image, "float32", 40, 33), preprocess_pytorch(image, "float32", 40, 33))
 

@@ -1,4 +1,4 @@
-"""Every classification network of torchvision gets its own preprocessing, bit by bit; so does any filter and scale."""
+"""The preprocessing of every classification network of torchvision, and of any filter and scale, bit by bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:
 
 
 def presets(torchvision: Any) -> dict[Any, Any]:
-    """Return weights by their preprocessing; one of all that share it."""
+    """Return one of the weights for each preprocessing."""
     found = {}
     for name in torchvision.models.list_models(module=torchvision.models):
         for weights in torchvision.models.get_model_weights(name):
@@ -47,7 +47,7 @@ def presets(torchvision: Any) -> dict[Any, Any]:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_every_published_network_gets_its_own_preprocessing(torchvision: Any) -> None:
+def test_preprocessing_of_every_published_network(torchvision: Any) -> None:
     """From torchvision's weights through the model's metadata to the input, at float32 and float16."""
     from utils.export.networks.torchvision_models import _described
     from utils.export.onnx_files import ModelNotes
@@ -105,7 +105,7 @@ def test_equals_paddle_by_any_filter(interpolation: str, size: tuple[int, int]) 
 
 
 @FACES
-def test_the_filters_differ_and_the_default_is_bilinear(face: Any) -> None:
+def test_filters_differ_with_bilinear_as_default(face: Any) -> None:
     image = noise((100, 80))
     found = {name: face(image, "float32", 24, 24, interpolation=name) for name in INTERPOLATIONS}
     np.testing.assert_array_equal(found["bilinear"], face(image, "float32", 24, 24))
@@ -115,8 +115,8 @@ def test_the_filters_differ_and_the_default_is_bilinear(face: Any) -> None:
 
 @FACES
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_scale_is_the_models_own_in_any_turn(face: Any, dtype: str) -> None:
-    """Tables of one scale are never taken for another's."""
+def test_scales_in_any_order(face: Any, dtype: str) -> None:
+    """Cached tables of different scales are not confused."""
     image = noise((32, 32))
     plain = face(image, "float32", 32, 32, mean=0, std=1)
     assert (plain.min(), plain.max()) == (0, 1)
@@ -127,8 +127,8 @@ def test_the_scale_is_the_models_own_in_any_turn(face: Any, dtype: str) -> None:
         np.testing.assert_array_equal(face(image, dtype, 32, 32, mean=mean, std=std), wanted)
 
 
-def test_a_filter_and_a_scale_go_with_any_way_to_decode(tmp_path: Path) -> None:
-    """On a smooth image, where the ways differ little; a filter or scale that were lost would differ by more."""
+def test_filters_and_scales_with_every_decode(tmp_path: Path) -> None:
+    """On a smooth image, the ways of decoding differ little, but other filters or scales differ more."""
     ramp = np.add.outer(np.arange(1100), np.arange(1300))[..., None] * [0.1, 0.05, 0.02]
     Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "ramp.jpg", quality=95)
     for name in INTERPOLATIONS:
@@ -151,7 +151,7 @@ def test_unknown_interpolation(face: Any, interpolation: Any) -> None:
 @pytest.mark.parametrize(
     "values", [(), (1, 2), [1] * 4, "0.5", None, True, [[1]] * 3, float("nan"), float("inf"), [1, 1, None], 10**400]
 )
-def test_impossible_scale(face: Any, name: str, values: Any) -> None:
+def test_invalid_scale(face: Any, name: str, values: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{name}=.* must be three numbers.*, one per RGB channel, or one for all$"):
         face(Image.new("RGB", (4, 4)), **{name: values})
 
@@ -159,7 +159,7 @@ def test_impossible_scale(face: Any, name: str, values: Any) -> None:
 @FACES
 @pytest.mark.parametrize("std", [-0.1, (0.2, -1, 0.2), 0, 1e-60])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_std_that_gives_no_numbers(face: Any, std: Any, dtype: str) -> None:
+def test_a_std_that_overflows(face: Any, std: Any, dtype: str) -> None:
     with pytest.raises(ConfigError, match=r"three numbers above 0|float\d\d cannot hold"):
         face(Image.new("RGB", (4, 4)), dtype, std=std)
 

@@ -1,4 +1,4 @@
-"""The PyTorch preprocessing equals torchvision's, bit by bit, and refuses what it cannot take."""
+"""The PyTorch preprocessing equals torchvision's bit by bit, and rejects invalid arguments."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ def test_unknown_dtype(dtype: Any) -> None:
 
 @pytest.mark.parametrize("shape", [0, -1, 2.5, True, "224", (1,) * 3, (4, 0), [], None])
 @pytest.mark.parametrize("name", ["resize_shape", "crop_shape"])
-def test_impossible_shape(name: str, shape: Any) -> None:
+def test_invalid_shape(name: str, shape: Any) -> None:
     with pytest.raises(ConfigError, match=f"{name}="):
         preprocess(Image.new("RGB", (4, 4)), **{name: shape})
 
 
-def test_bad_elements() -> None:
+def test_invalid_elements() -> None:
     with pytest.raises(DataError, match="empty list"):
         preprocess([])
     with pytest.raises(DataError, match="cannot preprocess a ndarray"):

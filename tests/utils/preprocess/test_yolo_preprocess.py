@@ -35,7 +35,7 @@ def test_a_file_is_letterboxed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(half, images.astype(np.float16))
 
 
-def test_every_kind_of_picture_gives_the_same(tmp_path: Path) -> None:
+def test_kinds_of_images_are_equivalent(tmp_path: Path) -> None:
     made = [pixels(40, 24), pixels(32, 32, 1)]
     for place, one in enumerate(made):
         Image.fromarray(one).save(tmp_path / f"{place}.png")
@@ -47,7 +47,7 @@ def test_every_kind_of_picture_gives_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(preprocess(made[0], 1, np.int64(32))[0], images[:1])
 
 
-def test_a_batch_of_the_loader_keeps_every_pixel() -> None:
+def test_a_loaders_batch_is_unchanged() -> None:
     batch = np.stack([pixels(32, 64, seed).transpose(2, 0, 1) for seed in range(3)])
     images, count, shapes = preprocess(batch, 4, (32, 64))
     assert (images.shape, count, shapes) == ((4, 3, 32, 64), 3, [(32, 64)] * 3)
@@ -69,14 +69,14 @@ def test_tensors_give_tensors() -> None:
     assert isinstance(preprocess([torch.from_numpy(pixels(32, 64))], 1, (32, 64))[0], torch.Tensor)
 
 
-def test_the_formats_are_those_of_the_zoo() -> None:
+def test_image_formats_equal_the_zoos() -> None:
     assert all(is_picture(f"a.{ending}") for ending in IMG_FORMATS)
     assert {"jpg", "jpeg", "png", "bmp"} <= set(IMG_FORMATS)
 
 
 def test_invalid_images(tmp_path: Path) -> None:
     (tmp_path / "b.jpg").write_bytes(b"no image")
-    for wrong, words in (
+    for wrong, message in (
         (str(tmp_path / "a.jpg"), "a.jpg: no such image"),
         ([tmp_path / "b.jpg"], "b.jpg: is not an image"),
         ([], "list of images is empty"),
@@ -85,7 +85,7 @@ def test_invalid_images(tmp_path: Path) -> None:
         (np.zeros((8, 8), np.uint8), "image 0 is 8x8 of uint8"),
         ([np.zeros((8, 8, 4), np.uint8)], "image 0 is 8x8x4 of uint8"),
     ):
-        with pytest.raises((DataError, InputError), match=words):
+        with pytest.raises((DataError, InputError), match=message):
             preprocess(wrong, 1, 32)
     for size in (0, (32, -1), (1, 2, 3), 32.5, "32", (None, 3)):
         with pytest.raises(ConfigError, match="input_size"):

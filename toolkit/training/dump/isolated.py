@@ -9,11 +9,7 @@ from tecoinfer_modelzoo.text import did_you_mean, one_line
 
 
 class Repeater:
-    """Replays calls on a device.
-
-    Raises:
-        ConfigError: PyTorch or the device is not available.
-    """
+    """Replays calls on a device; raise ConfigError if PyTorch or the device is not available."""
 
     def __init__(self, device: str = "cpu") -> None:
         try:
@@ -41,11 +37,7 @@ class Repeater:
         return ""
 
     def outputs(self, recorded: Recorded) -> Sequence[Array]:
-        """Return the results of a repeated call.
-
-        Raises:
-            DataError: the call cannot be repeated.
-        """
+        """Return the results of a repeated call; raise DataError if the call cannot be repeated."""
         try:
             return self._replay.replayed(recorded, self.device)
         except DataError:

@@ -212,7 +212,11 @@ class _Judge:
 
     def unmatched(self) -> None:
         """Find operators of one run only that make values off before any other operator is at fault."""
-        off = [pair for pair in self._result.pairs if self._is_off(pair) and not self._passes_on(pair)]
+        off = [
+            pair
+            for pair in self._result.pairs
+            if self._is_off(pair) and not (is_cast(pair.b) and _off(pair.inputs, self._result.limit))
+        ]
         both = self._result.matched.pairs
         flows = (Flow(self._a, (a.where for a, _ in both)), Flow(self._b, (b.where for _, b in both)))
         names = {id(one) for pair in off for one in (pair.a, pair.b)}
@@ -239,10 +243,6 @@ class _Judge:
                         f"(diff2 {diff2:.3g})"
                     )
                     return
-
-    def _passes_on(self, pair: Pair) -> bool:
-        """Return whether a call casts a value that is already off; with many casts, the match may be wrong."""
-        return is_cast(pair.b) and _off(pair.inputs, self._result.limit)
 
     def _is_off_by_unmatched(self, pair: Pair, flows: tuple[Flow, Flow], off: set[int]) -> bool:
         """Return whether a value is off due to operators of one run only, or a different input; record the fault."""

@@ -77,11 +77,7 @@ class Outcome:
 
 
 def paired(baseline: Run, target: Run) -> Pair:
-    """Compare the runs of a seed.
-
-    Raises:
-        DataError: the baseline's losses or metric are not finite.
-    """
+    """Compare the runs of a seed; raise DataError if the baseline's losses or metric are not finite."""
     for step, loss in zip(baseline.steps, baseline.losses, strict=True):
         if not math.isfinite(loss):
             fix = "the script itself diverges; lower its learning rate"

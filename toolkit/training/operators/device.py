@@ -134,11 +134,7 @@ def _refusal() -> Callable[[Any], str]:
 
 
 def decoded(value: Any) -> Any:
-    """Return an argument on the device from its recorded form.
-
-    Raises:
-        ValueError: its type was not recorded.
-    """
+    """Return an argument on the device from its recorded form; raise ValueError if its type was not recorded."""
     if isinstance(value, list):
         return [decoded(one) for one in value]
     if not isinstance(value, dict):

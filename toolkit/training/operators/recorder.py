@@ -144,11 +144,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._phases.append(UPDATE)
 
     def step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """End an optimizer step.
-
-        Raises:
-            Enough: it was the last one.
-        """
+        """End an optimizer step; raise Enough if it was the last one."""
         self._phases.pop()
         self.steps += 1
         if self.steps >= self._limit:
@@ -371,13 +367,7 @@ def answer(recorder: Recorder, ended: str, why: str) -> dict[str, Any]:
         }
         for name, one in recorder.seen.items()
     ]
-    return {
-        "torch": torch.__version__,
-        "ended": ended,
-        "why": why,
-        "steps": recorder.steps,
-        "operators": operators,
-    }
+    return {"torch": torch.__version__, "ended": ended, "why": why, "steps": recorder.steps, "operators": operators}
 
 
 def main() -> None:

@@ -57,11 +57,7 @@ class DeviceTable:
 
 
 def stored_table(file: Path = STORED) -> DeviceTable:
-    """Read the zoo's table.
-
-    Raises:
-        ConfigError: the file is missing or invalid.
-    """
+    """Read the zoo's table; raise ConfigError if the file is missing or invalid."""
     try:
         found = read_yaml(file)
     except OSError as error:
@@ -72,11 +68,7 @@ def stored_table(file: Path = STORED) -> DeviceTable:
 
 
 def as_table(found: Any, file: Path) -> DeviceTable:
-    """Return a table read from YAML or JSON.
-
-    Raises:
-        ConfigError: the content is not a table.
-    """
+    """Return a table read from YAML or JSON; raise ConfigError if the content is not a table."""
     names = ("torch", "varying", *_KEYS.values())
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
         raise ConfigError(f"{file} is not a table of the device; write it: {_WRITTEN_BY}")

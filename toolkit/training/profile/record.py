@@ -188,11 +188,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def checked(data: Any, name: str) -> Profile:
-    """Return parsed JSON as a profile.
-
-    Raises:
-        DataError: it is not a profile, or of another version.
-    """
+    """Return parsed JSON as a profile; raise DataError if it is not a profile, or of another version."""
     if not isinstance(data, dict) or data.get("kind") != KIND:
         raise DataError(f"{name} is not a profile of a training; {_MADE_BY}")
     if data.get("schema_version") != SCHEMA_VERSION:
@@ -216,15 +212,14 @@ def _is_row(row: Any, fields: dict[str, Any]) -> bool:
         isinstance(row, dict)
         and all(isinstance(row.get(name), kind) for name, kind in fields.items())
         and _are_counts(row.get("by_step") or {})
-        and all(_are_texts(row[table]) for table in _LISTS & row.keys())
+        and all(
+            isinstance(row[table], list) and all(isinstance(text, str) for text in row[table])
+            for table in _LISTS & row.keys()
+        )
     )
 
 
 _LISTS = {"inputs", "outputs", "modules", "inside"}
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _are_counts(value: Any) -> bool:

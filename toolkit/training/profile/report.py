@@ -167,11 +167,7 @@ def _changed(change: Change) -> dict[str, str]:
 
 
 def training_page(profile: Profile, found: Sequence[Bottleneck], comparison: Comparison | None = None) -> str:
-    """Return a profile as one self-contained HTML page.
-
-    Raises:
-        ConfigError: jinja2 is not installed.
-    """
+    """Return a profile as one self-contained HTML page; raise ConfigError if jinja2 is not installed."""
     return PAGES.render(
         "training_profile.html.j2",
         profile=profile,

@@ -85,11 +85,7 @@ def _run(command: Sequence[str], steps: int, timeout: float, folder: Path) -> in
     process = None
     try:
         process = subprocess.Popen(
-            command,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            start_new_session=True,
+            command, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
         )
         deadline = time.monotonic() + timeout
         for step in progress(range(steps), "step", "profiling"):

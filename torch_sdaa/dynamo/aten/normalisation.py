@@ -47,13 +47,7 @@ def log_softmax_backward(b: Builder, meta: Meta, grad: Value, out: Value, dim: i
 
 @onnx_of("native_layer_norm")
 def layer_norm(
-    b: Builder,
-    meta: Meta,
-    x: Value,
-    sizes: Sequence[int],
-    weight: Value | None,
-    bias: Value | None,
-    eps: float,
+    b: Builder, meta: Meta, x: Value, sizes: Sequence[int], weight: Value | None, bias: Value | None, eps: float
 ) -> list[Value]:
     """Write a layer norm with mean and inverse standard deviation; for float16 computed in float32, as are both."""
     axis = x.rank - len(sizes)

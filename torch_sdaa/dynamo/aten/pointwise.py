@@ -12,13 +12,7 @@ from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 
 # --------------------------------------------------------------------------------------------------------- one operand
 
-_UNARY = {
-    "neg": "Neg",
-    "abs": "Abs",
-    "ceil": "Ceil",
-    "floor": "Floor",
-    "round": "Round",
-}
+_UNARY = {"neg": "Neg", "abs": "Abs", "ceil": "Ceil", "floor": "Floor", "round": "Round"}
 _ALL_GONE = 40.0
 """``exp(-40)`` is below the resolution of any dtype at 1."""
 

@@ -19,10 +19,6 @@ def _full(numbers: Sequence[int], rank: int = 2) -> list[int]:
     return list(numbers) * rank if len(numbers) == 1 else list(numbers)
 
 
-def _batched(b: Builder, x: Value, rank: int = 2) -> Value:
-    return x if x.rank == rank + 2 else b.reshape(x, (1, *x.shape))
-
-
 @onnx_of("max_pool2d_with_indices")
 def max_pool(
     b: Builder,
@@ -37,7 +33,7 @@ def max_pool(
     """Write the maximum of each window, and its index in the plane."""
     kernel = _full(kernel)
     stride, pads, dilation = _full(stride or kernel), _full(padding), _full(dilation)
-    whole = _batched(b, x)
+    whole = x if x.rank == 4 else b.reshape(x, (1, *x.shape))
     shape = meta.shape if x.rank == 4 else (1, *meta.shape)
     # With ceil_mode, PyTorch adds padding at the end up to the last window.
     ends = [

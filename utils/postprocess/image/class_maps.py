@@ -83,8 +83,7 @@ def log_odds(shares: Array) -> Array:
     """Return the inverse of the sigmoid of probabilities, float32; finite for 0 and 1."""
     least = np.float32(1e-30)
     inside = np.clip(shares.astype(np.float32), least, np.float32(1 - 2**-24))
-    found: Array = np.log(inside) - np.log1p(-inside)
-    return found
+    return np.log(inside) - np.log1p(-inside)
 
 
 def logarithms(shares: Array) -> Array:
@@ -93,8 +92,7 @@ def logarithms(shares: Array) -> Array:
     Their interpolation gives the same classes as that of the logits of the softmax, because in each cell the two differ
     by a number that is the same for all classes.
     """
-    found: Array = np.log(np.maximum(shares.astype(np.float32), np.float32(1e-30)))
-    return found
+    return np.log(np.maximum(shares.astype(np.float32), np.float32(1e-30)))
 
 
 def nearest_classes(classes: Array, view: View) -> Array:
@@ -153,5 +151,5 @@ def _resized(plane: Array, rows: Axis, columns: Axis) -> Array:
         tall = tall * (1 - down)[:, None] + plane[bottom] * down[:, None]
     if not across.any():
         return tall[:, left]
-    resized: Array = tall[:, left] * (1 - across) + tall[:, right] * across
-    return resized
+    found: Array = tall[:, left] * (1 - across) + tall[:, right] * across
+    return found

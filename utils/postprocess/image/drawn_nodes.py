@@ -54,7 +54,6 @@ def drawn_node(centre: Spot, around: Sequence[Spot]) -> Image.Image:
 
 
 def _spot(canvas: Image.Image, draw: ImageDraw.ImageDraw, spot: Spot, at: tuple[float, float], side: int) -> None:
-    """Draw a node and its text below."""
     colors = palette()[1:]
     color = UNKNOWN if spot.place is None else colors[spot.place % len(colors)]
     left, top = round(at[0] - side / 2), round(at[1] - side / 2)

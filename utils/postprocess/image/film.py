@@ -58,6 +58,5 @@ def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> 
 
 
 def _small(frame: Image.Image) -> Image.Image:
-    """Return an image limited to a GIF's width."""
     width = min(GIF_WIDTH, frame.width)
     return frame.convert("RGB").resize((width, max(1, round(frame.height * width / frame.width))), Image.Resampling.BOX)

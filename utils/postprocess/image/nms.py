@@ -31,8 +31,8 @@ def overlaps(one: Array, others: Array) -> Array:
     a, b = np.asarray(one, np.float64), np.asarray(others, np.float64)
     common = _shared(a, b, 0) * _shared(a, b, 1)
     union = areas(a)[:, None] + areas(b) - common
-    shares: Array = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-    return shares
+    found: Array = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return found
 
 
 def _shared(a: Array, b: Array, axis: int) -> Array:
@@ -41,15 +41,15 @@ def _shared(a: Array, b: Array, axis: int) -> Array:
     Separate axes, because NumPy is slow if its innermost loop is only over the two coordinates.
     """
     length = np.minimum(a[:, 2 + axis, None], b[:, 2 + axis]) - np.maximum(a[:, axis, None], b[:, axis])
-    stretches: Array = np.maximum(length, 0.0, out=length)
-    return stretches
+    found: Array = np.maximum(length, 0.0, out=length)
+    return found
 
 
 def areas(boxes: Array) -> Array:
     """Return the areas of ... x 4 boxes; 0 if right is less than left, or bottom less than top."""
     sides = np.clip(boxes[..., 2:] - boxes[..., :2], 0.0, None)
-    product: Array = sides[..., 0] * sides[..., 1]
-    return product
+    found: Array = sides[..., 0] * sides[..., 1]
+    return found
 
 
 def non_maximum_suppression(
@@ -97,8 +97,8 @@ def _greedy(waiting: Array, boxes: Array, classes: Array, iou_threshold: float, 
 
 def _beats(boxes: Array, classes: Array, others: Array, other_classes: Array, iou_threshold: float) -> Array:
     """Return, M x N, which of the others each box overlaps too much."""
-    beaten: Array = (overlaps(boxes, others) > iou_threshold) & (classes[:, None] == other_classes)
-    return beaten
+    found: Array = (overlaps(boxes, others) > iou_threshold) & (classes[:, None] == other_classes)
+    return found
 
 
 def _checked(found: Detections) -> Detections:

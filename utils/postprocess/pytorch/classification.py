@@ -138,8 +138,7 @@ def _logits(outputs: Any) -> Array:
         raise InputError(
             f"cannot classify outputs of shape {shape} and dtype {array.dtype}; they must be N x C numbers"
         )
-    logits: Array = array.reshape((1, -1) if array.ndim == 1 else array.shape[:2]).astype(np.float32)
-    return logits
+    return array.reshape((1, -1) if array.ndim == 1 else array.shape[:2]).astype(np.float32)
 
 
 def only_output(outputs: Any) -> Array:

@@ -84,7 +84,6 @@ class PostProcessCocoGrounding:
         return [{name: like(column, given) for name, column in one.items()} for one in found]
 
     def _picture(self, index: int, logits: Array, boxes: Array, size: Array) -> dict[str, Array]:
-        """Return the objects of one image."""
         with np.errstate(over="ignore"):  # the sigmoid of -infinity is 0
             tokens = 1 / (1 + np.exp(-logits.astype(np.float32)))
         scores = np.stack([tokens[:, places].mean(axis=1) for places in self._tokens], axis=1)

@@ -16,7 +16,7 @@ from utils.torch_array import as_array
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """Selection of candidates: the arguments of ``postprocess`` with the same names."""
 
     conf_thres: float
@@ -122,59 +122,58 @@ def _is_final(rows: Array) -> bool:
     return bool(falling and ordered and (labels == np.rint(labels)).all() and (labels >= 0).all())
 
 
-def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
+def kept(rows: Array, layout: str, selection: Selection, known: Any = None) -> Array:
     """Return the selected boxes of one image, highest score first, n x (6 + nm) float32.
 
     Args:
-        rows: A x columns of :func:`table`. layout: its layout. choice: the selection.
+        rows: A x columns of :func:`table`. layout: its layout. selection: the selection.
         known: known objects, m x 5: class, centre x, centre y, width, height in pixels of the input; they are added
             with score 1, except for :data:`FINAL`.
 
     Returns:
         Left, top, right, bottom in pixels of the input, confidence, class, mask coefficients.
     """
-    found = _final(rows, choice) if layout == FINAL else _candidates(rows, layout == OBJECT, choice, known)
-    if choice.classes is not None:
-        found = found[np.isin(found[:, 5], _numbers(choice.classes))]
-    if len(found) > choice.max_nms:
-        found = found[np.argsort(-found[:, 4], kind="stable")[: choice.max_nms]]
+    found = _final(rows, selection) if layout == FINAL else _candidates(rows, layout == OBJECT, selection, known)
+    if selection.classes is not None:
+        found = found[np.isin(found[:, 5], _numbers(selection.classes))]
+    if len(found) > selection.max_nms:
+        found = found[np.argsort(-found[:, 4], kind="stable")[: selection.max_nms]]
     # the indices serve as classes, to find the other columns of the boxes that are kept
     waiting = Detections(found[:, :4], found[:, 4], np.arange(len(found)))
-    groups = np.zeros(len(found), np.int64) if choice.agnostic else found[:, 5].astype(np.int64)
+    groups = np.zeros(len(found), np.int64) if selection.agnostic else found[:, 5].astype(np.int64)
     groups = waiting.classes if layout == FINAL else groups
-    stay = non_maximum_suppression(waiting, choice.iou_thres, choice.max_det, groups)
+    stay = non_maximum_suppression(waiting, selection.iou_thres, selection.max_det, groups)
     return found[stay.classes]
 
 
 def _numbers(classes: Any) -> Array:
-    """Return the selected classes."""
     return as_array(classes, "classes") if np.size(classes) else np.empty(0)
 
 
-def _final(rows: Array, choice: Choice) -> Array:
+def _final(rows: Array, selection: Selection) -> Array:
     """Return the rows of :data:`FINAL` with a score above the threshold."""
     _warn_of_nan(rows[:, 4:].max(axis=1))
-    found: Array = rows[rows[:, 4] > choice.conf_thres].astype(np.float32)
+    found: Array = rows[rows[:, 4] > selection.conf_thres].astype(np.float32)
     return found[~np.isnan(found).any(axis=1)]
 
 
-def _candidates(rows: Array, has_object: bool, choice: Choice, known: Any) -> Array:
+def _candidates(rows: Array, has_object: bool, selection: Selection, known: Any) -> Array:
     """Return the pairs of box and class with a score above the threshold, in the columns of :func:`kept`."""
-    start, end = (5 if has_object else 4), rows.shape[1] - choice.nm
+    start, end = (5 if has_object else 4), rows.shape[1] - selection.nm
     most = rows[:, 4] if has_object else rows[:, 4:end].max(axis=1)
     _warn_of_nan(most)
-    likely = rows[most > choice.conf_thres].astype(np.float32)
+    likely = rows[most > selection.conf_thres].astype(np.float32)
     scores = likely[:, start:end] * likely[:, 4:5] if has_object else likely[:, start:end]
     boxes, masks = xywh2xyxy(likely[:, :4]), likely[:, end:]
     if known is not None and len(known):
         own = _known(known, end - start)
         boxes, scores = np.concatenate([boxes, xywh2xyxy(own[:, 1:5])]), np.concatenate([scores, _sure(own, scores)])
-        masks = np.concatenate([masks, np.zeros((len(own), choice.nm), np.float32)])
-    if choice.multi_label and scores.shape[1] > 1:
-        places, labels = np.nonzero(scores > choice.conf_thres)
+        masks = np.concatenate([masks, np.zeros((len(own), selection.nm), np.float32)])
+    if selection.multi_label and scores.shape[1] > 1:
+        places, labels = np.nonzero(scores > selection.conf_thres)
     else:
         best = np.nan_to_num(scores, nan=-1.0).argmax(axis=1)
-        places = np.flatnonzero(scores[np.arange(len(scores)), best] > choice.conf_thres)
+        places = np.flatnonzero(scores[np.arange(len(scores)), best] > selection.conf_thres)
         labels = best[places]
     columns = (boxes[places], scores[places, labels, None], labels[:, None], masks[places])
     made: Array = np.concatenate(columns, axis=1, dtype=np.float32)
@@ -184,7 +183,6 @@ def _candidates(rows: Array, has_object: bool, choice: Choice, known: Any) -> Ar
 
 
 def _warn_of_nan(scores: Array) -> None:
-    """Warn of boxes with NaN scores."""
     count = np.count_nonzero(np.isnan(scores))
     if count:
         LOGGER.warning("%d of %d boxes have NaN scores and are left out", count, len(scores))

@@ -16,7 +16,7 @@ from engine import Array, InputError
 from utils.coco_classes import NAMES
 from utils.postprocess.pytorch.yolo_boxes import box_iou, scale_boxes, xywh2xyxy, xyxy2xywh
 from utils.postprocess.pytorch.yolo_console import LOGGER, TQDM_BAR_FORMAT, colorstr, increment_path, print_args
-from utils.postprocess.pytorch.yolo_decode import Choice, first_of, kept, table
+from utils.postprocess.pytorch.yolo_decode import Selection, first_of, kept, table
 from utils.torch_array import as_array, like
 
 if TYPE_CHECKING:
@@ -106,18 +106,17 @@ def postprocess(
         ConfigError: an argument is out of range.
         InputError: the prediction fits no layout, or does not fit the images.
     """
-    choice = Choice(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
+    selection = Selection(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
     rows, layout = table(prediction, nm, len(class_name) if class_name is not None else 0)
     count = _real(padding_shape, len(rows))
     known = _labels(labels, count)
-    found = [kept(one, layout, choice, own) for one, own in zip(rows[:count], known, strict=True)]
+    found = [kept(one, layout, selection, own) for one, own in zip(rows[:count], known, strict=True)]
     if image is None:
         return [like(one, first_of(prediction)) for one in found]
     return _shown(found, as_array(image, "image").shape, image0_shapes, class_name)
 
 
 def _labels(given: Sequence[Any], pictures: int) -> Sequence[Any]:
-    """Return the known objects of each image."""
     if len(given) not in (0, pictures):
         raise InputError(f"labels are for {len(given)} images, but there are {pictures}")
     return given if len(given) else [None] * pictures

@@ -14,7 +14,7 @@ from engine import Array, DataError, InputError
 from tecoinfer_modelzoo.text import one_line, shape_text
 from utils.datasets.image.yolo import mapping_of
 from utils.postprocess.pytorch.yolo_boxes import scale_boxes, xywh2xyxy
-from utils.postprocess.pytorch.yolo_decode import PLAIN, Choice, first_of, kept
+from utils.postprocess.pytorch.yolo_decode import PLAIN, Selection, first_of, kept
 from utils.torch_array import as_array, like
 
 __all__ = ["Answer", "Config", "Metrics", "Stat", "get_metrics", "get_stats", "postprocess"]
@@ -123,8 +123,8 @@ def postprocess(
     names = _names_for(output, data_config)
     _check_scores(output[:, 4:])
     several = source_image is None and len(names) > 1
-    choice = Choice(conf_thres, iou_thres, None, False, several, max_det, 0, CANDIDATES)
-    found = [kept(one.T, PLAIN, choice) for one in output]
+    selection = Selection(conf_thres, iou_thres, None, False, several, max_det, 0, CANDIDATES)
+    found = [kept(one.T, PLAIN, selection) for one in output]
     moved = None if targets is None else _in_pixels(targets, size)
     if source_image is not None:
         return moved, _answer(found, source_image, size, names)
@@ -166,7 +166,6 @@ def _check_scores(scores: Array) -> None:
 
 
 def _in_pixels(targets: Any, size: tuple[int, int]) -> Any:
-    """Return targets with boxes in pixels."""
     rows = as_array(targets, "targets")
     if rows.ndim != 2 or rows.shape[1] != 6:
         raise InputError(f"targets are {shape_text(rows.shape)}; pass n x 6: image, class, centre, width and height")
@@ -247,8 +246,8 @@ def _thresholds(iouv: Any, niou: int) -> Array:
             f"niou {niou} and iouv {one_line(wanted.round(3).tolist())}: pass thresholds out of 0.50, 0.55, ..., 0.95, "
             "as torch.linspace(0.5, 0.95, 10), and how many there are"
         )
-    places: Array = apart.argmin(axis=1)
-    return places
+    found: Array = apart.argmin(axis=1)
+    return found
 
 
 def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Array) -> Array:
@@ -323,7 +322,7 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
     if not isinstance(names, (list, tuple)) or not names:
         raise DataError(f"{_called(data_config)}: write names, a list of class names or a mapping from 0, 1, ...")
     if count is not None and count != len(names):
-        raise DataError(f"{_called(data_config)}: nc is {count}, but there are {len(names)} names; correct one of them")
+        raise DataError(f"{_called(data_config)}: nc is {count} and there are {len(names)} names; correct one of them")
     return [str(name) for name in names]
 
 

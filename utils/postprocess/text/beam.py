@@ -102,8 +102,7 @@ class _Beam:
     @property
     def total(self) -> Array:
         """Logarithm of each prefix's probability."""
-        found: Array = np.logaddexp(self.blank, self.ink)
-        return found
+        return np.logaddexp(self.blank, self.ink)
 
 
 class _Prefixes:

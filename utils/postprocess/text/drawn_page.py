@@ -61,7 +61,6 @@ def draw_page(image: Image.Image, lines: Sequence[Mapping[str, Any]], font: str 
 
 
 def _shown(text: str, number: int, chosen: Chosen) -> str:
-    """Return the text to draw for a line."""
     lacking = sum(character in chosen.missing for character in text)
     return f"{number}: ({lacking} characters without a font)" if lacking else text
 

@@ -63,8 +63,7 @@ class Lexicon:
 
     def ends(self, nodes: Array) -> Array:
         """Return whether a word ends at each node."""
-        found: Array = self._ends[nodes]
-        return found
+        return self._ends[nodes]
 
 
 def _automaton(

@@ -43,8 +43,7 @@ def midline(rows: Array, starts: Array, ends: Array) -> Array:
     run = points[-1] - points[0]
     if run[0] < 0 or (abs(run[0]) * 4 < abs(run[1]) and run[1] < 0):
         points = points[::-1]
-    placed: Array = (points + 0.5) * scale + (left, top)
-    return placed
+    return (points + 0.5) * scale + (left, top)
 
 
 def band(points: Array, half: float, beyond: float) -> Array:
@@ -79,12 +78,11 @@ def length_of(points: Array) -> float:
 
 def _unit(vector: Array) -> Array:
     length = float(np.hypot(*vector))
-    result: Array = vector / length if length > 0 else np.array([1.0, 0.0])
-    return result
+    return vector / length if length > 0 else np.array([1.0, 0.0])
 
 
 def _drawn(rows: Array, starts: Array, ends: Array) -> tuple[Array, int, int, int]:
-    """Return a component as a map of its own, the position of its corner, and its reduction factor."""
+    """Return a component as a separate map, the position of its corner, and its reduction factor."""
     top, left = int(rows.min()), int(starts.min())
     height, width = int(rows.max()) - top + 1, int(ends.max()) - left
     scale = -(-max(height, width) // LARGEST)

@@ -74,5 +74,4 @@ def _largest(scores: Array, count: int) -> tuple[Array, Array]:
 
 def _falling(scores: Array) -> Array:
     """Return keys that sort scores in descending order, NaN last."""
-    turned: Array = np.where(np.isnan(scores), np.float32(np.inf), -scores)
-    return turned
+    return np.where(np.isnan(scores), np.float32(np.inf), -scores)

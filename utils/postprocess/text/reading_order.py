@@ -35,7 +35,7 @@ def reading_order(outlines: Sequence[Array]) -> list[int]:
 
 
 def _ordered(places: list[int], boxes: Array) -> list[int]:
-    bands = _bands(places, boxes)
+    bands = _split(places, boxes, 1, 0.0)
     result: list[int] = []
     first = 0
     while first < len(bands):
@@ -60,10 +60,6 @@ def _columns(bands: list[list[int]], first: int, boxes: Array) -> tuple[int, lis
         if all(len(column) >= LINES for column in found):
             best, end = found, last + 1
     return end, best
-
-
-def _bands(places: list[int], boxes: Array) -> list[list[int]]:
-    return _split(places, boxes, 1, 0.0)
 
 
 def _split(places: list[int], boxes: Array, axis: int, gap: float) -> list[list[int]]:

@@ -76,8 +76,8 @@ def nucleus(logits: Array, share: float) -> Array:
 def _softmax(logits: Array) -> Array:
     """Return probabilities of N x V logits, float64."""
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    shares: Array = powers / powers.sum(axis=1, keepdims=True)
-    return shares
+    found: Array = powers / powers.sum(axis=1, keepdims=True)
+    return found
 
 
 def processed(logits: Array, texts: Sequence[Sequence[int]], how: Sampling) -> Array:
@@ -104,13 +104,11 @@ class Chooser:
         """Return a token for each row; the first of equal ones."""
         found = processed(logits, texts, self._how)
         if not self._how.random:
-            best: Array = np.argmax(found, axis=1)
-            return best
+            return np.asarray(np.argmax(found, axis=1))
         sums = np.cumsum(_softmax(found), axis=1)
         drawn = [self._streams[place].random() for place in places]
         tokens = [int(np.searchsorted(row, one * row[-1], side="right")) for row, one in zip(sums, drawn, strict=True)]
-        chosen: Array = np.minimum(tokens, logits.shape[1] - 1)
-        return chosen
+        return np.asarray(np.minimum(tokens, logits.shape[1] - 1))
 
 
 def seed_of(seed: int, text: str, again: int = 0) -> int:

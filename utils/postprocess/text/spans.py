@@ -85,12 +85,12 @@ def best_answer(
     seen: set[str] = set()
     for logit, begin, end in zip(logits, begins, ends, strict=True):
         whole = text[begin:end]
-        said = whole.strip()  # a byte-level token may have the space before a word
-        if said in seen or not said:
+        stripped = whole.strip()  # a byte-level token may have the space before a word
+        if stripped in seen or not stripped:
             continue
-        seen.add(said)
+        seen.add(stripped)
         begin += len(whole) - len(whole.lstrip())
-        spans.append(Span(said, begin, begin + len(said), logit, _share(logit, total)))
+        spans.append(Span(stripped, begin, begin + len(stripped), logit, _share(logit, total)))
         if len(spans) == count:
             break
     nothing = Span("", 0, 0, free, _share(free, total))

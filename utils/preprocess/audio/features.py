@@ -311,8 +311,7 @@ class FeatureStream:
             return samples
         first = 0.0 if self._before is None else self._before
         self._before = float(samples[-1])
-        emphasised: Array = samples - share * np.concatenate([[first], samples[:-1]])
-        return emphasised
+        return samples - share * np.concatenate([[first], samples[:-1]])
 
     def _forget(self, total: int) -> None:
         """Drop samples that no later frame needs; the last ones may be needed for reflection."""

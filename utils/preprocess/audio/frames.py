@@ -27,8 +27,7 @@ def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
     count, width = features.shape
     rows = -(-count // step)
     places = np.arange(rows)[:, None] * step + np.arange(together) - (together - 1) // 2
-    found: Array = features[np.clip(places, 0, max(count - 1, 0))].reshape(rows, together * width)
-    return found
+    return features[np.clip(places, 0, max(count - 1, 0))].reshape(rows, together * width)
 
 
 def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:

@@ -57,13 +57,12 @@ class Grid(NamedTuple):
         places = self.first + np.arange(frames.start, frames.stop)[:, None] * self.hop + np.arange(self.size)
         if self.edges == "zero":
             within = (places >= begin) & (places < begin + len(samples))
-            filled: Array = np.where(within, samples[np.clip(places - begin, 0, len(samples) - 1)], 0)
-            return filled
+            return np.where(within, samples[np.clip(places - begin, 0, len(samples) - 1)], 0)
         found: Array = samples[self._mirrored(places, begin + len(samples) if total is None else total) - begin]
         return found
 
     def _mirrored(self, places: Array, total: int) -> Array:
         last = 2 * total - (1 if self.edges == "repeat" else 2)
         turned: Array = places % (last + 1 if self.edges == "repeat" else max(last, 1))
-        folded: Array = np.minimum(turned, last - turned)
-        return folded
+        found: Array = np.minimum(turned, last - turned)
+        return found

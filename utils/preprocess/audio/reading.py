@@ -250,8 +250,8 @@ def _mono(frames: Array, one: Recording) -> Array:
     if frames.shape[1] == 1:
         return frames[:, 0]
     _warn_once(f"recordings of {frames.shape[1]} channels are averaged to one", one)
-    mean: Array = frames.mean(axis=1, dtype=np.float64).astype(np.float32)
-    return mean
+    found: Array = frames.mean(axis=1, dtype=np.float64).astype(np.float32)
+    return found
 
 
 def _refuse_unusable(samples: Array, one: Recording) -> None:

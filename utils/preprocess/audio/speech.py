@@ -115,5 +115,4 @@ def gated(samples: Array, rate: int) -> Array:
     before = (SMOOTHED - 1) // 2
     mean = np.convolve(np.pad(loud, (before, SMOOTHED - 1 - before)), np.full(SMOOTHED, 1 / SMOOTHED), "valid")
     wide = np.convolve(np.pad(np.round(mean), WIDENED // 2), np.ones(WIDENED + 1), "valid") > 0
-    kept: Array = blocks[wide].ravel()
-    return kept
+    return blocks[wide].ravel()

@@ -162,8 +162,7 @@ def _of_floats(dtype: str) -> Callable[[bytes], Array]:
 
 def _by_table(code: int) -> Callable[[bytes], Array]:
     def decode(content: bytes) -> Array:
-        found: Array = companded(code)[np.frombuffer(content, np.uint8)]
-        return found
+        return companded(code)[np.frombuffer(content, np.uint8)]
 
     return decode
 

@@ -91,5 +91,5 @@ def _sampled(pixels: Array, places: Array) -> Array:
     wide = pixels.astype(np.float32)
     upper = wide[before[:, 1], before[:, 0]] * (1 - across) + wide[before[:, 1], after[:, 0]] * across
     lower = wide[after[:, 1], before[:, 0]] * (1 - across) + wide[after[:, 1], after[:, 0]] * across
-    levels: Array = np.rint(upper * (1 - down) + lower * down).astype(np.uint8)
-    return levels
+    found: Array = np.rint(upper * (1 - down) + lower * down).astype(np.uint8)
+    return found

@@ -42,10 +42,10 @@ def levels_of(images: Any, size: tuple[int, int], laying: Laying = USUAL) -> Arr
         images = levels
     if min(size) < 1:
         raise ConfigError(f"resize_shape {size} must be positive")
-    pictures = list(images) if isinstance(images, (list, tuple)) else [images]
-    if not pictures:
+    single = list(images) if isinstance(images, (list, tuple)) else [images]
+    if not single:
         raise DataError("the list of images is empty; pass at least one")
-    return np.stack([letterbox(picture_of(one), size, laying)[0].transpose(2, 0, 1) for one in pictures])
+    return np.stack([letterbox(picture_of(one), size, laying)[0].transpose(2, 0, 1) for one in single])
 
 
 def picture_of(given: Any, name: str = "an image") -> Image.Image:

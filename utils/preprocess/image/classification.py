@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,20 +49,14 @@ class ImagePreprocessor:
     Arguments are checked once, when the object is made; it can be called from several threads and pickled.
 
     Args:
-        dtype: ``"float16"`` (the float32 result rounded once) or ``"float32"``.
-        resize_shape: length of the short side in pixels, or ``(height, width)``.
-        crop_shape: side of the square crop in pixels, or ``(height, width)``; smaller images are padded with black.
+        dtype, resize_shape, crop_shape, decode, mean, std, interpolation: see
+            :func:`utils.preprocess.pytorch.classification.preprocess`. The differences of ``decode`` from ``"exact"``,
+            in levels of 1/255 before normalisation, are those of nine photographs of scikit-image and scikit-learn, at
+            seven sizes from 500 x 375, with ``bilinear``. ``"fused"``: one pixel in a thousand differs, by 1 level; one
+            in seven, by at most 2, if Pillow resizes the part's rows and columns in the other order (as of a 333 x 500
+            image). ``"reduced"``: in addition, a JPEG file is decoded at 1/2, 1/4 or 1/8 of its size if both sides stay
+            at least twice as long as resized; it differs by up to 7 levels, on average by 0.2.
         crop_start: the framework's rule for the first pixel of the crop.
-        decode: one of :data:`DECODES`. Differences from ``"exact"`` are in levels of 1/255 before normalisation, on
-            nine photographs of scikit-image and scikit-learn, at seven sizes from 500 x 375, with ``bilinear``.
-
-            - ``"exact"``: the framework's pixels, bit by bit.
-            - ``"fused"``: only the crop is resized. One pixel in a thousand differs, by 1 level; one in seven, by at
-              most 2, if Pillow resizes the part's rows and columns in the other order (as of a 333 x 500 image).
-            - ``"reduced"``: in addition, a JPEG file is decoded at 1/2, 1/4 or 1/8 of its size if both sides stay at
-              least twice as long as resized. Such an image differs by up to 7 levels, on average by 0.2.
-        mean, std: subtracted from samples in 0..1; divided by afterwards.
-        interpolation: one of :data:`INTERPOLATIONS`.
 
     Raises:
         ConfigError: the dtype, way to decode or interpolation is unknown, or a shape, mean or std is invalid.
@@ -80,11 +74,14 @@ class ImagePreprocessor:
         std: Channels = STD,
         interpolation: str = "bilinear",
     ) -> None:
-        self.resize, crop = _lengths(resize_shape, "resize_shape"), _lengths(crop_shape, "crop_shape")
-        self.crop, self.crop_start = (crop[0], crop[-1]), crop_start
+        resize, crop = _lengths(resize_shape, "resize_shape"), _lengths(crop_shape, "crop_shape")
         _check_names(dtype, decode, interpolation)
-        self.dtype, self.resample, self.fused = np.dtype(dtype), _FILTERS[interpolation], decode != "exact"
-        self.at_least = max(self.resize) * _REDUCED_MARGIN if decode == "reduced" else None
+        self.dtype, self.crop = np.dtype(dtype), (crop[0], crop[-1])
+        self.at_least = max(resize) * _REDUCED_MARGIN if decode == "reduced" else None
+        fused, resample = decode != "exact", _FILTERS[interpolation]
+        self.resize = partial(
+            resize_and_crop, resize=resize, crop=self.crop, crop_start=crop_start, fused=fused, resample=resample
+        )
         self.mean, self.std = _channels(mean, "mean"), _channels(std, "std")
         _check_range(self.mean, self.std, dtype)
 
@@ -108,19 +105,7 @@ class ImagePreprocessor:
             part = batch[first : first + len(block)]
             for planes, (index, image) in zip(block, enumerate(part, first), strict=False):
                 name = f"image {index}" if isinstance(image, Image.Image) else str(image)
-                decoded = decode_image(image, name, self.at_least)
-                _fill(
-                    planes,
-                    resize_and_crop(
-                        decoded,
-                        self.resize,
-                        self.crop,
-                        self.crop_start,
-                        fused=self.fused,
-                        name=name,
-                        resample=self.resample,
-                    ),
-                )
+                _fill(planes, self.resize(decode_image(image, name, self.at_least), name=name))
             _normalise(block[: len(part)], result[first : first + len(part)], self.mean, self.std)
         return result
 

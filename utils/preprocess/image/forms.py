@@ -68,8 +68,8 @@ class PictureForm(NamedTuple):
             return pictures
         from utils.preprocess.image.images import open_image
 
-        images = [open_image(one) if isinstance(one, (str, os.PathLike)) else one for one in pictures]
-        return [image.convert("L") for image in images]
+        loaded = [open_image(one) if isinstance(one, (str, os.PathLike)) else one for one in pictures]
+        return [image.convert("L") for image in loaded]
 
     def given(self, planes: Array) -> Array:
         """Return N x 3 x H x W float32 in this form; for a grey input, the first of three equal planes."""

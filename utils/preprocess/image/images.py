@@ -185,7 +185,6 @@ def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:
 
 
 def _decoded(source: Source, path: FilePath, at_least: int | None) -> Decoded:
-    """Decode a file or its bytes."""
     with opened(source, path) as image:
         # draft() returns the extent at the reduced scale, and None for formats without scales
         draft = image.draft(image.mode, (at_least, at_least)) if at_least else None
@@ -232,7 +231,6 @@ def _upright(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to ``RGB``."""
     if image.mode == "RGB":
         return image
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):

@@ -140,7 +140,6 @@ def letterbox(image: Image.Image, size: tuple[int, int], laying: Laying = USUAL)
 
 
 def _resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
-    """Return the image's pixels at another width and height."""
     if image.size == size:
         return np.asarray(image)
     if name == "opencv":
@@ -173,8 +172,7 @@ def _neighbours(length: int, new: int) -> tuple[Array, Array]:
 def to_input(boxes: Array, geometry: Geometry) -> Array:
     """Convert N x 4 boxes (left, top, right, bottom) in pixels of an image to pixels of the input, float64."""
     scale, start = _scale_and_start(geometry)
-    moved: Array = np.asarray(boxes, np.float64) * scale + start
-    return moved
+    return np.asarray(boxes, np.float64) * scale + start
 
 
 def to_picture(boxes: Array, geometry: Geometry) -> Array:
@@ -185,8 +183,7 @@ def to_picture(boxes: Array, geometry: Geometry) -> Array:
     """
     scale, start = _scale_and_start(geometry)
     edge = np.array([geometry.width, geometry.height] * 2, np.float64)
-    back: Array = np.clip((np.asarray(boxes, np.float64) - start) / scale, 0.0, edge)
-    return back
+    return np.clip((np.asarray(boxes, np.float64) - start) / scale, 0.0, edge)
 
 
 def _scale_and_start(geometry: Geometry) -> tuple[Array, Array]:

@@ -52,9 +52,9 @@ class LineForm:
     pixel_values: str = "-1..1"
     interpolation: str = OPENCV
 
-    def width(self, picture: tuple[int, int]) -> int:
+    def width(self, size: tuple[int, int]) -> int:
         """Return the resized width of an image of this width and height."""
-        wide, tall = picture
+        wide, tall = size
         return max(1, min(-(-self.height * wide // tall), self.most))
 
     def room(self, width: int) -> int:
@@ -74,11 +74,11 @@ def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tu
         DataError: the image cannot be decoded. ConfigError: the form has an unknown value.
     """
     _check(form)
-    picture = to_rgb(image)
-    width = form.width(picture.size)
+    line = to_rgb(image)
+    width = form.width(line.size)
     if form.channel_order == "GRAY":
-        picture = picture.convert("L")
-    levels = _resized(picture, (width, form.height), form.interpolation)
+        line = line.convert("L")
+    levels = _resized(line, (width, form.height), form.interpolation)
     mean, std = (np.array(values, np.float32) for values in PIXEL_VALUES[form.pixel_values])
     if form.channel_order == "GRAY":
         levels, mean, std = levels[..., None], mean.mean(keepdims=True), std.mean(keepdims=True)
@@ -89,15 +89,15 @@ def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tu
     return array, width
 
 
-def _resized(picture: Image.Image, size: tuple[int, int], name: str) -> Array:
-    if picture.size == size:
-        return np.asarray(picture)
+def _resized(line: Image.Image, size: tuple[int, int], name: str) -> Array:
+    if line.size == size:
+        return np.asarray(line)
     if name == OPENCV:
-        levels = np.asarray(picture)
+        levels = np.asarray(line)
         return between_pixels(levels if levels.ndim == 3 else levels[..., None], size).reshape(
             *size[::-1], *levels.shape[2:]
         )
-    return np.asarray(picture.resize(size, Image.Resampling[name.upper()]))
+    return np.asarray(line.resize(size, Image.Resampling[name.upper()]))
 
 
 def _check(form: LineForm) -> None:

@@ -58,7 +58,7 @@ def paddle_start(length: int, crop: int) -> int:
 
 
 def resize_and_crop(
-    picture: Decoded,
+    decoded: Decoded,
     resize: tuple[int, ...],
     crop: tuple[int, int],
     crop_start: CropStart,
@@ -70,7 +70,7 @@ def resize_and_crop(
     """Return the crop of the resized image, in its mode.
 
     Args:
-        picture: the image and its box.
+        decoded: the image and its box.
         resize: length of the short side in pixels, or ``(height, width)``.
         crop: height and width of the crop in pixels; padded with black where it exceeds the resized image.
         crop_start: the framework's rule for the first pixel of the crop.
@@ -81,8 +81,8 @@ def resize_and_crop(
     Raises:
         DataError: the resized image would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
     """
-    image, box = picture
-    width, height = size = _resized_size(picture, resize, name)
+    image, box = decoded
+    width, height = size = _resized_size(decoded, resize, name)
     left, top = crop_start(width, crop[1]), crop_start(height, crop[0])
     right, bottom = left + crop[1], top + crop[0]
     if size != image.size or box != (0, 0, *size):
@@ -104,9 +104,9 @@ def _part(box: Box, size: tuple[int, int], crop: tuple[int, int, int, int]) -> B
     return box[0] + left * across, box[1] + top * down, *end
 
 
-def _resized_size(picture: Decoded, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+def _resized_size(decoded: Decoded, shape: tuple[int, ...], name: str) -> tuple[int, int]:
     """Return the (width, height) of torchvision's and paddle's ``Resize``; both truncate the long side."""
-    left, top, right, bottom = picture.box
+    left, top, right, bottom = decoded.box
     old_width, old_height = right - left, bottom - top
     if len(shape) == 2:
         height, width = shape
@@ -115,10 +115,10 @@ def _resized_size(picture: Decoded, shape: tuple[int, ...], name: str) -> tuple[
     else:
         width, height = int(shape[0] * old_width / old_height), shape[0]
     limit = Image.MAX_IMAGE_PIXELS
-    is_resized = (width, height) != picture.image.size
+    is_resized = (width, height) != decoded.image.size
     if is_resized and limit is not None and width * height > limit:  # a 1 x 100000 strip would need gigabytes
         raise DataError(
-            f"{name}: {picture.image.width}x{picture.image.height} would be resized to {width}x{height}, over the limit"
+            f"{name}: {decoded.image.width}x{decoded.image.height} would be resized to {width}x{height}, over the limit"
             f" of {limit} pixels; crop it first, or pass resize_shape as (height, width)"
         )
     return width, height

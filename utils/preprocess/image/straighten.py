@@ -37,8 +37,7 @@ def straightened(image: Image.Image, outline: Array) -> Image.Image:
 
 def _steps(points: Array) -> Array:
     steps = np.diff(points, axis=0)
-    lengths: Array = np.hypot(steps[:, 0], steps[:, 1])
-    return lengths
+    return np.hypot(steps[:, 0], steps[:, 1])
 
 
 def _region(image: Image.Image, outline: Array) -> tuple[Image.Image, tuple[int, int]]:

@@ -65,9 +65,9 @@ def preprocess(
     _read.clear()
     if _is_picture(images) or (isinstance(images, (list, tuple)) and all(map(_is_picture, images))):
         pixels = normalised(images, dtype, (side, side), (side, side))
-        pictures = images if isinstance(images, (list, tuple)) else [images]
-        if not any(isinstance(picture, Image.Image) for picture in pictures):
-            _read.extend(upright_size(path)[::-1] for path in pictures)
+        files = images if isinstance(images, (list, tuple)) else [images]
+        if not any(isinstance(file, Image.Image) for file in files):
+            _read.extend(upright_size(path)[::-1] for path in files)
     else:
         pixels = _stretched(as_array(images, "images"), int(side)).astype(dtype)
     texts = [np.tile(row, (len(pixels), 1)) for row in _padded(encoded(tokenizer, caption))]
@@ -103,13 +103,13 @@ def _padded(rows: Sequence[Array]) -> list[Array]:
     return [np.pad(row, (0, length - len(row))) for row in rows]
 
 
-def _stretched(pictures: Array, side: int) -> Array:
+def _stretched(images: Array, side: int) -> Array:
     """Return N x 3 x side x side float32, averaged when images shrink, as Pillow does with files."""
-    if pictures.ndim != 4 or pictures.shape[1] != 3 or pictures.dtype.kind != "f" or 0 in pictures.shape:
+    if images.ndim != 4 or images.shape[1] != 3 or images.dtype.kind != "f" or 0 in images.shape:
         raise InputError(
-            f"images are {pictures.dtype} of shape {pictures.shape}; pass a path, or normalised floats N x 3 x H x W"
+            f"images are {images.dtype} of shape {images.shape}; pass a path, or normalised floats N x 3 x H x W"
         )
-    planes = pictures.astype(np.float32, copy=False)
+    planes = images.astype(np.float32, copy=False)
     if planes.shape[2:] == (side, side):
         return planes
     found = np.empty((*planes.shape[:2], side, side), np.float32)

@@ -74,6 +74,6 @@ def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tup
         given = list(batch.transpose(0, 2, 3, 1)) if batch.ndim == 4 else [batch]
     if not given:
         raise DataError("the list of images is empty; pass at least one")
-    pictures = [picture_of(one, f"image {place}") for place, one in enumerate(given)]
-    laid = [letterbox(picture, size)[0].transpose(2, 0, 1) for picture in pictures]
-    return laid, [(picture.height, picture.width) for picture in pictures]
+    opened = [picture_of(one, f"image {place}") for place, one in enumerate(given)]
+    laid = [letterbox(one, size)[0].transpose(2, 0, 1) for one in opened]
+    return laid, [(one.height, one.width) for one in opened]

@@ -20,16 +20,13 @@ from tecoinfer_modelzoo.extra import extra
 from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.json_values import plain_json
 from tecoinfer_modelzoo.text import reason_of
-from utils.preprocess.text.tokenizer_folder import MOST_BYTES, of_library
+from utils.preprocess.text.tokenizer_folder import FILES, MOST_BYTES, of_library
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 TOKENIZER, SIZE = "tokenizer", "vocabulary_size"
 """Metadata keys of an export: the text of its ``tokenizer.json``, and the size of the model's vocabulary."""
-
-FILES = ("tokenizer.json", "vocab.txt")
-"""Files of a tokenizer in a folder."""
 
 CUTS = ("longest_first", "only_first", "only_second")
 """Which of two texts is truncated if they are too long together."""
@@ -155,8 +152,8 @@ class Tokens:
         stored = model.metadata.get(TOKENIZER)
         if stored is not None:  # belongs to the model, so its weights need not be read
             return _fitting(_of_text(stored, str(model.ckpt)), model, SIZE in model.metadata)
-        beside = Path(model.ckpt).with_name(FILES[0])
-        return _fitting(_of_file(str(beside)), model) if beside.is_file() else None
+        nearby = Path(model.ckpt).with_name(FILES[0])
+        return _fitting(_of_file(str(nearby)), model) if nearby.is_file() else None
 
     def number(self, token: str) -> int | None:
         """Return a token's number, or ``None``."""

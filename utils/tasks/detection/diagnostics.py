@@ -15,7 +15,7 @@ import numpy as np
 from engine import Array, InputError, TecoInferError
 from utils.metrics.class_names import places
 from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, BoxForm, labelled, probabilities, reformed
-from utils.postprocess.image.layouts.base import surest
+from utils.postprocess.image.layouts.base import highest
 from utils.postprocess.image.nms import Detections, overlaps
 from utils.preprocess.image.letterbox import Geometry, to_picture
 from utils.tasks.base import Options
@@ -81,7 +81,7 @@ class DetectionDiagnostics:
             for raw, geometry, target in zip(found, contexts, targets, strict=True):
                 self.pictures += 1
                 self._note_highest(raw, target)
-                best = surest(raw, CANDIDATES)
+                best = highest(raw, CANDIDATES)
                 self.scores.append(probabilities(raw.scores, self.form))
                 self._look(best, layout.box_format, geometry, target)
         except (TecoInferError, LookupError):  # a model whose task decodes in another way

@@ -18,7 +18,7 @@ from utils.outputs import GRAPH, PROBABILITIES
 from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, reformed
 from utils.postprocess.image.class_maps import log_odds, logarithms
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
-from utils.postprocess.image.layouts.base import softmax, surest
+from utils.postprocess.image.layouts.base import highest, softmax
 from utils.postprocess.image.layouts.noted import problem_of
 from utils.postprocess.image.layouts.plausible import refuse_improbable, refuse_prototypes, refuse_score
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
@@ -193,7 +193,7 @@ def _finished(found: Detections, geometry: Geometry, layout: Layout, nms: str, i
         # each axis is scaled by one factor, which does not change any intersection over union
         found = found._replace(boxes=to_picture(found.boxes, geometry))
     if layout.final or nms == "none":
-        kept = surest(found, limit)
+        kept = highest(found, limit)
     else:
         together = np.zeros_like(found.classes) if nms == "all" else None
         kept = non_maximum_suppression(found, iou, limit, together)

@@ -1,4 +1,4 @@
-"""Operators that compute rightly from a wrong value of the run, gradients that add up, and runs in another order."""
+"""Correct operators on a wrong value of the run, gradients that add up, and runs in another order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integrate-and-fire: all tokens at once against a walk along the frames."""
+"""Integrate-and-fire for all tokens at once, compared with a loop over the frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def walked(states: Array, weights: Array, tail: float) -> list[Array]:
-    """Collect frames one by one: where a token is full, it is given out, and the frame's rest begins the next."""
+    """Sum frames one by one; when a token is complete, the rest of the frame starts the next one."""
     tokens, held, token = [], 0.0, np.zeros(states.shape[1])
     for state, weight in zip([*states, np.zeros(states.shape[1])], [*weights.tolist(), tail], strict=True):
         if held + weight < 1:
@@ -42,7 +42,7 @@ def test_tokens_equal_those_of_a_loop(weights: Array, tail: float, seed: int) ->
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 300))
 def test_the_sum_of_states_is_kept(seed: int, count: int) -> None:
-    """Over a whole number of tokens nothing is lost and nothing is counted twice."""
+    """With an integer number of tokens, the sum of their states is that of the frames."""
     made = np.random.default_rng(seed)
     weights = made.uniform(0.05, 0.3, count)
     tail = float(np.ceil(weights.sum()) - weights.sum())

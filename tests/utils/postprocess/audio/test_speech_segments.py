@@ -1,4 +1,4 @@
-"""Segments of speech: Silero's own answers, streams of any cut, and properties of the rules."""
+"""Segments of speech: equal to Silero's, for streams cut anywhere, and properties of the rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_segments_equal_sileros(case: dict[str, Any]) -> None:
     assert [list(one) for one in found] == case["segments"]
 
 
-def test_the_golden_cases_have_segments() -> None:
+def test_golden_cases_have_segments() -> None:
     assert sum(len(case["segments"]) for case in GOLDEN) > 50
 
 
@@ -43,7 +43,7 @@ LEVELS = st.lists(st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.9]), max_size=60)
 
 @settings(max_examples=100, deadline=None)
 @given(RULES, LEVELS, st.lists(st.integers(0, 9)))
-def test_a_stream_gives_the_segments_of_the_whole(rules: Rules, levels: list[float], sizes: list[int]) -> None:
+def test_segments_of_a_stream_equal_the_whole(rules: Rules, levels: list[float], sizes: list[int]) -> None:
     samples = max(0, len(levels) * 512 - 100)
     segmenter, found, at = Segmenter(rules), [], 0
     for size in sizes:
@@ -65,7 +65,7 @@ def test_a_segment_is_returned_once_its_end_is_final() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"threshold": 0.0}, "--threshold 0"),
         ({"threshold": 1.5}, "--threshold 1.5"),
@@ -76,6 +76,6 @@ def test_a_segment_is_returned_once_its_end_is_final() -> None:
         ({"min_silence": float("inf")}, "--min_silence inf"),
     ],
 )
-def test_invalid_rules(how: dict[str, float], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_rules(how: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Rules(**how)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Graphs as images: within their size, with something on them, whatever the places."""
+"""Drawings of graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of boxes, scores and classes: every one comes back to what it was made of."""
+"""Conversion of box, score and class formats and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE = (40, 80)
 
 
 def written(boxes: np.ndarray, box_format: str, box_units: str) -> np.ndarray:
-    """Write corners in pixels as a model of that form would."""
+    """Convert corners in pixels to a model's format."""
     boxes = boxes / np.array([SIZE[1], SIZE[0]] * 2) if box_units == "unit" else boxes
     sides = boxes[:, 2:] - boxes[:, :2]
     made = {
@@ -44,7 +44,7 @@ def written(boxes: np.ndarray, box_format: str, box_units: str) -> np.ndarray:
 def test_roundtrip_of_boxes(box_format: str, box_units: str, native: str, seed: int) -> None:
     right = np.sort(np.random.default_rng(seed).uniform(0, 40, (5, 2, 2)), axis=1).reshape(5, 4)
     given_numbers = written(right, box_format, box_units)
-    read = corners(given_numbers, BoxForm(native), None)  # as a layout of another form reads them
+    read = corners(given_numbers, BoxForm(native), None)  # read as another format
     found = Detections(read, np.full(5, 0.5), np.arange(5))
     again = reformed(found, BoxForm(box_format, box_units), native, SIZE)
     np.testing.assert_allclose(again.boxes, right, atol=1e-9)

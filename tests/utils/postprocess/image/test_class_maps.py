@@ -1,4 +1,4 @@
-"""From scores to classes at any size, against PyTorch's own resizing."""
+"""Classes at any size, compared with PyTorch's resizing."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_class_numbers_are_resized_as_pillow_does(rows: int, columns: int, heigh
 
 @settings(deadline=None, max_examples=40)
 @given(st.data())
-def test_a_letterbox_is_undone(data: st.DataObject) -> None:
-    """Where the image covers whole cells, the scores are those cut to it and then resized."""
+def test_roundtrip_of_a_letterbox(data: st.DataObject) -> None:
+    """If the image covers whole cells, the scores equal those of a crop that is resized."""
     step = data.draw(st.sampled_from([1, 2, 4, 8]))
     cells = [data.draw(st.integers(1, 20)) for _ in range(2)]
     starts = [data.draw(st.integers(0, count - 1)) for count in cells]
@@ -88,7 +88,7 @@ def test_ties_and_nan() -> None:
 
 
 def test_memory_is_independent_of_the_classes() -> None:
-    """150 classes of 640 x 640 pixels would take 246 MB at once."""
+    """150 classes of 640 x 640 pixels would take 246 MB together."""
     scores = np.random.default_rng(0).normal(size=(150, 16, 16)).astype(np.float32)
     tracemalloc.start()
     try:

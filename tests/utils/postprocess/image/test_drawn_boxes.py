@@ -1,4 +1,4 @@
-"""Boxes drawn on images."""
+"""Drawing of boxes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_small_images_are_enlarged_and_empty_boxes_drawn() -> None:
 
 def test_a_name_at_the_edge_is_inside_the_image() -> None:
     def field(box: list[float]) -> tuple[int, int]:
-        """Return the size of the filled field behind the name: all of its colour but the thin lines of the box."""
+        """Return the size of the name's background, without the thin lines of the box."""
         drawn = np.asarray(draw_boxes(Image.new("RGB", (400, 300)), [{"label": "cat", "score": 0.9, "box": box}]))
         lit = (drawn[:, :, 0] > 0) | (drawn[:, :, 1] > 0)
         return int((lit.sum(axis=1) > 20).sum()), int((lit.sum(axis=0) > 9).sum())
@@ -47,7 +47,7 @@ def test_a_name_at_the_edge_is_inside_the_image() -> None:
         assert field(box) == middle
 
 
-def test_a_class_keeps_its_colour() -> None:
+def test_colours_of_classes() -> None:
     def edge(label: str) -> tuple[int, ...]:
         picture = draw_boxes(Image.new("RGB", (400, 300)), [{"label": label, "score": 0.5, "box": [10, 10, 300, 200]}])
         return picture.getpixel((10, 150))

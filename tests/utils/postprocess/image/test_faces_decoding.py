@@ -1,4 +1,4 @@
-"""Faces out of CenterFace's maps: as a loop over the cells reads them, whatever the maps hold."""
+"""Decoding of CenterFace's maps, compared with a loop over the cells."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _share(one: list[float], other: tuple[float, ...]) -> float:
     st.sampled_from([0.0, 0.3, 0.7]),
     st.tuples(st.integers(1, 90), st.integers(1, 90)),
 )
-def test_a_loop_over_the_cells_finds_the_same(seed: int, threshold: float, iou: float, size: tuple[int, int]) -> None:
+def test_faces_equal_a_loop_over_the_cells(seed: int, threshold: float, iou: float, size: tuple[int, int]) -> None:
     outputs, geometry = maps(seed=seed), fit(*size, (24, 20))
     (found,) = decode_faces(outputs, [geometry], threshold, iou)
     wanted = np.array(by_a_loop(outputs, geometry, threshold, iou)).reshape(-1, 15)
@@ -118,7 +118,7 @@ def test_nan_is_not_a_face(head: int, value: float) -> None:
     assert len(after) >= len(before) - 1
 
 
-def test_float16_maps_give_nearly_the_same() -> None:
+def test_float16_maps() -> None:
     outputs = maps()
     (whole,) = decode_faces(outputs, [WHOLE], 0.3, 1.0)
     (half,) = decode_faces([one.astype(np.float16) for one in outputs], [WHOLE], 0.3, 1.0)
@@ -126,6 +126,6 @@ def test_float16_maps_give_nearly_the_same() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], maps()[:3], maps()[::-1], [one[0] for one in maps()], maps(2)])
-def test_other_outputs_are_refused(wrong: list[np.ndarray]) -> None:
+def test_invalid_outputs(wrong: list[np.ndarray]) -> None:
     with pytest.raises(InputError, match=r"1 samples; .* heatmap \(N x 1 x h x w\), scale"):
         decode_faces(wrong, [WHOLE], 0.3, 0.3)

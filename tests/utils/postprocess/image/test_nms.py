@@ -1,4 +1,4 @@
-"""Non-maximum suppression: what the definition says, the limit, and bad input."""
+"""Non-maximum suppression: its definition, the limit, and invalid input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def share(a: list[float], b: list[float]) -> float:
 @settings(deadline=None)
 @given(candidates(), st.sampled_from([0.0, 0.31, 0.5, 0.72, 1.0]), st.sampled_from([1, 3, 1024]))
 def test_suppression_equals_its_definition(found: Detections, threshold: float, block: int) -> None:
-    """One pair at a time: a box stays unless one that stays, surer and of its class, overlaps it too much."""
+    """Pair by pair: keep a box unless a kept one of its class with a higher score overlaps it too much."""
     boxes = found.boxes.tolist()
     kept: list[int] = []
     for one in sorted(range(len(boxes)), key=lambda place: (-found.scores[place], place)):
@@ -57,7 +57,7 @@ def test_the_limit_keeps_the_best(found: Detections, limit: int) -> None:
     assert some.scores.tolist() == everything.scores[:limit].tolist()
 
 
-def test_of_equal_scores_the_earlier_stays() -> None:
+def test_the_earlier_of_equal_scores_is_kept() -> None:
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9]], float)
     kept = non_maximum_suppression(Detections(boxes, np.ones(2), np.zeros(2, int)), 0.5, 9)
     assert kept.boxes.tolist() == [[0, 0, 10, 10]]
@@ -65,7 +65,7 @@ def test_of_equal_scores_the_earlier_stays() -> None:
 
 @settings(deadline=None)
 @given(candidates(), candidates())
-def test_overlaps_are_the_formulas_to_the_last_bit(one: Detections, other: Detections) -> None:
+def test_overlaps_equal_the_formula(one: Detections, other: Detections) -> None:
     a, b = one.boxes[:, None], other.boxes[None]
     common = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None).prod(axis=-1)
     sizes = [np.clip(boxes[..., 2:] - boxes[..., :2], 0, None).prod(axis=-1) for boxes in (a, b)]
@@ -81,12 +81,12 @@ def test_overlaps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "message"),
     [
         (Detections(np.zeros((2, 4)), np.zeros(1), np.zeros(1)), "pass N x 4, N and N"),
         (Detections(np.zeros((1, 4)), np.array([np.nan]), np.zeros(1)), "1 of 1 scores are NaN"),
     ],
 )
-def test_bad_input(found: Detections, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_bad_input(found: Detections, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         non_maximum_suppression(found, 0.5, 1)

@@ -1,4 +1,4 @@
-"""Scores of tokens become scores of classes, by the rule that the paper states."""
+"""Scores of classes from scores of tokens, by the paper's rule."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_tensors_in_tensors_out(bert: CaptionTokenizer) -> None:
 
 
 def test_swapped_sizes_of_files_just_read(bert: CaptionTokenizer, tmp_path: Path) -> None:
-    """As in scripts for one image: preprocess(path), then the image's ``size`` as Pillow gives it."""
+    """As in scripts for one image: preprocess(path), then Pillow's ``size`` of the image."""
     Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
     outputs, post = random_outputs(1, 5), PostProcessCocoGrounding(coco_api=API, tokenlizer=bert)
     want = post(outputs, [[30, 40]])[0]["boxes"]
@@ -98,8 +98,8 @@ def test_swapped_sizes_of_files_just_read(bert: CaptionTokenizer, tmp_path: Path
     with pytest.warns(UserWarning, match="target_sizes .*width first"):
         turned = post(outputs, [[40, 30]])[0]["boxes"]
     assert np.array_equal(turned, want)
-    assert post(outputs, [[80, 60]])[0]["boxes"].max() > want.max()  # another size than the file's is what it says
-    preprocess(images, bert, "cat .", resize_shape=8)  # no file any more
+    assert post(outputs, [[80, 60]])[0]["boxes"].max() > want.max()  # other sizes than the file's are not swapped
+    preprocess(images, bert, "cat .", resize_shape=8)  # forgets the files
     assert np.array_equal(post(outputs, [[40, 30]])[0]["boxes"], other)
 
 

@@ -1,4 +1,4 @@
-"""Prefix beam search, compared with the sum over every path, written out."""
+"""Prefix beam search, compared with the sum over every path."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_wide_beam_is_exact(seed, blank, steps):
 
 
 def made_of(text: str, words: list[str]) -> bool:
-    """Words with one blank between two; words may have blanks of their own."""
+    """Words separated by one space; words may contain spaces."""
     return text in words or any(text.startswith(f"{word} ") and made_of(text[len(word) + 1 :], words) for word in words)
 
 
@@ -75,7 +75,7 @@ def test_a_narrow_beam_does_not_overestimate():
 
 
 def test_many_paths_beat_the_most_likely_one():
-    """Graves' example: the likeliest path is all blank, the likeliest text is not."""
+    """Graves' example: the most likely path is all blank, the most likely text is not."""
     steps = np.array([[[0.6, 0.4], [0.6, 0.4]]])
     assert greedy(steps, "a")[0].text == ""
     assert beam(steps, "a")[0] == ("a", pytest.approx(0.64))

@@ -1,4 +1,4 @@
-"""CTC decoding: greedy by hand-made paths."""
+"""CTC decoding of hand-made paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 
 
 def path(*classes: int, of: int = 4, sure: float = 0.7) -> np.ndarray:
-    """Return T x C probabilities whose likeliest path is these classes."""
+    """Return T x C probabilities whose most likely path is these classes."""
     rest = (1 - sure) / (of - 1)
     return np.stack([np.where(np.arange(of) == chosen, sure, rest) for chosen in classes]).astype(np.float32)
 
@@ -26,13 +26,13 @@ def test_repetitions_and_blanks():
     assert read[1].score == 0
 
 
-def test_the_score_is_the_mean_of_the_steps_that_gave_a_character():
+def test_score_is_the_mean_over_characters():
     outputs = np.concatenate([path(1, sure=0.9), path(1, sure=0.5), path(0, sure=0.4), path(2, sure=0.6)])[None]
     assert greedy(outputs, "abc")[0].score == pytest.approx((0.9 + 0.6) / 2)
 
 
 @pytest.mark.parametrize("blank", [0, -1, 3, 1])
-def test_the_blank_may_be_any_class_and_time_may_come_first(blank):
+def test_any_blank_and_time_major(blank):
     logits = RNG.normal(size=(5, 9, 4)).astype(np.float32)
     order = [place for place in range(4) if place != blank % 4]
     usual = logits[..., [blank % 4, *order]]

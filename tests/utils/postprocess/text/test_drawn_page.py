@@ -1,4 +1,4 @@
-"""Drawn pages: the texts beside the page, and no boxes in place of characters that no font has."""
+"""Drawing of pages: texts next to their lines, and characters without a font."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""n-gram models out of ARPA files, and what they change in a beam search."""
+"""N-gram models in ARPA files, and their effect in a beam search."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_back_off_of_katz():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("hello", "not an ARPA file"),
         (ARPA.replace("\\end\\", ""), "truncated"),
@@ -58,8 +58,8 @@ def test_back_off_of_katz():
         (ARPA.replace("2-grams:", "x-grams:"), "not a heading"),
     ],
 )
-def test_damaged_files(text, says):
-    with pytest.raises(DataError, match=says):
+def test_damaged_files(text, message):
+    with pytest.raises(DataError, match=message):
         read(text)
 
 
@@ -87,8 +87,8 @@ def test_a_wide_beam_finds_the_best_text_with_a_language_model():
 
         def liked(text: str, known: dict[str, float] = shares) -> float:
             words = text.split()
-            said = sum(model.step(words[:place], word) for place, word in enumerate(words))
-            return math.log(known[text]) + said + model.end(words)
+            score = sum(model.step(words[:place], word) for place, word in enumerate(words))
+            return math.log(known[text]) + score + model.end(words)
 
         (found,) = beam(steps, " ab", width=500, language=model)
         assert liked(found.text) == pytest.approx(max(map(liked, shares)), rel=1e-6)

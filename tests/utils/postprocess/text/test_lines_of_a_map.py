@@ -1,4 +1,4 @@
-"""Where lines are: components, smallest rectangles, bands, and lines out of maps, each against another way."""
+"""Text lines of a map: components, rectangles and bands, each compared with another implementation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_rotated_rectangle_is_smaller(given: list[tuple[int, int]]) -> None:
     area = math.prod(box.sides)
     assert area <= (np.ptp(along, axis=0) * np.ptp(across, axis=0)).min() + 1e-6
     assert box.sides[0] >= box.sides[1] >= 0
-    offset = cloud - box.centre  # and it holds all points
+    offset = cloud - box.centre  # it contains all points
     assert (np.abs(offset @ box.axis) <= box.sides[0] / 2 + 1e-6).all()
     assert (np.abs(offset @ np.array([-box.axis[1], box.axis[0]])) <= box.sides[1] / 2 + 1e-6).all()
 
@@ -113,7 +113,7 @@ def arc(radius: float, half: float, start: float, end: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-150, -30), (-170, -80), (-180, 20)])
-def test_a_bent_line_is_followed(start: float, end: float) -> None:
+def test_bent_lines(start: float, end: float) -> None:
     probabilities = drawn(arc(140, 12, start, end))
     (found,) = find_lines(probabilities, Settings(unclip=1e-3))
     assert len(found.outline) > 4

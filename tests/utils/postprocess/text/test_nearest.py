@@ -1,4 +1,4 @@
-"""The nearest vectors are those of the whole product, in any blocks and any company."""
+"""Nearest vectors, in any blocks and with any other queries, equal those of the whole product."""
 
 import numpy as np
 from hypothesis import given, settings, strategies as st
@@ -8,7 +8,7 @@ from utils.postprocess.text.nearest import nearest
 
 @given(st.integers(1, 20), st.integers(1, 50), st.integers(1, 60), st.integers(1, 60), st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
-def test_blocks_change_nothing(queries: int, vectors: int, count: int, block: int, seed: int) -> None:
+def test_results_are_independent_of_blocks(queries: int, vectors: int, count: int, block: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(-2, 3, (n, 4)).astype(np.float32) for n in (queries, vectors))  # many ties, exact products
     found = nearest(a, b, count, block=block)

@@ -1,4 +1,4 @@
-"""Pieces of a recogniser as text."""
+"""Text of a recogniser's pieces."""
 
 from __future__ import annotations
 

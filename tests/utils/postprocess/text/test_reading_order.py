@@ -1,4 +1,4 @@
-"""The order in which lines are read."""
+"""Reading order of lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_rows_are_read_from_left_to_right() -> None:
     assert reading_order([box(200, 3), box(0, 100), box(0, 0), box(200, 96)]) == [2, 0, 1, 3]
 
 
-def test_columns_are_read_one_by_one_below_their_heading() -> None:
+def test_columns_below_a_heading() -> None:
     left = [box(0, 60 + 40 * row) for row in range(3)]
     right = [box(150, 52 + 40 * row) for row in range(4)]
     heading, end = box(20, 0, 200), box(0, 300, 230)
@@ -26,7 +26,7 @@ def test_columns_are_read_one_by_one_below_their_heading() -> None:
     assert reading_order(lines) == [5, 6, 7, 8, 1, 2, 3, 4, 0]
 
 
-def test_a_single_row_is_no_column() -> None:
+def test_a_single_row_is_not_columns() -> None:
     assert reading_order([box(0, 0), box(200, 4), box(0, 50, 300), box(0, 100), box(200, 96)]) == [0, 1, 2, 3, 4]
 
 
@@ -35,7 +35,7 @@ boxes = st.lists(st.tuples(*[st.integers(0, 300)] * 2, st.integers(0, 90), st.in
 
 @settings(max_examples=60, deadline=None)
 @given(boxes)
-def test_every_line_once_and_always_the_same(found: list[tuple[int, int, int, int]]) -> None:
+def test_order_is_a_deterministic_permutation(found: list[tuple[int, int, int, int]]) -> None:
     lines = [box(*one) for one in found]
     order = reading_order(lines)
     assert sorted(order) == list(range(len(lines)))

@@ -1,4 +1,4 @@
-"""What settings do to logits is what transformers' processors do; what is drawn depends on the sample alone."""
+"""Effects of settings on logits equal transformers'; random choices depend on the sample only."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def logits_of(seed: int, rows: int = 3, tokens: int = 40) -> np.ndarray[Any, Any
     top_p=st.sampled_from([0.05, 0.5, 0.9, 1.0]),
     penalty=st.sampled_from([0.8, 1.0, 1.3]),
 )
-def test_logits_are_those_of_transformers(
-    seed: int, temperature: float, top_k: int, top_p: float, penalty: float
-) -> None:
+def test_logits_equal_transformers(seed: int, temperature: float, top_k: int, top_p: float, penalty: float) -> None:
     import torch
 
     from utils.export.networks.transformers_detectors import transformers
@@ -77,7 +75,7 @@ def seeds_of(prompts: list[str], seed: int = 0) -> list[int]:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, order=st.permutations(range(4)), split=st.integers(1, 3))
-def test_draws_do_not_depend_on_batch_or_order(seed: int, order: list[int], split: int) -> None:
+def test_draws_are_independent_of_the_batch(seed: int, order: list[int], split: int) -> None:
     prompts, logits = ["a", "b", "c", "d"], logits_of(seed, 4)
     how = Sampling(True, 1.3, 10, 0.9)
     whole = Chooser(how, seeds_of(prompts))
@@ -101,7 +99,7 @@ def test_equal_prompts_have_different_seeds() -> None:
     assert len({seed_of(0, "a"), seed_of(0, "a", 1), seed_of(1, "a"), seed_of(0, "b")}) == 4
 
 
-def test_draws_follow_the_probabilities() -> None:
+def test_frequencies_of_draws() -> None:
     logits = np.log(np.array([[0.1, 0.6, 0.3]], np.float32)).repeat(4000, axis=0)
     drawn = Chooser(Sampling(True, top_k=0), range(4000))(logits, range(4000), [[]] * 4000)
     np.testing.assert_allclose(np.bincount(drawn) / 4000, [0.1, 0.6, 0.3], atol=0.03)

@@ -1,4 +1,4 @@
-"""The best span over windows, beside a search through all of them."""
+"""The best span over windows, compared with an exhaustive search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPANS = [(place, place + 2) for place in range(0, len(TEXT), 3)]
 
 
 def window(first: int, last: int, seed: int, free: float) -> Window:
-    """Return a window over some words, behind a question of two tokens and a special one."""
+    """Return a window over some words, after a question of two tokens and a special one."""
     chance = np.random.default_rng(seed)
     words = SPANS[first:last]
     spans = np.array([(0, 0), (0, 2), (3, 5), (0, 0), *words, (0, 0)], np.int64)
@@ -53,7 +53,7 @@ def test_all_spans_of_all_windows_are_compared(
     assert len({span.text for span in found.best}) == len(found.best) == 3
 
 
-def test_nan_is_no_answer_with_a_score() -> None:
+def test_nan_gives_nan_scores() -> None:
     broken = window(0, 4, 0, 0.0)
     broken.starts[5] = np.nan
     found = best_answer([broken, window(2, 6, 1, 0.0)], TEXT, longest=3, count=1, silent=True)

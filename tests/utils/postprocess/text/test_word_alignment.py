@@ -1,4 +1,4 @@
-"""Forced alignment, compared with the best of all paths, one by one."""
+"""Forced alignment, compared with an exhaustive search over paths."""
 
 from __future__ import annotations
 

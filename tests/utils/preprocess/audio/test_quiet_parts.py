@@ -9,7 +9,7 @@ from utils.preprocess.audio.parts import quiet_parts
 
 
 @given(st.integers(0, 5000), st.integers(1, 900), st.integers(0, 9))
-def test_parts_are_all_of_a_recording(count: int, most: int, seed: int) -> None:
+def test_joined_parts_are_the_recording(count: int, most: int, seed: int) -> None:
     samples = np.random.default_rng(seed).normal(size=count).astype(np.float32)
     found = list(quiet_parts(samples, most))
     np.testing.assert_array_equal(np.concatenate(found), samples)

@@ -1,4 +1,4 @@
-"""Recordings: one way for every format, parts of files, notices, and bad ones in one line."""
+"""Recordings: all formats, parts of files, warnings, and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def saved(path: Path, sound: np.ndarray, rate: int = 16000, **how: str) -> Path:
     return path
 
 
-def test_flac_and_wav_give_the_same(tmp_path: Path) -> None:
+def test_flac_and_wav_are_equal(tmp_path: Path) -> None:
     one = read_sound(saved(tmp_path / "a.wav", (tone(16000, 0.2) * 30000).astype(np.int16)))
     other = read_sound(saved(tmp_path / "a.flac", (tone(16000, 0.2) * 30000).astype(np.int16)))
     assert np.array_equal(one.samples, other.samples)
@@ -129,7 +129,7 @@ def test_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(resampled(tone(8000, 0.1), 8000, 8000)) == 800
 
 
-def test_resampling_is_soxrs() -> None:
+def test_resampling_equals_soxr() -> None:
     sound = np.random.default_rng(0).normal(0, 0.1, 12345).astype(np.float32)
     for rate, wanted in ((8000, 16000), (48000, 16000), (44100, 16000), (16000, 8000)):
         assert np.array_equal(resampled(sound, rate, wanted), soxr.resample(sound, rate, wanted, "HQ"))
@@ -145,7 +145,7 @@ def test_frequencies_above_the_new_band_are_removed() -> None:
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(8000, 16000), (44100, 16000), (16000, 16000)])
-def test_a_stream_is_resampled_as_the_whole(rate: int, wanted: int) -> None:
+def test_a_resampled_stream_equals_the_whole(rate: int, wanted: int) -> None:
     chance = np.random.default_rng(3)
     sound = chance.normal(0, 0.1, 20011).astype(np.float32)
     stream, pieces, at = Resampler(rate, wanted), [], 0

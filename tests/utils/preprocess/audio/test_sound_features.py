@@ -1,4 +1,4 @@
-"""Log-mel as transformers and Whisper have it, filter banks as Kaldi's, streams as the whole, stored settings."""
+"""Features equal transformers', Whisper's and Kaldi's; streams; stored settings."""
 
 from __future__ import annotations
 
@@ -99,15 +99,15 @@ def kaldi(sound: np.ndarray, one: FilterBank) -> np.ndarray:
         {"rate": 8000, "window": 200, "hop": 80, "bands": 40, "high": 3700.0},
     ],
 )
-def test_filter_banks_are_kaldis(how: dict[str, Any]) -> None:
+def test_filter_banks_equal_kaldis(how: dict[str, Any]) -> None:
     one = FilterBank(**how)
     wanted, found = kaldi(NOISE, one), features(NOISE, one)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() < 1e-4
 
 
-def test_filter_banks_of_faint_sound_are_kaldis_as_far_as_its_floats_go() -> None:
-    """Kaldi computes in float32: what is faint beside the frame's loudest band is rounded there."""
+def test_filter_banks_of_faint_sound() -> None:
+    """Kaldi computes in float32, which rounds bands that are faint relative to the frame's loudest one."""
     tone = 0.5 * np.sin(np.arange(16000) * 0.3) + NOISE[:16000] * 1e-5
     found, wanted = (
         np.exp(one.astype(np.float64)) for one in (features(tone, FilterBank()), kaldi(tone, FilterBank()))
@@ -126,7 +126,7 @@ EVERY = (
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(EVERY), st.integers(0, 4000), st.lists(st.integers(0, 900), max_size=12))
-def test_a_stream_gives_the_features_of_the_whole(one: Any, length: int, sizes: list[int]) -> None:
+def test_a_stream_equals_the_whole(one: Any, length: int, sizes: list[int]) -> None:
     sound, stream, pieces, at = NOISE[:length], FeatureStream(one), [], 0
     for size in sizes:
         pieces.append(stream.feed(sound[at : at + size]))
@@ -135,7 +135,7 @@ def test_a_stream_gives_the_features_of_the_whole(one: Any, length: int, sizes: 
     assert np.array_equal(np.concatenate(pieces), features(sound, one))
 
 
-def test_a_long_recording_is_computed_in_blocks_and_forgotten() -> None:
+def test_memory_of_long_recordings() -> None:
     stream = FeatureStream(LogMel())
     for _ in range(200):
         stream.feed(NOISE[:1600])
@@ -148,14 +148,14 @@ def test_features_relative_to_the_maximum_cannot_be_streamed() -> None:
         FeatureStream(WHISPER)
 
 
-def test_settings_travel_with_a_model() -> None:
+def test_roundtrip_of_settings() -> None:
     for one in (*EVERY, WHISPER):
         assert settings_of(Stored({KEY: settings_to_json(one)})) == one
     assert settings_of(Stored({}), WHISPER) == WHISPER
 
 
 @pytest.mark.parametrize(
-    ("stored", "said"),
+    ("stored", "message"),
     [
         ({}, "is missing"),
         ({KEY: "[1]"}, "no 'kind'"),
@@ -168,8 +168,8 @@ def test_settings_travel_with_a_model() -> None:
         ({KEY: "{"}, "is not JSON"),
     ],
 )
-def test_invalid_settings(stored: dict[str, str], said: str) -> None:
-    with pytest.raises(ModelError, match=said) as caught:
+def test_invalid_settings(stored: dict[str, str], message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
         settings_of(Stored(stored, Path("a.onnx")))
     assert str(caught.value).startswith("a.onnx: ")
 
@@ -181,6 +181,6 @@ def test_a_filter_without_a_frequency_is_refused() -> None:
         kaldi_bank(16000, 64, 80, 20.0, 8000.0)
 
 
-def test_slaneys_filters_have_the_area_one() -> None:
+def test_slaneys_filters_have_area_1() -> None:
     bank = mel_bank(16000, 16384, 40, 0.0, 8000.0, "slaney", True)
     assert np.allclose(bank.sum(axis=1) * 16000 / 16384, 1.0, atol=1e-3)

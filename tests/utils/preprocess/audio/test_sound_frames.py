@@ -1,4 +1,4 @@
-"""Stacked frames, slopes over time (scipy's), and levels."""
+"""Stacked frames, deltas (compared with scipy), and normalisation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_frames_are_stacked_one_by_one(count: int, together: int, step: int) -> 
     assert np.array_equal(found, np.stack(wanted))
 
 
-def test_slopes_are_those_of_a_line_through_the_frames() -> None:
+def test_deltas_equal_slopes() -> None:
     signal = pytest.importorskip("scipy.signal")
     found = with_deltas(FEATURES)
     assert found.shape == (23, 12)

@@ -1,4 +1,4 @@
-"""Windows of speech: pauses left out, one level, windows that overlap as Resemblyzer's do, silence refused."""
+"""Windows of speech: pauses, level, overlap as in Resemblyzer, and silence."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def tone(seconds: float, loud: float = 0.1) -> Array:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 20 * 16000))
-def test_windows_begin_where_resemblyzers_do(samples: int) -> None:
-    """Its rule (VoiceEncoder.compute_partial_slices, 1.3 windows a second, coverage 0.75), written as a loop."""
+def test_starts_of_windows_equal_resemblyzers(samples: int) -> None:
+    """Resemblyzer's rule (VoiceEncoder.compute_partial_slices, 1.3 windows a second, coverage 0.75) as a loop."""
     starts, place, frames = [], 0, samples // 160 + 1
     while place < max(1, frames - 160 + 77 + 1):
         starts.append(place)
@@ -31,7 +31,7 @@ def test_windows_begin_where_resemblyzers_do(samples: int) -> None:
     assert Windows(HEARD, 160, 77)._starts(samples) == starts
 
 
-def test_windows_are_cut_of_the_features_of_the_whole() -> None:
+def test_windows_are_slices_of_all_features() -> None:
     speech = np.random.default_rng(0).normal(0, 0.01, 16000 * 4).astype(np.float32)
     found = Windows(HEARD, 160, 77, level=None, gate=False).of(speech)
     whole = features(speech, HEARD)
@@ -40,7 +40,7 @@ def test_windows_are_cut_of_the_features_of_the_whole() -> None:
     assert found.seconds == 4.0
 
 
-def test_a_level_takes_the_loudness_away() -> None:
+def test_the_level_is_normalised() -> None:
     quiet, loud = (Windows(HEARD, 160, 77).of(tone(3, gain)).windows for gain in (0.01, 0.5))
     np.testing.assert_allclose(quiet, loud, rtol=1e-3, atol=1e-9)
 
@@ -51,7 +51,7 @@ def test_short_speech_is_repeated() -> None:
     assert found.windows[0, -20:].sum() > 0.5 * found.windows[0, 10:30].sum()
 
 
-def test_pauses_are_left_out_and_short_ones_stay() -> None:
+def test_long_pauses_are_removed() -> None:
     pause, short = np.zeros(16000 * 2, np.float32), np.zeros(1600, np.float32)
     speech = np.concatenate([pause, tone(1), short, tone(1), pause])
     left = len(gated(speech, 16000)) / 16000
@@ -61,15 +61,15 @@ def test_pauses_are_left_out_and_short_ones_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "words"),
+    ("samples", "message"),
     [
         (np.zeros(32000, np.float32), "silence"),
         (np.concatenate([tone(0.2), np.zeros(32000, np.float32)]), "s of speech, but 0.5 s"),
         (np.zeros(10, np.float32), "0.000625 s long, but 0.5 s"),
     ],
 )
-def test_too_little_speech(samples: Array, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+def test_too_little_speech(samples: Array, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         Windows(HEARD, 160, 77).of(samples)
 
 

@@ -1,4 +1,4 @@
-"""WAV files: equal to libsndfile's reading for every form, and damaged heads in one line."""
+"""WAV files: equal to libsndfile's reading for every format, and damaged headers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMS = ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ALAW", "ULA
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("container", ["WAV", "WAVEX"])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_read_as_libsndfile_reads_it(form: str, container: str, channels: int) -> None:
+def test_formats_equal_libsndfile(form: str, container: str, channels: int) -> None:
     sound = np.random.default_rng(0).uniform(-1, 1, (101, channels))
     file = io.BytesIO()
     soundfile.write(file, sound, 22050, subtype=form, format=container)
@@ -37,7 +37,7 @@ def test_every_form_is_read_as_libsndfile_reads_it(form: str, container: str, ch
 
 
 @pytest.mark.parametrize(("form", "code"), [("ALAW", ALAW), ("ULAW", MULAW)])
-def test_all_bytes_of_the_laws(form: str, code: int) -> None:
+def test_all_bytes_of_a_law_and_mu_law(form: str, code: int) -> None:
     every = io.BytesIO(bytes(range(256)))
     wanted, _ = soundfile.read(every, dtype="float32", samplerate=8000, channels=1, format="RAW", subtype=form)
     assert np.array_equal(companded(code), wanted)
@@ -62,13 +62,13 @@ FMT = struct.pack("<HHIIHH", 1, 1, 8000, 16000, 2, 16)
 SOUND = np.arange(-50, 50, dtype="<i2").tobytes()
 
 
-def test_other_chunks_are_passed_over(tmp_path: Path) -> None:
+def test_other_chunks_are_skipped(tmp_path: Path) -> None:
     file = tmp_path / "a.wav"
     file.write_bytes(wav((b"LIST", b"odd"), (b"fmt ", FMT), (b"bext", b"x" * 7), (b"data", SOUND), (b"id3 ", b"?")))
     assert np.array_equal(read_sound(file).samples, np.arange(-50, 50, dtype=np.float32) / 32768)
 
 
-def test_a_streamed_wav_goes_on_to_the_end(tmp_path: Path) -> None:
+def test_a_wav_of_unknown_length(tmp_path: Path) -> None:
     whole = wav((b"fmt ", FMT), (b"data", SOUND))
     for size in (0xFFFFFFFF, 0x7FFFFFFF):
         (tmp_path / "a.wav").write_bytes(whole.replace(b"data\xc8\0\0\0", b"data" + struct.pack("<I", size)))
@@ -76,7 +76,7 @@ def test_a_streamed_wav_goes_on_to_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (wav((b"fmt ", FMT), (b"data", SOUND))[:-20], "truncated: .* 0.01 s"),
         (wav((b"fmt ", FMT)), "its samples are missing"),
@@ -91,9 +91,9 @@ def test_a_streamed_wav_goes_on_to_the_end(tmp_path: Path) -> None:
         (b"these are words\n", "not a sound file"),
     ],
 )
-def test_damaged_files(tmp_path: Path, content: bytes, said: str) -> None:
+def test_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.wav").write_bytes(content)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_sound(tmp_path / "a.wav")
     assert "\n" not in str(caught.value)
     assert "a.wav" in str(caught.value)
@@ -109,5 +109,5 @@ def test_damage_raises_no_other_error(place: int, garbage: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "a.wav")
         file.write_bytes(content)
-        with contextlib.suppress(DataError):  # and no other error
+        with contextlib.suppress(DataError):  # no other error
             assert np.isfinite(read_sound(file).samples).all()

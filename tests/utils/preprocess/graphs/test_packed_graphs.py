@@ -1,4 +1,4 @@
-"""Messages, dense matrices and block-diagonal batches: one sum, however the graphs are laid out."""
+"""Messages, dense matrices and block-diagonal batches give the same sums."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_kinds_of_messages() -> None:
 def test_a_graph_larger_than_any_batch() -> None:
     assert pack([], Limits()) == []
     assert pack([(3, 1), (3, 1), (3, 1)], Limits((6,))) == [range(2), range(2, 3)]
-    for size, said in (((9, 1), "9 nodes, .* 8; .*--nodes"),
+    for size, message in (((9, 1), "9 nodes, .* 8; .*--nodes"),
                        ((1, 99), "99 edges, .* 20; .*--edges")):  # fmt: skip
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             pack([(1, 1), size], Limits((8,), (20,)))

@@ -1,4 +1,4 @@
-"""Alignment: Umeyama's similarity as scikit-image has it, and chips whose points lie where the template says."""
+"""Alignment of faces: Umeyama's similarity equals scikit-image's; points lie at those of the template."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from utils.preprocess.image.alignment import TEMPLATE, chip, similarity
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_it_is_the_similarity_of_scikit_image(seed: int) -> None:
+def test_similarity_equals_scikit_images(seed: int) -> None:
     chance = np.random.default_rng(seed)
     points, places = chance.uniform(0, 100, (2, 5, 2))
     wanted = SimilarityTransform.from_estimate(points, places)
@@ -22,14 +22,14 @@ def test_it_is_the_similarity_of_scikit_image(seed: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(-3.1, 3.1), st.floats(0.05, 20), st.floats(-50, 50), st.floats(-50, 50))
-def test_a_similarity_is_found_again(angle: float, scale: float, right: float, down: float) -> None:
+def test_roundtrip_of_a_similarity(angle: float, scale: float, right: float, down: float) -> None:
     points = np.array(TEMPLATE) * 112
     turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     found = similarity(points, points @ turn.T + (right, down))
     assert np.allclose(found, np.concatenate([turn, [[right], [down]]], axis=1), atol=1e-6 * max(1, scale))
 
 
-def test_nothing_is_mirrored() -> None:
+def test_reflections_are_excluded() -> None:
     points = np.array(TEMPLATE)
     assert np.linalg.det(similarity(points, points * (-1, 1))[:, :2]) > 0
 
@@ -41,12 +41,12 @@ def test_points_without_a_size_are_refused(points: np.ndarray) -> None:
         similarity(points, np.array(TEMPLATE))
 
 
-def test_the_picture_itself_where_the_points_lie_right() -> None:
+def test_aligned_points_give_the_image_itself() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 30, 3)).astype(np.uint8)
     assert np.array_equal(chip(pixels, np.array(TEMPLATE) * (30, 40), np.array(TEMPLATE), (40, 30)), pixels)
 
 
-def test_marks_end_up_where_the_template_has_them() -> None:
+def test_marks_lie_at_the_template() -> None:
     template, size = np.array(TEMPLATE), (100, 100)
     angle, scale = 0.5, 0.35
     turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -62,7 +62,7 @@ def test_marks_end_up_where_the_template_has_them() -> None:
         assert np.allclose(middle, (y, x), atol=0.6)
 
 
-def test_the_border_goes_on_and_a_large_face_is_averaged() -> None:
+def test_repeated_border_and_averaged_large_faces() -> None:
     pixels = np.zeros((400, 400, 3), np.uint8)
     pixels[:, 200:] = 240
     beyond = chip(pixels, np.array(TEMPLATE) * 20 + 395, np.array(TEMPLATE), (32, 32))

@@ -1,4 +1,4 @@
-"""Bands of an image made straight, and images cut into tiles."""
+"""Rectification of bands, and tiles of an image."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def test_an_upright_rectangle_is_a_crop() -> None:
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
-def test_corners_that_begin_elsewhere_turn_it(turns: int) -> None:
+def test_the_first_corner_sets_the_rotation(turns: int) -> None:
     found = straightened(gradient(), np.roll(CORNERS, -turns, axis=0))
     wanted = np.rot90(np.asarray(gradient().crop((10, 20, 70, 36))), turns)
     np.testing.assert_allclose(np.asarray(found), wanted, atol=1)
 
 
-def test_a_turned_line_is_the_one_that_was_turned() -> None:
+def test_a_rotated_line_is_straightened() -> None:
     page, angle = gradient(), 20.0
     turned = page.rotate(-angle, Image.Resampling.BICUBIC)  # clockwise, about the middle
     turn, middle = math.radians(angle), np.array([60, 40])
@@ -67,7 +67,7 @@ sizes = st.tuples(st.integers(1, 90), st.integers(1, 90))
 
 @settings(max_examples=60, deadline=None)
 @given(sizes, st.integers(8, 40), st.integers(0, 4))
-def test_tiles_put_together_are_the_picture(size: tuple[int, int], side: int, overlap: int) -> None:
+def test_joined_tiles_are_the_image(size: tuple[int, int], side: int, overlap: int) -> None:
     pixels = np.random.default_rng(0).integers(1, 200, (2, *size)).astype(np.uint8)
     tiles = Tiles.over(size, (side, side), overlap)
     parts = tiles.cut(pixels)
@@ -79,7 +79,7 @@ def test_tiles_put_together_are_the_picture(size: tuple[int, int], side: int, ov
         assert whole <= side or starts[-1] == whole - side
 
 
-def test_of_two_tiles_that_which_is_deeper_in_counts() -> None:
+def test_overlaps_use_the_deeper_tile() -> None:
     tiles = Tiles.over((10, 28), (10, 16), 4)
     assert tiles.columns == (0, 12)
     joined = tiles.joined([np.zeros((10, 16)), np.ones((10, 16))])

@@ -1,4 +1,4 @@
-"""What each way of decoding changes, on real photographs: nothing, one level, or as much as its docstring says."""
+"""Differences between the ways of decoding, on photographs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reference(image: Image.Image, size: tuple[int, int], box: tuple[int, int, in
 
 
 @pytest.mark.parametrize("name", PHOTOS)
-def test_exact_is_resize_then_crop_of_the_whole(name: str, tmp_path: Path) -> None:
+def test_exact_equals_resize_then_crop(name: str, tmp_path: Path) -> None:
     path = jpeg(name, (500, 375), tmp_path)
     expected = reference(open_image(path), (341, 256), (58, 16, 282, 240)).transpose(2, 0, 1)
     np.testing.assert_array_equal(levels(path, "exact").round(3), expected)
@@ -84,7 +84,7 @@ def test_fused_differs_by_a_level_or_two(
 
 
 @pytest.mark.parametrize("size", [(2048, 1536), (1536, 2048)])
-def test_reduced_differs_by_few_levels_where_it_reduces(size: tuple[int, int], tmp_path: Path) -> None:
+def test_reduced_differs_by_few_levels(size: tuple[int, int], tmp_path: Path) -> None:
     largest, mean = [], []
     for name in PHOTOS:
         path = jpeg(name, size, tmp_path)
@@ -95,7 +95,7 @@ def test_reduced_differs_by_few_levels_where_it_reduces(size: tuple[int, int], t
     assert np.mean(mean) < 0.25  # measured: 0.19
 
 
-def test_reduced_is_fused_where_nothing_can_be_reduced(tmp_path: Path) -> None:
+def test_reduced_equals_fused_for_small_images_and_png(tmp_path: Path) -> None:
     small = jpeg("coffee", (640, 480), tmp_path)
     png = tmp_path / "large.png"
     photograph("coffee").resize((1200, 1100)).save(png)
@@ -106,7 +106,7 @@ def test_reduced_is_fused_where_nothing_can_be_reduced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [(2050, 1540), (1027, 1030)])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_reduced_is_upright(size: tuple[int, int], orientation: int, tmp_path: Path) -> None:
-    """Sizes that the scale does not divide: the part of the last pixel that is beyond the image is not shown."""
+    """Sizes that are not multiples of the scale: the part of the last pixel beyond the image is left out."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     path = jpeg("chelsea", size, tmp_path, exif=exif)
@@ -124,7 +124,7 @@ def test_reduced_is_upright(size: tuple[int, int], orientation: int, tmp_path: P
     at_least=st.integers(1, 64),
 )
 @settings(max_examples=60, deadline=None)
-def test_no_side_gets_shorter_than_asked_for(size: tuple[int, int], at_least: int) -> None:
+def test_minimum_side_of_reduced_images(size: tuple[int, int], at_least: int) -> None:
     with tempfile.NamedTemporaryFile(suffix=".jpg") as file:
         Image.new("L", size).save(file, "jpeg")
         file.flush()
@@ -132,7 +132,7 @@ def test_no_side_gets_shorter_than_asked_for(size: tuple[int, int], at_least: in
     assert min(image.size) >= min(*size, at_least)
 
 
-def test_a_picture_of_the_caller_is_never_reduced(tmp_path: Path) -> None:
+def test_pil_images_are_not_reduced(tmp_path: Path) -> None:
     path = jpeg("retina", (1200, 1100), tmp_path)
     with Image.open(path) as image:
         given = preprocess(image, "float32", decode="reduced")
@@ -171,7 +171,7 @@ def test_unknown_way_to_decode(decode: str) -> None:
 def test_any_crop_of_any_resize(
     size: tuple[int, int], resized: tuple[int, int], data: st.DataObject, mode: str
 ) -> None:
-    """Exact is exact for every crop, wherever it begins; fused stays within two levels even on noise."""
+    """``exact`` is exact for every crop; ``fused`` stays within two levels even on noise."""
     pixels = np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
     image = Image.fromarray(pixels).convert(mode)
     crop = data.draw(st.tuples(*(st.integers(1, length) for length in resized)))
@@ -179,12 +179,12 @@ def test_any_crop_of_any_resize(
     expected = reference(image, resized, (*start, start[0] + crop[0], start[1] + crop[1]))
 
     for fused in (False, True):
-        starts = iter(start)  # asked for the horizontal axis first
+        starts = iter(start)  # the horizontal axis comes first
 
         def crop_start(length: int, part: int, starts: Iterator[int] = starts) -> int:
             return next(starts)
 
-        picture = Decoded(image, (0, 0, *size))
-        ours = resize_and_crop(picture, resized[::-1], crop[::-1], crop_start, fused=fused, name="noise")
+        decoded = Decoded(image, (0, 0, *size))
+        ours = resize_and_crop(decoded, resized[::-1], crop[::-1], crop_start, fused=fused, name="noise")
         difference = np.abs(np.asarray(ours).astype(int) - expected)
         assert difference.max() <= (2 if fused else 0)

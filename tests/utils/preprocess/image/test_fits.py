@@ -1,4 +1,4 @@
-"""Images put into an input as frameworks do: sizes, places, and what a stored fit may be."""
+"""Placement of images as in other frameworks, and stored fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ lengths = st.integers(1, 90)
 
 @settings(max_examples=60)
 @given(lengths, lengths, st.sampled_from(KINDS), st.sampled_from(ROUNDINGS))
-def test_boxes_come_back_from_every_fit(width: int, height: int, kind: str, rounding: str) -> None:
+def test_roundtrip_of_boxes_for_every_fit(width: int, height: int, kind: str, rounding: str) -> None:
     fit = Fit(kind, kind != "stretch", shorter=24, longer=40, multiple=8, rounding=rounding)
     size = None if kind == "shorter" else (16, 24) if kind == "stretch" else (20, 20)
     pixels, geometry, canvas = fitted(Image.new("RGB", (width, height), (9, 9, 9)), fit, size)
@@ -40,13 +40,13 @@ def test_boxes_come_back_from_every_fit(width: int, height: int, kind: str, roun
 
 
 @given(lengths, lengths, lengths, lengths)
-def test_one_colour_stays_one_colour(width: int, height: int, new_width: int, new_height: int) -> None:
+def test_a_constant_image_stays_constant(width: int, height: int, new_width: int, new_height: int) -> None:
     pixels = between_pixels(np.full((height, width, 3), 7.5, np.float32), (new_height, new_width))
     assert pixels.shape == (new_height, new_width, 3)
     np.testing.assert_allclose(pixels, 7.5, rtol=1e-6)
 
 
-def test_a_closed_input_holds_the_whole_picture() -> None:
+def test_an_input_of_fixed_size_contains_the_image() -> None:
     for rounding in ("torchvision", "transformers"):
         fit = Fit("shorter", shorter=800, longer=1333, rounding=rounding)
         for size in ((300, 100), (100, 300), (90, 90)):

@@ -1,4 +1,4 @@
-"""Images of every kind come out upright, RGB and eight-bit, or as one clear error."""
+"""Images of every kind become upright, RGB and 8-bit, or raise one clear error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def saved(image: Image.Image, path: Path, **options: object) -> Path:
 
 
 def grey(image: Image.Image) -> np.ndarray:
-    """Return the one plane of an image whose three must be equal."""
+    """Return one of an image's three planes, which must be equal."""
     array = np.asarray(image)
     assert (array[:, :, 0] == array[:, :, 1]).all()
     assert (array[:, :, 0] == array[:, :, 2]).all()
@@ -54,7 +54,7 @@ def test_exif_orientation_is_applied_once(tmp_path: Path, orientation: int, suff
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("mode", ["L", "RGBA", "I;16"])
 def test_an_uncompressed_tiff_of_any_mode_is_upright(tmp_path: Path, mode: str, orientation: int) -> None:
-    """Pillow maps some of them to memory, and gets the rows of those that lie on their side wrong."""
+    """Pillow maps some of them to memory, with wrong rows if they are rotated."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     wide = Image.fromarray(RAMP[:12].astype(np.uint16) * 257)
@@ -82,7 +82,7 @@ def test_alpha_is_dropped(mode: str) -> None:
     expected = source.convert({"La": "LA", "RGBa": "RGBA"}.get(mode, mode)).convert("RGB")
     np.testing.assert_array_equal(np.asarray(to_rgb(source)), np.asarray(expected))
     if mode == "RGBA":
-        source.putalpha(0)  # invisible, and yet its colours stay
+        source.putalpha(0)  # transparent, but the colours are kept
         np.testing.assert_array_equal(np.asarray(to_rgb(source)), COLOUR)
 
 
@@ -130,7 +130,7 @@ def test_16_bit_is_rounded_to_nearest_in_either_byte_order(order: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "white"), [("int32", 255), ("int32", 65535), ("float32", 1), ("float32", 255), ("float32", 65535)]
 )
-def test_int_and_float_find_their_white(dtype: str, white: int) -> None:
+def test_white_of_int_and_float_images(dtype: str, white: int) -> None:
     image = Image.fromarray((RAMP.astype(np.float64) * (white / 255)).astype(dtype))
     assert image.mode in ("I", "F")
     assert np.abs(grey(to_rgb(image)).astype(int) - RAMP).max() == 0
@@ -145,7 +145,7 @@ def test_16_bit_is_upright_too() -> None:
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=6))
-def test_any_float_samples_are_taken(samples: list[float]) -> None:
+def test_any_float_samples(samples: list[float]) -> None:
     plane = grey(to_rgb(Image.fromarray(np.array([samples], np.float32))))[0]
     for sample, value in zip(samples, plane, strict=True):
         if np.isnan(sample) or sample <= 0:
@@ -199,7 +199,7 @@ def test_truncated(tmp_path: Path, suffix: str) -> None:
 
 
 @given(st.binary(max_size=64), st.integers(0, 200), st.sampled_from(["jpg", "png", "gif", "tif", "webp"]))
-def test_damage_anywhere_is_one_clear_error_or_a_picture(damage: bytes, at: int, suffix: str) -> None:
+def test_damage_anywhere_is_one_error_or_an_image(damage: bytes, at: int, suffix: str) -> None:
     import io
     import tempfile
 
@@ -216,7 +216,7 @@ def test_damage_anywhere_is_one_clear_error_or_a_picture(damage: bytes, at: int,
 
 
 def png_of(width: int, height: int) -> bytes:
-    """Return a PNG that claims a size and holds next to nothing: a decompression bomb's header."""
+    """Return a PNG with a declared size and almost no data: a decompression bomb's header."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -289,4 +289,4 @@ def test_unreadable_images_are_also_oserrors(tmp_path: Path) -> None:
         with pytest.raises(IOError, match=path.name) as found:
             open_image(path)
         assert isinstance(found.value, DataError)
-        assert type(copy.copy(found.value)) is PictureError  # as pickle makes it again
+        assert type(copy.copy(found.value)) is PictureError  # as for pickle

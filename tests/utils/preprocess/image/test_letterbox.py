@@ -1,4 +1,4 @@
-"""Letterbox: where an image lies in the input, its pixels, and the way back."""
+"""Letterbox: position and pixels of an image in the input, and conversion of boxes back."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ lengths = st.integers(1, 400)
         (1000, 1, (64, 64), 0, 31, (64, 1)),
     ],
 )
-def test_where_it_lies(
-    width: int, height: int, size: tuple[int, int], left: int, top: int, inner: tuple[int, int]
-) -> None:
+def test_geometry(width: int, height: int, size: tuple[int, int], left: int, top: int, inner: tuple[int, int]) -> None:
     found = fit(width, height, size)
     assert (found.left, found.top) == (left, top)
     assert (found.across * width, found.down * height) == pytest.approx(inner)
@@ -44,7 +42,7 @@ def test_where_it_lies(
 
 @settings(deadline=None)
 @given(lengths, lengths, st.tuples(lengths, lengths), st.data())
-def test_boxes_come_back(width: int, height: int, size: tuple[int, int], data: st.DataObject) -> None:
+def test_roundtrip_of_boxes(width: int, height: int, size: tuple[int, int], data: st.DataObject) -> None:
     geometry = fit(width, height, size)
     corners = [data.draw(st.tuples(st.floats(0, 1), st.floats(0, 1))) for _ in range(2)]
     boxes = np.array([[x * width, y * height] for x, y in corners]).reshape(1, 4)
@@ -67,14 +65,14 @@ def test_pixels(width: int, height: int, size: tuple[int, int]) -> None:
     assert (pixels == FILL).all(axis=2).sum() == size[0] * size[1] - inner.shape[0] * inner.shape[1]
 
 
-def test_a_picture_of_the_right_size_keeps_every_pixel() -> None:
+def test_an_image_of_the_input_size_is_unchanged() -> None:
     source = np.random.default_rng(0).integers(0, 256, (6, 8, 3)).astype(np.uint8)
     pixels, _ = letterbox(Image.fromarray(source), (10, 8), Laying(fill=0))
     np.testing.assert_array_equal(pixels[2:8], source)
     assert not pixels[[0, 1, 8, 9]].any()
 
 
-def test_boxes_beside_the_picture_are_clipped() -> None:
+def test_boxes_outside_the_image_are_clipped() -> None:
     geometry = fit(100, 50, (64, 64))
     assert to_picture(np.array([[-5, 0, 70, 15.0]]), geometry).tolist() == [[0, 0, 100, 0]]
     assert to_picture(np.empty((0, 4)), geometry).shape == (0, 4)
@@ -85,7 +83,7 @@ def test_lengths_must_be_positive() -> None:
         fit(0, 5, (9, 8))
 
 
-def test_other_ways_to_lay_a_picture_in() -> None:
+def test_other_layings() -> None:
     corner = fit(100, 50, (64, 64), Laying("corner"))
     assert (corner.left, corner.top, corner.down) == (0, 0, 0.64)
     stretched = fit(100, 50, (64, 32), Laying("stretch"))
@@ -94,14 +92,14 @@ def test_other_ways_to_lay_a_picture_in() -> None:
     assert (small.across, small.left, small.top) == (1.0, 27, 22)
     widths = {name: round(30 * fit(30, 64, (31, 31), Laying(rounding=name)).across) for name in ROUNDINGS}
     assert widths == {"round": 15, "floor": 14, "ceil": 15}
-    assert round(30 * fit(30, 60, (30, 30), Laying(rounding="ceil")).across) == 15  # no fraction left by floats
+    assert round(30 * fit(30, 60, (30, 30), Laying(rounding="ceil")).across) == 15  # no rounding error of floats
 
 
 @settings(deadline=None, max_examples=40)
 @given(
     lengths, lengths, st.tuples(lengths, lengths), st.sampled_from(RESIZES), st.sampled_from(ROUNDINGS), st.booleans()
 )
-def test_boxes_come_back_however_it_lies(
+def test_roundtrip_of_boxes_for_every_laying(
     width: int, height: int, size: tuple[int, int], resize: str, rounding: str, enlarge: bool
 ) -> None:
     geometry = fit(width, height, size, Laying(resize, rounding=rounding, enlarge=enlarge))

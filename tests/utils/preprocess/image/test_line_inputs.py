@@ -1,4 +1,4 @@
-"""Lines of text as a recogniser's input, compared with PP-OCR's steps written out."""
+"""Text lines as a recogniser's input, compared with PP-OCR's steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PP_OCR = LineForm()
 RNG = np.random.default_rng(0)
 
 
-def picture(width: int, height: int) -> Image.Image:
+def blank(width: int, height: int) -> Image.Image:
     return Image.fromarray(RNG.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
@@ -30,9 +30,9 @@ def test_the_width_follows_the_proportions_rounded_up(width, height):
 
 
 @pytest.mark.parametrize("size", [(200, 30), (700, 31), (90, 48)])
-def test_as_pp_ocr_has_it(size):
+def test_line_input_equals_pp_ocrs(size):
     """Resized to 48 rows, blue first, (x / 255 - 0.5) / 0.5, zeros at the right."""
-    image = picture(*size)
+    image = blank(*size)
     array, width = line_input(image, PP_OCR)
     wanted = between_pixels(np.asarray(image)[..., ::-1], (width, 48)).astype(np.float32)
     wanted = (wanted.transpose(2, 0, 1) / 255 - 0.5) / 0.5
@@ -43,14 +43,14 @@ def test_as_pp_ocr_has_it(size):
 
 def test_grey_lines_fixed_widths_and_a_sliver():
     form = LineForm(32, 100, 100, channel_order="GRAY", interpolation="bilinear", pixel_values="0..1")
-    wide, narrow = (line_input(picture(*size), form, "float16")[0] for size in ((900, 20), (1, 400)))
+    wide, narrow = (line_input(blank(*size), form, "float16")[0] for size in ((900, 20), (1, 400)))
     assert wide.shape == narrow.shape == (1, 32, 100)
     assert wide.dtype == np.float16
     assert wide[..., 99].any()
     assert not narrow[..., 1:].any()
-    assert line_input(picture(50, 20).convert("P"), form)[0].shape == (1, 32, 100)
+    assert line_input(blank(50, 20).convert("P"), form)[0].shape == (1, 32, 100)
 
 
 def test_unknown_names():
     with pytest.raises(ConfigError, match=r"channel order 'rgb' of text lines must be one of GRAY, RGB, BGR"):
-        line_input(picture(9, 9), LineForm(channel_order="rgb"))
+        line_input(blank(9, 9), LineForm(channel_order="rgb"))

@@ -1,4 +1,4 @@
-"""Lines longer than an input: where they are cut, and how their texts are joined."""
+"""Cuts of lines longer than an input, and their joined texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def line(words: list[int], gap: int, height: int = 40) -> Image.Image:
     return Image.fromarray(levels)
 
 
-def test_a_line_that_fits_is_left_alone():
+def test_a_line_that_fits_is_not_cut():
     one = line([300], 10)
     assert pieces(one, 48, 320) == ([one], [])
 
@@ -37,7 +37,7 @@ def test_cuts_lie_in_gaps_and_parts_fit(most):
         assert levels[:, 0].min() == levels[:, -1].min() == 255  # no cut goes through a word
 
 
-def test_narrow_gaps_are_no_blanks_and_a_line_without_a_gap_is_cut_all_the_same():
+def test_narrow_gaps_and_lines_without_gaps():
     assert not any(pieces(line([37] * 40, int(BLANK * 40) - 2), 48, 320)[1])
     parts, blanks = pieces(line([2000], 0), 48, 320)
     assert sum(part.width for part in parts) == 2000

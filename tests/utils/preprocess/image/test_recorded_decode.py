@@ -1,4 +1,4 @@
-"""A recorded run reads a file's bytes and decodes them from memory: the same pixels, and the same words on errors."""
+"""A recorded run decodes files from memory, with the same pixels and the same errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def outcome(path: Path) -> np.ndarray | str:
 
 
 def assert_same(path: Path) -> np.ndarray | str:
-    """Decode with and without a recording; return what both gave."""
+    """Decode with and without a recording; return the common result."""
     plain = outcome(path)
     with recording(Timeline()):
         recorded = outcome(path)
@@ -100,7 +100,7 @@ def test_damaged_files(damage: bytes, at: int, kind: str) -> None:
         assert_same(path)
 
 
-def test_no_file_at_all(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     assert "no such image" in assert_same(tmp_path / "no.png")
     assert "it is a folder" in assert_same(tmp_path)
     (tmp_path / "a.png").write_text("no image")

@@ -1,4 +1,4 @@
-"""A crop resized in two confined passes is bit by bit the crop of Pillow's whole resize."""
+"""A crop resized in two confined passes equals the crop of Pillow's whole resize bit by bit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_in_two_passes(image: Image.Image, size: tuple[int, int], crop: tuple[int,
 @settings(max_examples=400, deadline=None)
 @given(old=SIZES, mode=st.sampled_from(["RGB", "L"]), data=st.data())
 def test_any_crop_of_any_resize(old: tuple[int, int], mode: str, data: st.DataObject) -> None:
-    """Lengths that make an axis dyadic, keep it or do neither, shrunk and grown, in either order of the axes."""
+    """Lengths of dyadic, unchanged and other axes, shrunk and enlarged, in either order of the axes."""
     new, start, end = [], [], []
     for length in old:
         related = [length, 2 * length, max(1, length // 2), max(1, length * 3 // 4)]
@@ -67,7 +67,7 @@ def test_any_crop_by_every_filter(old: tuple[int, int], data: st.DataObject) -> 
 def test_supports_of_the_filters(
     old: tuple[int, int], resample: Image.Resampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The usual crop is exact; with a wide filter that reached half as far it would not be."""
+    """The usual crop is exact; with half the support of a wide filter it would not be."""
     short = min(old)
     new = (old[0] * 256 // short, old[1] * 256 // short)
     left, top = (new[0] - 224) // 2, (new[1] - 224) // 2
@@ -105,8 +105,8 @@ def test_usual_sizes(old: tuple[int, int], new: tuple[int, int], mode: str) -> N
     assert resized_crop(image, new, crop) == whole(image, new, crop)
 
 
-def test_the_order_of_this_pillow_is_known_and_only_one_fits() -> None:
-    """If this fails, Pillow has got another rule for the order of its passes: images are resized as a whole."""
+def test_exactly_one_known_order_fits_this_pillow() -> None:
+    """If this fails, Pillow has a new rule for the order of its passes, and images are resized as a whole."""
     known = (resizing._order_of_pillow_13, resizing._horizontal_first)
     assert [resizing._is_followed(order) for order in known].count(True) == 1
     assert resizing._order() in known
@@ -115,7 +115,7 @@ def test_the_order_of_this_pillow_is_known_and_only_one_fits() -> None:
 
 
 def test_the_order_matters() -> None:
-    """Else the tests above would not see a wrong one."""
+    """Otherwise the tests above would not detect a wrong order."""
     image, size, crop = noise((300, 1000)), (256, 853), (16, 314, 240, 538)
     results = []
     for order in (lambda old, new: True, lambda old, new: False):
@@ -125,14 +125,14 @@ def test_the_order_matters() -> None:
     assert (results[0] == whole(image, size, crop)) != (results[1] == whole(image, size, crop))
 
 
-def test_an_unknown_order_means_the_whole_resize(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_order_uses_the_whole_resize(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resizing, "_order", lambda: None)
     image, size, crop = noise((500, 375)), (341, 256), (58, 16, 282, 240)
     assert resized_crop(image, size, crop) == whole(image, size, crop)
 
 
-def test_no_warning_of_a_bomb_within_a_picture_that_pillow_would_resize(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pillow looks at the size of a crop, not of what it resizes; a warning is an error here."""
+def test_no_bomb_warning_for_a_size_that_pillow_resizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow checks the size of a crop, not of a resize; a warning is an error here."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400)
     image, size, crop = noise((200, 160)), (128, 102), (2, 3, 20, 20)
     assert resized_crop(image, size, crop) == whole(image, size, crop)

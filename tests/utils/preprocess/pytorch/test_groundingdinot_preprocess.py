@@ -1,4 +1,4 @@
-"""Four inputs of a grounding detector from a path, an array or a tensor."""
+"""Inputs of a grounding detector from a path, an array or a tensor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_normalised_floats_are_only_stretched(picture: Path, bert: CaptionTokeni
     images, numbers, *_ = preprocess(given, bert, CAPTION, resize_shape=64)
     assert (images.shape, numbers.shape) == ((2, 3, 64, 64), (2, 7))
     near = classify(picture, "float32", (64, 64), (64, 64))[0]
-    assert np.abs(images[1] - near).max() < 0.03  # the file's own samples are rounded to 8 bits on the way
+    assert np.abs(images[1] - near).max() < 0.03  # samples of the file are rounded to 8 bits
     same = preprocess(images, bert, CAPTION, resize_shape=64)[0]
     assert np.array_equal(same, images)
 

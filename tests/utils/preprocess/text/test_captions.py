@@ -1,4 +1,4 @@
-"""Captions and their tokens: the numbers are those of transformers' tokenizer, the places those of each class."""
+"""Captions and their tokens, compared with transformers' tokenizer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_each_class_has_its_own_tokens(bert: Path) -> None:
     assert found == [["person"], ["traffic", "light"], ["tooth", "##brush"], ["3"]]
 
 
-def test_a_class_within_another_keeps_its_own(bert: Path) -> None:
+def test_a_class_name_within_another(bert: Path) -> None:
     places = tokens_of(get_tokenlizer(bert), ["hot dog", "dog", "Dog"])
     assert [place.tolist() for place in places] == [[1, 2], [4], [6]]
 
 
-def test_calls_are_those_of_transformers(bert: Path) -> None:
+def test_calls_equal_transformers(bert: Path) -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.BertTokenizerFast(vocab=str(bert / "vocab.txt"))
     mine, texts = get_tokenlizer(bert), ["cat . Hot dog .", "toothbrush . 1 . 2 . zebra ."]
@@ -78,7 +78,7 @@ def test_a_json_file_and_upper_case(bert: Path, tmp_path: Path) -> None:
         (lambda folder: folder / "tokenizer.json", "cannot be read"),
     ],
 )
-def test_no_tokenizer(make: object, says: str, tmp_path: Path) -> None:
+def test_missing_tokenizers(make: object, says: str, tmp_path: Path) -> None:
     path = make(tmp_path)  # type: ignore[operator]
     if path.name == "tokenizer.json":
         path.write_text("{")
@@ -87,7 +87,7 @@ def test_no_tokenizer(make: object, says: str, tmp_path: Path) -> None:
     assert "\n" not in str(found.value)
 
 
-def test_a_tokenizer_that_ends_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicException(BaseException):
         pass
 

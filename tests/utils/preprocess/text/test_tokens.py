@@ -1,4 +1,4 @@
-"""Texts as tokens: the same as transformers' fast tokenizers, whatever is cut, and one line for what cannot be."""
+"""Token numbers equal those of transformers' fast tokenizers, also of truncated texts; invalid arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from utils.tasks.model import Model
 
 @lru_cache(maxsize=8)
 def text_of(kind: str) -> str:
-    """A training that is done once, as it breaks ties otherwise each time."""
+    """Trained once, because ties are broken differently each time."""
     return KINDS[kind]().to_str()
 
 
@@ -44,7 +44,7 @@ def given_options(**flags: Any) -> argparse.Namespace:
 
 @lru_cache(maxsize=8)
 def reference(kind: str) -> Any:
-    """Transformers' own, of the same file."""
+    """Transformers' tokenizer of the same file."""
     import transformers
     from tokenizers import Tokenizer
 
@@ -66,8 +66,8 @@ texts = st.one_of(st.sampled_from(LINES), st.text(st.characters(codec="utf-8"), 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_they_are_those_of_transformers(kind: str) -> None:
-    """Pairs, ways to cut, strides and windows; what it refuses or warns of is refused here, too."""
+def test_tokens_equal_transformers(kind: str) -> None:
+    """Pairs, truncation, strides and windows; its errors and warnings are errors here, too."""
     pytest.importorskip("transformers")
     tokens, theirs = made(kind), reference(kind)
 
@@ -109,8 +109,8 @@ def test_they_are_those_of_transformers(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_minilm_is_that_of_transformers() -> None:
-    """The real tokenizer of a real model, out of its package."""
+def test_minilm_equals_transformers() -> None:
+    """The tokenizer of a real model, from its package."""
     transformers = pytest.importorskip("transformers")
     from utils.fetch import FetchError, fetched_path
 
@@ -158,7 +158,7 @@ def test_windows_hold_every_token_of_the_second_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "said"),
+    ("how", "kind", "message"),
     [
         ({"max_length": 3}, ConfigError, "3 tokens .*: 3 .* special"),
         ({"max_length": 9, "stride": 2}, ConfigError, "cut only_first or only_second"),
@@ -168,8 +168,8 @@ def test_windows_hold_every_token_of_the_second_text() -> None:
         ({"cut": "both"}, ConfigError, "cut 'both': longest_first, only_first"),
     ],
 )
-def test_invalid_truncation(how: dict[str, Any], kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said):
+def test_invalid_truncation(how: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
         made("word_piece").encode([(LINES[0], LINES[1])], **how)
     with pytest.raises(ConfigError, match=r"stride of 7 tokens .* 9"):
         made("word_piece").encode([LINES[0]], 9, stride=7)
@@ -190,10 +190,10 @@ def test_sources_of_tokenizers(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no tokenizer.json in its folder; .*--tokenizer FILE"):
         Tokens.of(model())
     (tmp_path / "tokenizer.json").write_text(text_of("gpt2"))
-    beside = Model(tmp_path / "m.onnx")
-    assert Tokens.of(beside).size == made("gpt2").size
+    nearby = Model(tmp_path / "m.onnx")
+    assert Tokens.of(nearby).size == made("gpt2").size
     given = Tokens.of(model(tokenizer=text), given_options(tokenizer=str(tmp_path)))
-    assert given.size == made("gpt2").size  # a flag goes first
+    assert given.size == made("gpt2").size  # a flag takes precedence
     with pytest.raises(ConfigError, match=r"nowhere does not exist; .*tokenizer.json or vocab.txt"):
         Tokens.of(model(), given_options(tokenizer="nowhere"))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\n")
@@ -205,7 +205,7 @@ def test_sources_of_tokenizers(tmp_path: Path) -> None:
 
 
 def embedding(path: Path, rows: int) -> None:
-    """Write a model that looks numbers up in a table of so many rows."""
+    """Write a model with a table of this number of rows."""
     ids = helper.make_tensor_value_info("input_ids", TensorProto.INT32, ["n", "l"])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "l", 2])
     nodes = [helper.make_node("Cast", ["input_ids"], ["i"], to=7), helper.make_node("Gather", ["t", "i"], ["y"])]

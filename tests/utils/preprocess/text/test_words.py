@@ -1,4 +1,4 @@
-"""The tiny tokeniser."""
+"""The simple tokenizer."""
 
 from __future__ import annotations
 

@@ -317,11 +317,11 @@ def test_thresholds_are_the_flags_else_the_stored_ones() -> None:
 
 
 def test_only_so_many_of_each_class_are_candidates() -> None:
-    from utils.postprocess.image.layouts.base import surest_of_classes
+    from utils.postprocess.image.layouts.base import highest_per_class
 
     rng = np.random.default_rng(0)
     found = Detections(rng.random((50, 4)), rng.random(50), rng.integers(0, 3, 50))
-    kept = surest_of_classes(found, 4)
+    kept = highest_per_class(found, 4)
     for label in range(3):
         own = np.sort(found.scores[found.classes == label])[::-1][:4]
         np.testing.assert_array_equal(kept.scores[kept.classes == label], own)

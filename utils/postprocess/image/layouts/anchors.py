@@ -30,8 +30,7 @@ def moved(deltas: Array, anchors: Array, weights: Sequence[float] = (1, 1, 1, 1)
     shift = deltas / np.array(weights, np.float32)
     middle = shift[:, :2] * size + centre
     half = np.float32(0.5) * (np.exp(np.minimum(shift[:, 2:], np.float32(clip))) * size)
-    boxes: Array = np.concatenate([middle - half, middle + half], axis=1)
-    return boxes
+    return np.concatenate([middle - half, middle + half], axis=1)
 
 
 def cell_anchors(sizes: Sequence[float], ratios: Sequence[float]) -> Array:
@@ -40,12 +39,10 @@ def cell_anchors(sizes: Sequence[float], ratios: Sequence[float]) -> Array:
     width = 1 / height
     sides = np.array(sizes, np.float32)
     across, down = (width[:, None] * sides).reshape(-1), (height[:, None] * sides).reshape(-1)
-    anchors: Array = np.round(np.stack([-across, -down, across, down], axis=1) / 2)
-    return anchors
+    return np.round(np.stack([-across, -down, across, down], axis=1) / 2)
 
 
 def at_cells(cell: Array, rows: Array, columns: Array, stride: tuple[int, int]) -> Array:
     """Return anchors (N x 4, one per position) moved to cells; ``stride`` is (vertical, horizontal) in pixels."""
     start = np.stack([columns * stride[1], rows * stride[0]] * 2, axis=1).astype(np.float32)
-    anchors: Array = start + cell
-    return anchors
+    return start + cell

@@ -67,7 +67,7 @@ class Layout:
         name: used by ``--layout`` and an export's note.
         shapes: description of the outputs.
         read: returns the candidates of each image, boxes in pixels of the input; those with NaN are dropped.
-        fits: returns whether outputs have this layout, by their names and shapes; ``None``: it cannot be recognised.
+        fits: is true for outputs of this layout, by their names and shapes; ``None``: it cannot be recognised.
         final: the candidates are the result, without suppression.
         clipped: boxes are clipped to the image before the suppression, not after it.
         box_format: of the boxes in the outputs (:data:`~utils.postprocess.image.box_forms.BOX_FORMATS`).
@@ -80,7 +80,7 @@ class Layout:
     name: str
     shapes: str
     read: Reader
-    fits: Callable[[Outputs], bool] | None = None
+    fits: Callable[[Outputs], object] | None = None
     final: bool = False
     clipped: bool = False
     box_format: str = "xyxy"
@@ -105,10 +105,10 @@ def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = Non
         enough &= best[:, None] == np.arange(scores.shape[1])
     queries, classes = np.nonzero(enough)
     found = Detections(boxes[queries], scores[queries, classes].astype(np.float64), classes)
-    return found if top_k is None else surest_of_classes(found, top_k)
+    return found if top_k is None else highest_per_class(found, top_k)
 
 
-def surest_of_classes(found: Detections, top_k: int) -> Detections:
+def highest_per_class(found: Detections, top_k: int) -> Detections:
     """Return at most ``top_k`` detections of each class, by score."""
     order = np.lexsort((-found.scores, found.classes))
     sorted_classes = found.classes[order]
@@ -117,7 +117,7 @@ def surest_of_classes(found: Detections, top_k: int) -> Detections:
     return taken(found, kept)
 
 
-def surest(found: Detections, top_k: int) -> Detections:
+def highest(found: Detections, top_k: int) -> Detections:
     """Return at most ``top_k`` detections, highest score first."""
     return taken(found, np.argsort(-found.scores, kind="stable")[:top_k])
 
@@ -152,16 +152,16 @@ def sigmoid(values: Array) -> Array:
     """Return the logistic function of values, without overflow, in float32 at least."""
     values = np.asarray(values, np.result_type(values, np.float32))
     shrunk = np.exp(-np.abs(values))
-    shares: Array = np.where(values >= 0, 1 / (1 + shrunk), shrunk / (1 + shrunk))
-    return shares
+    found: Array = np.where(values >= 0, 1 / (1 + shrunk), shrunk / (1 + shrunk))
+    return found
 
 
 def softmax(values: Array) -> Array:
     """Return the softmax along the last axis, in float32 at least."""
     values = np.asarray(values, np.result_type(values, np.float32))
     grown = np.exp(values - values.max(axis=-1, keepdims=True))
-    shares: Array = grown / grown.sum(axis=-1, keepdims=True)
-    return shares
+    found: Array = grown / grown.sum(axis=-1, keepdims=True)
+    return found
 
 
 def logit(score: float) -> float:

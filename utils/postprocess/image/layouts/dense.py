@@ -11,7 +11,7 @@ import numpy as np
 
 from engine import Array
 from utils.postprocess.image.layouts.anchors import at_cells, cell_anchors, moved
-from utils.postprocess.image.layouts.base import Layout, Outputs, joined, logit, refuse, sigmoid, surest
+from utils.postprocess.image.layouts.base import Layout, Outputs, highest, joined, logit, refuse, sigmoid
 from utils.postprocess.image.nms import Detections
 
 TOP_K = 1000
@@ -47,7 +47,7 @@ def _anchored(logits: Array, deltas: Array, cell: Array, stride: tuple[int, int]
     split = logits.reshape(len(cell), -1, height, width)
     kinds, classes, rows, columns = np.nonzero(split >= logit(outputs.least))
     found = Detections(np.stack([kinds, rows, columns], axis=1), sigmoid(split[kinds, classes, rows, columns]), classes)
-    best = surest(found, int(outputs.note.get("top_k", TOP_K)))
+    best = highest(found, int(outputs.note.get("top_k", TOP_K)))
     kinds, rows, columns = best.boxes.T
     anchors = at_cells(cell[kinds], rows, columns, stride)
     boxes = moved(deltas.reshape(len(cell), 4, height, width)[kinds, :, rows, columns], anchors)
@@ -84,7 +84,7 @@ def _centred(
     scores = np.sqrt(sigmoid(logits[classes, rows, columns]) * sigmoid(centers[0, rows, columns]))
     enough = scores >= outputs.least
     found = Detections(np.stack([rows, columns], axis=1)[enough], scores[enough], classes[enough])
-    best = surest(found, int(outputs.note.get("top_k", TOP_K)))
+    best = highest(found, int(outputs.note.get("top_k", TOP_K)))
     rows, columns = best.boxes.T
     middle = np.stack([columns * stride[1], rows * stride[0]], axis=1).astype(np.float32)
     far = distances[:, rows, columns].T.astype(np.float32) * np.float32(size)

@@ -24,11 +24,6 @@ def _efficient(outputs: Outputs) -> tuple[Array, Array, Array, Array] | None:
     return (count, boxes, scores, classes) if scores.shape == classes.shape == boxes.shape[:2] else None
 
 
-def fits_efficient(outputs: Outputs) -> bool:
-    """Return whether there are four outputs: a count, boxes, scores and classes."""
-    return _efficient(outputs) is not None
-
-
 def read_efficient(outputs: Outputs) -> list[Detections]:
     """Return the first ``num_dets`` of each image: the outputs of TensorRT's EfficientNMS."""
     parts = _efficient(outputs)
@@ -52,11 +47,6 @@ def _selected(outputs: Outputs) -> tuple[Array, Array, Array] | None:
         return None
     boxes, scores = rest if rest[0].shape[2] == 4 else rest[::-1]
     return (picks[0], boxes, scores) if boxes.shape[1:] == (scores.shape[2], 4) else None
-
-
-def fits_selected(outputs: Outputs) -> bool:
-    """Return whether there is a selection K x 3 of integers, and the boxes and scores that it indexes."""
-    return _selected(outputs) is not None
 
 
 def read_selected(outputs: Outputs) -> list[Detections]:
@@ -94,7 +84,7 @@ def read_rows(outputs: Outputs) -> list[Detections]:
 
 
 LAYOUTS = (
-    Layout("efficient_nms", EFFICIENT, read_efficient, fits_efficient, final=True),
-    Layout("onnx_nms", SELECTED, read_selected, fits_selected, final=True),
+    Layout("efficient_nms", EFFICIENT, read_efficient, _efficient, final=True),
+    Layout("onnx_nms", SELECTED, read_selected, _selected, final=True),
     Layout("yolov7_rows", ROWS, read_rows, fits_rows, final=True),
 )

@@ -6,6 +6,8 @@ open-vocabulary detector with a padded square, relative to the whole input.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from engine import Array
@@ -13,11 +15,11 @@ from utils.postprocess.image.layouts.base import (
     Layout,
     Outputs,
     corners,
+    highest,
     refuse,
     sigmoid,
     softmax,
     sufficient,
-    surest,
 )
 from utils.postprocess.image.nms import Detections
 
@@ -33,22 +35,12 @@ def _parts(outputs: Outputs) -> tuple[Array, Array]:
     raise refuse(outputs, "logits N x Q x C and pred_boxes N x Q x 4")
 
 
-def _named(outputs: Outputs) -> bool:
-    return set(NAMES) <= set(outputs.names)
-
-
-def _classes(outputs: Outputs) -> int:
-    return int(outputs.arrays[outputs.names.index("logits")].shape[-1])
-
-
-def fits_detr(outputs: Outputs) -> bool:
-    """Return whether the outputs have DETR's names, and one class more than labels, if there are labels."""
-    return _named(outputs) and outputs.labels in (None, _classes(outputs) - 1)
-
-
-def fits_rtdetr(outputs: Outputs) -> bool:
-    """Return whether the outputs have DETR's names, and as many classes as labels, if there are labels."""
-    return _named(outputs) and outputs.labels in (None, _classes(outputs))
+def _fits(outputs: Outputs, background: int) -> bool:
+    """Return whether the outputs have DETR's names, and as many classes as labels (if stored) and background."""
+    if not set(NAMES) <= set(outputs.names):
+        return False
+    classes = outputs.arrays[outputs.names.index("logits")].shape[-1]
+    return outputs.labels in (None, classes - background)
 
 
 def read_detr(outputs: Outputs) -> list[Detections]:
@@ -76,7 +68,7 @@ def read_rtdetr(outputs: Outputs) -> list[Detections]:
     for one, box, place in zip(logits, boxes, outputs.places, strict=True):
         queries, classes = np.nonzero(~np.isnan(one))
         every = Detections(_placed(box, place)[queries], sigmoid(one[queries, classes]).astype(np.float64), classes)
-        found.append(sufficient(surest(every, int(outputs.note.get("top_k", len(one)))), outputs))
+        found.append(sufficient(highest(every, int(outputs.note.get("top_k", len(one)))), outputs))
     return found
 
 
@@ -88,9 +80,8 @@ def read_owl(outputs: Outputs) -> list[Detections]:
     logits, boxes = _parts(outputs)
     height, width = outputs.size or tuple(outputs.noted("size"))
     whole = np.array([0, 0, width, height], np.float64)
-    pictures = zip(logits, boxes, strict=True)
     found = []
-    for one, box in pictures:
+    for one, box in zip(logits, boxes, strict=True):
         classes = one.argmax(axis=1)  # of the logits, as several sigmoids may be rounded to 1
         best = sigmoid(one[np.arange(len(one)), classes]).astype(np.float64)
         found.append(sufficient(Detections(_placed(box, whole), best, classes), outputs))
@@ -99,32 +90,16 @@ def read_owl(outputs: Outputs) -> list[Detections]:
 
 def _placed(boxes: Array, place: Array) -> Array:
     """Convert relative centres and sizes to corners in pixels of the input, float64."""
-    placed: Array = corners(np.asarray(boxes, np.float64)) * np.tile(place[2:], 2) + np.tile(place[:2], 2)
-    return placed
+    found: Array = corners(np.asarray(boxes, np.float64)) * np.tile(place[2:], 2) + np.tile(place[:2], 2)
+    return found
 
+
+DETR = "logits N x Q x (C + 1) and pred_boxes N x Q x 4: softmax, the last class is no object"
+RTDETR = "logits N x Q x C and pred_boxes N x Q x 4: sigmoid"
+OWL = "logits N x P x queries and pred_boxes N x P x 4: sigmoid per text query"
 
 LAYOUTS = (
-    Layout(
-        "detr",
-        "logits N x Q x (C + 1) and pred_boxes N x Q x 4: softmax, the last class is no object",
-        read_detr,
-        fits_detr,
-        final=True,
-        takes_logits=True,
-    ),
-    Layout(
-        "rtdetr",
-        "logits N x Q x C and pred_boxes N x Q x 4: sigmoid",
-        read_rtdetr,
-        fits_rtdetr,
-        final=True,
-        takes_logits=True,
-    ),
-    Layout(
-        "owl",
-        "logits N x P x queries and pred_boxes N x P x 4: sigmoid per text query",
-        read_owl,
-        final=True,
-        takes_logits=True,
-    ),
+    Layout("detr", DETR, read_detr, partial(_fits, background=1), final=True, takes_logits=True),
+    Layout("rtdetr", RTDETR, read_rtdetr, partial(_fits, background=0), final=True, takes_logits=True),
+    Layout("owl", OWL, read_owl, final=True, takes_logits=True),
 )

@@ -38,8 +38,7 @@ def default_boxes(outputs: Outputs) -> Array:
         centres = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 1, 2)
         half = np.float32(0.5) * sizes[None]
         found.append(np.concatenate([centres - half, centres + half], axis=-1).reshape(-1, 4))
-    boxes: Array = np.concatenate(found) * np.array([width, height] * 2, np.float32)
-    return boxes
+    return np.concatenate(found) * np.array([width, height] * 2, np.float32)
 
 
 def _sizes(scale: float, following: float, ratios: list[float]) -> list[tuple[float, float]]:

@@ -58,22 +58,16 @@ def _only(outputs: Outputs) -> Array | None:
     return outputs.arrays[0]
 
 
-def _rows(outputs: Outputs, kinds: tuple[int, ...]) -> bool:
+def _rows(outputs: Outputs, boxes: int) -> bool:
     """Return whether there is a row of 5 + C numbers for each of this many boxes per cell."""
     found = _only(outputs)
     if found is None or (outputs.labels is not None and found.shape[2] != 5 + outputs.labels):
         return False
-    return found.shape[2] > 5 and found.shape[1] in [kind * count for count in cells(outputs) for kind in kinds]
+    return found.shape[2] > 5 and found.shape[1] in [boxes * count for count in cells(outputs)]
 
 
-def fits_v5(outputs: Outputs) -> bool:
-    """Return whether there are three boxes per cell."""
-    return _rows(outputs, (ANCHORS,))
-
-
-def fits_free(outputs: Outputs) -> bool:
-    """Return whether there is one box per cell, in rows: the layout of YOLOv6 and YOLOX."""
-    return _rows(outputs, (1,))
+FITS_V5, FITS_FREE = partial(_rows, boxes=ANCHORS), partial(_rows, boxes=1)
+"""Three boxes per cell (YOLOv5), and one box per cell in rows (YOLOv6, YOLOX)."""
 
 
 def fits_v8(outputs: Outputs) -> bool:
@@ -241,26 +235,20 @@ def _of_map(found: Array, anchors: Sequence[Sequence[float]], stride: int, outpu
     return _scored(some, outputs)
 
 
-def read_v5_maps(outputs: Outputs) -> list[Detections]:
-    """Decode maps with the note's anchors, else those published with YOLOv5."""
-    return _read_maps(outputs, V5_ANCHORS)
+READ_V5_MAPS, READ_V7_MAPS = partial(_read_maps, anchors=V5_ANCHORS), partial(_read_maps, anchors=V7_ANCHORS)
+"""Decode maps with the note's anchors, else those published with YOLOv5 or YOLOv7."""
 
 
-def read_v7_maps(outputs: Outputs) -> list[Detections]:
-    """Decode maps with the note's anchors, else those published with YOLOv7."""
-    return _read_maps(outputs, V7_ANCHORS)
-
-
-def _fits_noted_maps(outputs: Outputs) -> bool:
+def _fits_v7_maps(outputs: Outputs) -> bool:
     return "anchors" not in outputs.note and fits_maps(outputs)
 
 
 LAYOUTS = (
-    Layout("yolov5", f"{V5}; three boxes per cell (v5, v7)", read_v5, fits_v5, box_format="cxcywh", scores=_in_rows),
-    Layout("yolov6", f"{V5}; one box per cell (v6)", read_v5, fits_free, box_format="cxcywh", scores=_in_rows),
+    Layout("yolov5", f"{V5}; three boxes per cell (v5, v7)", read_v5, FITS_V5, box_format="cxcywh", scores=_in_rows),
+    Layout("yolov6", f"{V5}; one box per cell (v6)", read_v5, FITS_FREE, box_format="cxcywh", scores=_in_rows),
     Layout("yolov8", f"{V8} (v8, v9, v11, v12)", read_v8, fits_v8, box_format="cxcywh", scores=_in_columns),
     Layout("yolov10", f"{END} (v10, v26)", read_end, fits_end, final=True, scores=partial(_in_rows, end=5)),
-    Layout("yolox", X, read_x, fits_free, scores=_in_rows),
-    Layout("yolov5_maps", f"{MAPS}; anchors of YOLOv5, or stored ones", read_v5_maps, fits_maps, takes_logits=True),
-    Layout("yolov7_maps", f"{MAPS}; anchors of YOLOv7", read_v7_maps, _fits_noted_maps, takes_logits=True),
+    Layout("yolox", X, read_x, FITS_FREE, scores=_in_rows),
+    Layout("yolov5_maps", f"{MAPS}; anchors of YOLOv5, or stored ones", READ_V5_MAPS, fits_maps, takes_logits=True),
+    Layout("yolov7_maps", f"{MAPS}; anchors of YOLOv7", READ_V7_MAPS, _fits_v7_maps, takes_logits=True),
 )

@@ -18,7 +18,7 @@ _OURS = ("batch_size", "dim", "input_shapes", "input_name")
 
 
 @dataclass(frozen=True)
-class Asked:
+class TaskRequest:
     """Task selected on the command line.
 
     Attributes:
