@@ -200,7 +200,7 @@ def test_gate_detects_rounded_weights(
     found = json.loads(json_file.read_text(encoding="utf-8"))
     assert (code, found["verdict"]) in {(1, "FAIL"), (4, "INCONCLUSIVE")}
     assert all(row["parted"] == 1 for row in found["rows"])
-    assert "the curves of 2 of 2 seeds part, the first at step 1" in capsys.readouterr().out
+    assert "the curves of 2 of 2 seeds diverge, the first at step 1" in capsys.readouterr().out
 
 
 @pytest.mark.slow
