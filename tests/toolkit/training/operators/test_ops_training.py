@@ -284,7 +284,7 @@ def test_times_are_those_of_the_steps_after_the_first() -> None:
     notes = report("net.py", watched, [one], asked.table).notes
     assert any("a step after the first takes 2 ms of one SPA (simulated" in note for note in notes)
     assert any(note.startswith("2 calls stay on the host") for note in notes)
-    assert "no backward was seen" in notes
+    assert "no backward pass was run" in notes
 
 
 def test_an_unknown_operator_is_not_a_success() -> None:
