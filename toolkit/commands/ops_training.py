@@ -44,10 +44,18 @@ COLUMNS = (
 
 def main(argv: Sequence[str]) -> int:
     """Print the operators and their support; return 1 if one is missing."""
+    return _run(argv, Parser("teco ops", __doc__, EPILOG), "--training", nargs="?", required=True)
+
+
+def train_ops(argv: Sequence[str]) -> int:
+    """Do the same as :func:`main`, with WHAT as an argument instead of a flag: ``teco train ops``."""
+    return _run(argv, Parser("teco train ops", __doc__, EPILOG), "training")
+
+
+def _run(argv: Sequence[str], parser: Parser, name: str, **options: Any) -> int:
     own, arguments = split_flags(argv)
-    parser = Parser("teco ops", __doc__, EPILOG)
     add = parser.add_argument
-    add("--training", nargs="?", required=True, metavar="WHAT", help="a script, a module or module:name")
+    add(name, metavar="WHAT", help="a script, a module or module:name", **options)
     add("--steps", type=positive, default=2, metavar="N", help="optimizer steps to run (default: 2)")
     add("--timeout", dest="seconds", type=positive, default=300, metavar="SECONDS", help="time limit (default: 300)")
     parser.hide("--timeout", "--seconds")
