@@ -82,7 +82,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     memory = "limit of each step (default: 8, or three quarters of a smaller machine)"
     add("--memory_limit", dest="memory", type=_positive, default=default_memory() / _GIB, metavar="GIB", help=memory)
     add("--work_dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
-    add("--strict", action="store_true", help="also bound the change on other data (95 %%), else exit code 4")
+    add(
+        "--strict",
+        action="store_true",
+        help="also require a bound on other data within the tolerance (exit code 4)",
+    )
     add("--no_host_speed", action="store_true", help="do not judge times of this host (for a busy or shared host)")
     add("--no_cache", action="store_true", help="also run cases that passed before and have not changed")
     add(

@@ -47,9 +47,9 @@ def _add_case(root: Element, case: CaseResult, date: str) -> None:
     if date:
         suite.set("timestamp", clean_line(date))
     properties = SubElement(suite, "properties")
-    told = {"run_dir": case.run_dir, "target": case.target, "cached": str(case.cached).lower()}
-    told |= {"partial": case.partial, **{f"note {index}": note for index, note in enumerate(case.notes, 1)}}
-    for key, value in told.items():
+    values = {"run_dir": case.run_dir, "target": case.target, "cached": str(case.cached).lower()}
+    values |= {"partial": case.partial, **{f"note {index}": note for index, note in enumerate(case.notes, 1)}}
+    for key, value in values.items():
         if value:
             SubElement(properties, "property", name=key, value=clean_line(value))
     _add_findings(suite, case)

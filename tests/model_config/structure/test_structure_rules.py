@@ -348,8 +348,8 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         *("yaml-flags", "model.yaml", 7, "run_export: export_onnx.py has no flag --arch"),
     ),
     "no sample data": (
-        params("run_example_single", data_path="images"),
-        *("sample-data", "model.yaml", 20, "data_path 'images' of run_example_single does not exist"),
+        params("run_example_single", data_path="photos"),
+        *("sample-data", "model.yaml", 20, "data_path 'photos' of run_example_single does not exist"),
     ),
     # the README's headings
     "an empty README": (without(write("README.md", "")), "readme-text", "README.md", 0, "the file is empty"),
@@ -548,7 +548,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         export("import os; os.environ['SDAA_VISIBLE_DEVICES'] = '0'"),
         *("device", "export_onnx.py", 8, "chooses a device"),
     ),
-    "past the engines": (valid("import onnxruntime"), "engine", "example_valid.py", 25, "imports onnxruntime, past"),
+    "past the engines": (valid("import onnxruntime"), "engine", "example_valid.py", 25, "imports onnxruntime instead"),
     "past the engines, by a helper": (
         lambda zoo: (zoo.write("helper.py", "x = 1\nimport tensorrt\n"), helped(zoo)),
         *("engine", "helper.py", 2, "imports tensorrt instead of the zoo's engines"),
