@@ -132,9 +132,9 @@ def test_faults_of_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert np.isnan(y[:2]).all()
         np.testing.assert_array_equal(y[2:], whole(path)[2:8])
     monkeypatch.setenv("TECO_SIM_FAULTS", "lose:spa=4,step=0")
-    with pytest.raises(ConfigError, match=r"no SPA 4;.*\(0 to 3\)"):
+    with pytest.raises(ConfigError, match=r"SPA 4 .*\(0 to 3\)"):
         open_engine("sdaa", EngineSpec(path, 8))
-    with pytest.raises(ConfigError, match=r"no SPA 1;.*\(0 to 0\)"):
+    with pytest.raises(ConfigError, match=r"SPA 1 .*\(0 to 0\)"):
         opened(path, Fault("lose", 1, 0), divided=False)
 
 

@@ -96,4 +96,4 @@ def test_a_slow_device_takes_longer() -> None:
 def test_a_fault_of_a_missing_device_is_an_error() -> None:
     lines, errors = _train("lose:spa=4,step=0", "import torch_sdaa")
     assert lines == []
-    assert errors.rstrip().endswith("TECO_SIM_FAULTS: there is no SPA 4; this card has 4 (0 to 3)")
+    assert errors.rstrip().endswith("TECO_SIM_FAULTS: SPA 4 does not exist; this card has 4 (0 to 3)")
