@@ -164,7 +164,7 @@ def test_unbatched_input_keeps_its_own_length() -> None:
 
 
 def test_wrong_number_of_shapes() -> None:
-    with pytest.raises(ConfigError, match=r"m\.onnx: input_size has 2 shapes,.*1 inputs"):
+    with pytest.raises(ConfigError, match=r"m\.onnx: input_size .*2 .*1 inputs"):
         Echo(X, input_size=((1, 3), (1, 3)))
 
 
@@ -174,7 +174,7 @@ def test_inputs_behind_the_last_shape_take_what_their_symbols_are_bound_to() -> 
     assert [spec.shape for spec in engine.inputs] == [(None, 3, 8, 9), (None, 8, 9), (None,)]
     swapped = Echo(mask, image, input_size=((None, 3, 8, 9),), input_name=("x", "mask"))
     assert [(spec.name, spec.shape) for spec in swapped.inputs] == [("x", (None, 3, 8, 9)), ("mask", (None, 8, 9))]
-    with pytest.raises(ConfigError, match=r"m\.onnx: input_size has 0 shapes,.*1 inputs"):
+    with pytest.raises(ConfigError, match=r"m\.onnx: input_size .*0 .*1 inputs"):
         Echo(X, input_size=())
 
 

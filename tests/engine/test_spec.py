@@ -95,7 +95,7 @@ def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
     with open_engine("onnx", EngineSpec(path, open_sizes={"h": (16,), "w": (8, 32), "none": (7,)})) as engine:
         assert engine.inputs[0].shape == (None, 3, None, None)  # by symbol, which a model may lack
         assert engine.spec.dims == {"h": (16,), "w": (8, 32)}
-    with pytest.raises(ConfigError, match=r"dimension 4 of input 0.*4 dimensions"):
+    with pytest.raises(ConfigError, match=r"dimension 4 .*input 0.*4"):
         open_engine("onnx", EngineSpec(path, open_sizes={(0, 4): (1,)}))
 
 

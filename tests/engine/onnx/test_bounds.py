@@ -157,7 +157,7 @@ def test_axes_that_crash_the_inference() -> None:
         if taken:
             check_bounds(model)
         else:
-            with pytest.raises(ModelError, match=rf"^m.onnx: axis {axis} of the LayerNormalization"):
+            with pytest.raises(ModelError, match=rf"^m\.onnx: axis {axis} .*LayerNormalization"):
                 check_bounds(model, Path("m.onnx"))
 
 

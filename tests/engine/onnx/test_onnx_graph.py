@@ -202,7 +202,7 @@ def test_sort_follows_captured_tensors() -> None:
 
 def test_a_cycle_is_reported() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Add(x, b)\n b = Neg(a)\n y = Exp(b) }")
-    with pytest.raises(ModelError, match=r"^some\.onnx: .*: (Add -> Neg -> Add|Neg -> Add -> Neg);"):
+    with pytest.raises(ModelError, match=r"^some\.onnx: .*(Add|Neg) -> (Neg|Add) -> "):
         sort_nodes(model, "some.onnx")
 
 

@@ -110,7 +110,7 @@ def test_an_error_while_computing_is_passed_on() -> None:
 
 def test_too_large_a_model() -> None:
     big = ShardCost(1, 1, 1, 2**34, 2**20, 2**20, (), ())
-    with pytest.raises(DeviceOutOfMemory, match=r"SPA 0 of TECO_AICARD_01:.*16386 MB.*15296 MB"):
+    with pytest.raises(DeviceOutOfMemory, match=r"SPA 0 .*16386 MB.*15296 MB"):
         card(cost=big)
 
 
@@ -120,7 +120,7 @@ def test_too_large_a_model() -> None:
 def test_a_lost_spa() -> None:
     ours = card(Fault("lose", 1, 1))
     assert ours.run(shards(4))[1].latency == 8.0
-    with pytest.warns(UserWarning, match=r"SPA 1 of TECO_AICARD_01: DEVICE_LOST.*1;.*3 SPA"):
+    with pytest.warns(UserWarning, match=r"SPA 1 .*DEVICE_LOST.*1;.*3 SPA"):
         results, call = ours.run(shards(4))
     assert values(results) == [0, 2, 4, 6]
     assert call.latency == 13.0  # SPA 0 computes a second shard
@@ -148,9 +148,9 @@ def test_a_slow_spa() -> None:
     ours = card(Fault("slow", 2, 1, 2.0), Fault("slow", 2, 2, 1.5))
     assert ours.run(shards(4))[1].latency == 8.0
     assert ours.events == []
-    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW in step 1; 2") as caught:
+    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW.*step 1") as caught:
         assert ours.run(shards(4))[1].latency == 16.0
-    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW in step 2; 3") as again:
+    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW.*step 2") as again:
         assert ours.run(shards(4))[1].latency == 24.0
     assert ours.run(shards(4))[1].latency == 24.0  # reported once
     assert ours.events == [str(one.message) for one in (*caught, *again)]
@@ -174,7 +174,7 @@ def test_a_lost_spa_is_not_reported_as_slow() -> None:
 
 def test_out_of_memory_and_nan_occur_once() -> None:
     ours = card(Fault("oom", 3, 0), Fault("nan", 1, 1))
-    with pytest.raises(DeviceOutOfMemory, match=r"SPA 3.*memory in step 0 \(injected"):
+    with pytest.raises(DeviceOutOfMemory, match=r"SPA 3.*memory.*step 0.*injected"):
         ours.run(shards(4))
     np.testing.assert_array_equal(values(ours.run(shards(4))[0]), [0, np.nan, 4, 6])
     assert values(ours.run(shards(4))[0]) == [0, 2, 4, 6]

@@ -179,9 +179,7 @@ def test_a_fixed_batch_of_dependent_samples_is_never_padded(target: str, save_on
         warnings.simplefilter("ignore", UserWarning)
         np.testing.assert_allclose(np.asarray(engine(x)), x - x.mean(0), atol=1e-6)
         for rows in (3, 6):
-            with pytest.raises(
-                EngineError, match=rf"batch is fixed to 4 .*call of {rows} can be neither padded"
-            ) as said:
+            with pytest.raises(EngineError, match=rf"fixed to 4 .*call of {rows} ") as said:
                 engine(rng.standard_normal((rows, 3)).astype(np.float32))
             assert "export the model with a dynamic batch" in str(said.value)
 
@@ -201,7 +199,7 @@ def test_a_dependent_model_can_be_saved(save_onnx: SaveOnnx) -> None:
             warnings.simplefilter("ignore", UserWarning)
             assert engine.loaded
             if engine.independent is None and ckpt != path:  # it has a plan of 2 samples, and finds out by it
-                with pytest.raises(EngineError, match=r"plan for 2 samples.*; open the ONNX"):
+                with pytest.raises(EngineError, match=r"plan for 2 samples.*ONNX"):
                     engine(x)
                 continue
             np.testing.assert_allclose(np.asarray(engine(x)), x - x.mean(0), atol=1e-6)
@@ -416,7 +414,7 @@ def test_shards_made_by_the_caller(save_onnx: SaveOnnx) -> None:
         assert (engine.timeline.count("engine"), engine.timeline.samples("engine")) == (1, 12)
         for shard, got in zip(shards, results, strict=True):
             np.testing.assert_allclose(got[0], baseline(path, shard)[0], rtol=1e-5, atol=1e-6)
-        with pytest.raises(InputError, match=r"shard 1 has 3 samples,.*takes 2"):
+        with pytest.raises(InputError, match=r"shard 1 .*3 .*takes 2"):
             engine.call_shards([sequences(2, 16), sequences(3, 16)])
         with pytest.raises(InputError, match="shard 0: input 'ids' has seq = 20"):
             engine.call_shards([sequences(2, 20)])

@@ -588,7 +588,7 @@ def test_a_read_only_folder(save_onnx: SaveOnnx) -> None:
 
 
 def test_a_folder_that_is_not_there(save_onnx: SaveOnnx, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be written: No such file"):
+    with pytest.raises(ConfigError, match=r"m\.tecoengine.*No such file"):
         SdaaEngine(EngineSpec(save_onnx(LINE)), save_to=tmp_path / "none" / "m.tecoengine")
 
 
@@ -596,7 +596,7 @@ def test_a_model_that_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path
     with pytest.raises(ModelError, match="does not exist"):
         opened(tmp_path / "gone.onnx", save_engine=True)
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
-    with pytest.raises(ModelError, match="not ONNX or is cut short"):
+    with pytest.raises(ModelError, match=r"bad\.onnx.*not ONNX"):
         opened(tmp_path / "bad.onnx", save_engine=True)
     assert not list(tmp_path.glob("*.tecoengine"))
 

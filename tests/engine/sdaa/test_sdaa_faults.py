@@ -114,7 +114,7 @@ def test_the_run_goes_on_at_reduced_width(path: Path) -> None:
 def test_a_slow_spa_slows_the_card(path: Path) -> None:
     with opened(path, Fault("slow", 1, 1, 4.0)) as engine:
         engine(X[:8])
-        with pytest.warns(UserWarning, match=r"SPA 1.*SLOW in step 1; 4"):
+        with pytest.warns(UserWarning, match=r"SPA 1.*SLOW.*step 1"):
             engine(X[:8])
         first, second = engine.calls
         assert len(engine.device_report()["events"]) == 1
@@ -125,7 +125,7 @@ def test_a_slow_spa_slows_the_card(path: Path) -> None:
 def test_faults_of_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_FAULTS", "oom:spa=1,step=0; nan:spa=0,step=1")
     with open_engine("sdaa", EngineSpec(path, 8)) as engine:
-        with pytest.raises(DeviceOutOfMemory, match=r"SPA 1 of TECO_AICARD_01.*memory in step 0"):
+        with pytest.raises(DeviceOutOfMemory, match=r"SPA 1 .*memory.*step 0"):
             engine(X[:8])
         y = engine(X[:8])
         assert isinstance(y, np.ndarray)

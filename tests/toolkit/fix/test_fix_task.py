@@ -177,7 +177,7 @@ def test_failed_samples_are_skipped_with_a_note(model: Path, data: Path, tmp_pat
     found = fixed(model, broken, tmp_path)
     assert (found.verdict, found.culprits) == ("fixed", ["square", "down"])
     assert "1 samples were skipped, the first: line 0: a line without ids" in found.notes
-    with pytest.raises(DataError, match="line 0: a line without ids"):
+    with pytest.raises(DataError, match=r"line 0: .*without ids"):
         fixed(model, broken, tmp_path, limit=1)
 
 

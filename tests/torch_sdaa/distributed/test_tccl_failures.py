@@ -269,7 +269,7 @@ def test_spawn(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert sorted(capfd.readouterr().out.splitlines()) == ["0 [1.0, 1.0]", "1 [1.0, 1.0]"]
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     began = time.monotonic()
-    with pytest.raises(Exception, match=r"process 1 terminated with signal SIGKILL|tccl: rank 0 lost rank 1 "):
+    with pytest.raises(Exception, match=r"process 1 .*SIGKILL|lost rank 1"):
         torch.multiprocessing.spawn(tccl_failures.mp_rank, (2, store.port, 1), nprocs=2)
     assert time.monotonic() - began < 2 * LIMIT
 

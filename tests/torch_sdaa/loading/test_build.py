@@ -181,7 +181,7 @@ def test_without_a_compiler_the_error_has_the_package(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ImportError, match=r"^.*C\+\+ compiler .*apt-get install g\+\+ .*'train'$"):
+    with pytest.raises(ImportError, match=r"C\+\+ compiler .*install g\+\+ .*'train'$"):
         build.compiled()
     monkeypatch.setenv("CXX", "no-such-compiler -x")
     with pytest.raises(BuildError, match=r"^CXX='no-such-compiler' is not a program"):
@@ -247,7 +247,7 @@ def test_an_error_is_its_first_line_and_the_log(
     monkeypatch.setattr(build, "TESTED", ("9.8", "9.9"))
     monkeypatch.setenv("CXX", "/bin/false")
     capsys.readouterr()
-    with pytest.raises(BuildError, match=r"torch \S+; .*9\.8, 9\.9: .*exit code is 1"):
+    with pytest.raises(BuildError, match=r"torch \S+; .*9\.8, 9\.9: .*code"):
         build.compiled()
     assert "(tested with 9.8, 9.9), this once" in capsys.readouterr().err
     compiler()

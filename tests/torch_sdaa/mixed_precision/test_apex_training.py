@@ -384,7 +384,7 @@ def test_another_number_of_losses_is_a_warning() -> None:
     with_apex("O1", steps=1, num_losses=2)
     state = amp.state_dict()
     with_apex("O1", steps=1)
-    with pytest.warns(UserWarning, match="2 loss scales, amp.initialize created 1"):
+    with pytest.warns(UserWarning, match=r"2 loss scales, .*1"):
         amp.load_state_dict(state)
     with pytest.raises(RuntimeError, match=r"'model' .*state of amp"):
         amp.load_state_dict({"model": {}})

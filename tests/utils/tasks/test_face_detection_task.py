@@ -111,7 +111,7 @@ def test_maps_by_their_names_or_their_order(tiny: Path) -> None:
     for other in (again, third):
         assert np.array_equal(found.landmarks, other.landmarks)
     assert np.array_equal(as_detections(found).boxes, found.boxes)
-    with pytest.raises(InputError, match=rf"{NAME}_dyn.onnx: the outputs are \[1, 1, 4, 4\] for 1 samples; faces need"):
+    with pytest.raises(InputError, match=rf"{NAME}_dyn\.onnx: .*\[1, 1, 4, 4\] "):
         FaceDetection(opt).bind(bare).decode(maps[0], [geometry])
 
 

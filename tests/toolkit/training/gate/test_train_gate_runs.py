@@ -38,7 +38,7 @@ def test_a_device_without_an_index_matches_any_of_its_type(device: str, tmp_path
 
 @pytest.mark.parametrize("device", ["sdaa:1", "cpu", "sda", "sdaa:00"])
 def test_another_device_than_requested_is_an_error(device: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"the run: it ran on sdaa:0, not on {device}; .*--device"):
+    with pytest.raises(DataError, match=f"the run: .*sdaa:0, .*{device}; .*--device"):
         read(HEAD + STEP, tmp_path, device)
 
 
@@ -69,5 +69,5 @@ def test_invalid_losses_are_one_line_with_their_place(text: str, message: str, t
 def test_bytes_that_are_not_text_are_one_line(tmp_path: Path) -> None:
     file = tmp_path / "losses.jsonl"
     file.write_bytes(b"\xff\xfe\n")
-    with pytest.raises(DataError, match=r"the run: .* cannot be read"):
+    with pytest.raises(DataError, match=r"the run: .*losses\.jsonl"):
         read_losses(file, "sdaa", 0, "the run")

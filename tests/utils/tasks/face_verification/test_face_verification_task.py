@@ -115,7 +115,7 @@ def test_images_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None:
 def test_other_models_are_rejected(tiny: Path, tmp_path: Path) -> None:
     wrong = {"detector": tiny / "detector.onnx", "descriptor": tiny / "detector.onnx"}
     how: dict[str, Any] = {"data_path": tiny / "photographs" / "ben", "input_size": SIDE}
-    with pytest.raises(ModelError, match=r"output is \[4, 1, 56, 56\] float32; .*N x D"):
+    with pytest.raises(ModelError, match=r"\[4, 1, 56, 56\] .*D"):
         run("multi", tmp_path / "r.json", ckpt=wrong, **how)
 
 
