@@ -102,7 +102,7 @@ def test_narrowing_floats_warns_once_per_input() -> None:
 @pytest.mark.parametrize(
     ("largest", "advised"), [(2048.0, True), (2050.0, False), (-3000.0, False), (65504.0, False), (7e4, False)]
 )
-def test_preprocessing_to_float16_is_advised_where_it_spoils_no_whole_number(largest: float, advised: bool) -> None:
+def test_float16_preprocessing_is_advised_only_for_exact_integers(largest: float, advised: bool) -> None:
     engine = Echo(("a", np.float16, ["N"]))
     with pytest.warns(UserWarning, match="cast to the model's float16") as caught:
         engine([np.array([1, largest], np.float32)])
@@ -168,7 +168,7 @@ def test_wrong_number_of_shapes() -> None:
         Echo(X, input_size=((1, 3), (1, 3)))
 
 
-def test_inputs_behind_the_last_shape_take_what_their_symbols_are_bound_to() -> None:
+def test_inputs_after_the_last_shape_take_sizes_of_bound_symbols() -> None:
     image, mask = ("x", np.float32, ["N", 3, "H", "W"]), ("mask", np.int64, ["N", "H", "W"])
     engine = Echo(image, mask, ("table", np.float32, ["T"]), input_size=((None, 3, 8, 9),))
     assert [spec.shape for spec in engine.inputs] == [(None, 3, 8, 9), (None, 8, 9), (None,)]

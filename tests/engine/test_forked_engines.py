@@ -135,7 +135,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 @pytest.mark.slow
-def test_a_child_ends_where_openvino_had_computed_before(run_python: RunPython) -> None:
+def test_a_forked_child_exits_after_openvino_ran(run_python: RunPython) -> None:
     pytest.importorskip("openvino")
     done = run_python("-W", "ignore::DeprecationWarning", "-c", RELEASED, DIGITS / "digits_dyn.onnx")
     assert done.returncode == 0, done.stderr

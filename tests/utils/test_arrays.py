@@ -39,7 +39,7 @@ def test_missing_files_and_other_formats(tmp_path: Path) -> None:
         read_npz(tmp_path / "one.npy")
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
+def test_files_are_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
     with pytest.raises(DataError, match="not a readable"):
         read_npz(tmp_path / "objects.npz")

@@ -27,7 +27,7 @@ def image(**notes: Any) -> ImageNotes:
 
 
 class TestDefaults:
-    def test_nothing_stored(self) -> None:
+    def test_no_stored_metadata(self) -> None:
         stored = ModelMetadata({})
         assert stored.image == ImageNotes(256, (224, 224), MEAN, STD, "bilinear")
         assert (stored.labels, stored.vocabulary, stored.sample_rate) == (None, None, None)

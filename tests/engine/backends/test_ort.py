@@ -126,7 +126,7 @@ def test_float16_model_fed_float32_is_cast_with_one_warning(save_onnx: SaveOnnx)
     assert y.dtype == np.float16
 
 
-def test_float16_model_asked_for_float16_is_not_converted_again(save_onnx: SaveOnnx) -> None:
+def test_float16_model_is_not_converted_again(save_onnx: SaveOnnx) -> None:
     engine = opened(save_onnx("g (float16[N,4] x) => (float16[N,4] y) { y = Relu(x) }"), dtype="float16")
     np.testing.assert_array_equal(engine(np.ones((2, 4), np.float16)), np.ones((2, 4)))
 

@@ -201,9 +201,7 @@ def test_an_int8_model_that_leaves_the_cache_under_the_run(
         assert engine.agreement.cosine > 0.99
 
 
-def test_int8_with_room_neither_in_the_cache_nor_elsewhere(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_without_space_in_any_folder(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is one line with the fix."""
     cache.write_text("in the way")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))

@@ -111,11 +111,11 @@ def test_inputs_that_share_a_symbol() -> None:
     assert find(text) == proven((0, 0), (0,))
 
 
-def test_nothing_to_split() -> None:
+def test_a_batch_that_cannot_be_split() -> None:
     assert find("(float x) => (float y) { y = Relu(x) }") == proven((None,), (None,))
 
 
-def test_an_output_of_constants_alone() -> None:
+def test_an_output_of_constants_only() -> None:
     text = "(float[N,3] x) => (float[N,3] y, float[2] c) { y = Relu(x) c = Constant<value = float[2] {1, 2}>() }"
     assert find(text) == proven((0,), (0, None))
 

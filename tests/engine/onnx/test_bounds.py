@@ -102,7 +102,7 @@ def _without_own(model: ModelProto) -> ModelProto:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_every_target_rejects_it_in_one_line(name: str, tmp_path: Path) -> None:
+def test_every_target_rejects_an_invalid_model_in_one_line(name: str, tmp_path: Path) -> None:
     path = written(BROKEN[name](), tmp_path)
     for target, dtype in TARGETS:
         rejection(path, target, dtype)

@@ -124,7 +124,7 @@ def test_raising_the_opset(have: int, raised: int) -> None:
     assert [d.dim_param for d in after.graph.input[0].type.tensor_type.shape.dim] == ["batch", ""]
 
 
-def test_an_older_opset_is_no_change() -> None:
+def test_an_older_opset_is_ignored() -> None:
     model = build([node("Relu", ["x"], "y")], {}, [1, 2], opset=18)
     assert rewrite(model, [], opset=7).opset_import[0].version == 18
 

@@ -25,7 +25,7 @@ def test_the_t1() -> None:
         card.layout("tiled")
 
 
-def test_every_figure_says_how_it_is_known() -> None:
+def test_every_figure_has_its_provenance() -> None:
     assert T1.count("source: ") == T1.count("mark: ") == T1.count("value: ") == 12
     assert all(f"mark: {mark}" in T1 for mark in MARKS)
 
@@ -88,7 +88,7 @@ def test_an_invalid_card_description(old: str, new: str, said: str, tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
-def test_costs_may_be_nothing(tmp_path: Path) -> None:
+def test_costs_may_be_zero(tmp_path: Path) -> None:
     assert load_card(described(tmp_path, T1.replace("value: 1000", "value: 0"))).heartbeat_ms == 0
 
 

@@ -49,7 +49,7 @@ def test_a_call_that_waits_takes_the_sum_of_its_phases() -> None:
     assert [spa.device for spa in ours.spas] == [10, 11, 12, 13]
 
 
-def test_phases_add_up_where_a_spa_gets_several_shards() -> None:
+def test_phases_of_several_shards_on_one_spa_are_added() -> None:
     _, call = card().run(shards(6))
     assert (call.copy_in, call.compute, call.copy_out) == (4.0, 10.0, 2.0)
     assert call.latency == 2.0 + 5.0 + 5.0 + 1.0
@@ -180,7 +180,7 @@ def test_out_of_memory_and_nan_occur_once() -> None:
     assert values(ours.run(shards(4))[0]) == [0, 2, 4, 6]
 
 
-def test_nan_leaves_whole_numbers_alone() -> None:
+def test_nan_does_not_affect_integers() -> None:
     (result,), _ = card(Fault("nan", 0, 0)).run([[np.arange(3), np.ones(2, np.float16)]])
     np.testing.assert_array_equal(result[0], [0, 2, 4])
     assert np.isnan(result[1]).all()
@@ -266,7 +266,7 @@ def test_a_unit_does_one_thing_at_a_time_and_in_order(shards: list[tuple[float, 
 
 
 @given(st.lists(one_shard, min_size=1, max_size=20))
-def test_no_more_buffers_than_there_are(shards: list[tuple[float, float, float, float]]) -> None:
+def test_buffers_in_use_are_limited(shards: list[tuple[float, float, float, float]]) -> None:
     times = scheduled(shards)
     for i, spans in enumerate(times[IO_BUFFERS:]):
         assert spans.copy_in[0] >= times[i].compute[1]

@@ -57,7 +57,7 @@ def recurrent(time: object, batch: object, feed_state: bool = True) -> onnx.Mode
 
 
 @pytest.mark.parametrize("batch", [1, 5, 8, 11])
-def test_a_recurrent_model_is_split_where_its_batch_is(batch: int, save_onnx: SaveOnnx) -> None:
+def test_a_recurrent_model_is_split_along_its_batch(batch: int, save_onnx: SaveOnnx) -> None:
     path = save_onnx(recurrent("T", "batch"))
     x = rng.standard_normal((7, batch, 4)).astype(np.float32)
     h = rng.standard_normal((1, batch, 6)).astype(np.float32)
@@ -72,7 +72,7 @@ def test_a_recurrent_model_is_split_where_its_batch_is(batch: int, save_onnx: Sa
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-def test_a_state_beside_a_batch_that_leads(save_onnx: SaveOnnx) -> None:
+def test_a_state_with_batch_axis_1(save_onnx: SaveOnnx) -> None:
     """As in voice activity detection: chunks [batch, 512], a state [2, batch, 128]."""
     path = save_onnx(
         "g (float[batch,4] x, float[2,batch,4] s) => (float[batch,4] y, float[2,batch,4] n) {"
@@ -184,7 +184,7 @@ def test_a_fixed_batch_of_dependent_samples_is_never_padded(target: str, save_on
             assert "export the model with a dynamic batch" in str(said.value)
 
 
-def test_a_fixed_batch_of_one_has_nothing_to_depend_on(save_onnx: SaveOnnx) -> None:
+def test_samples_of_a_fixed_batch_of_one_are_independent(save_onnx: SaveOnnx) -> None:
     path = save_onnx(MIXING["centring"].replace("N", "1"))
     with sdaa(path, batch_size=4) as engine:
         np.testing.assert_array_equal(np.asarray(engine(np.ones((6, 3), np.float32))), np.zeros((6, 3)))
@@ -279,7 +279,7 @@ def test_the_batch_is_not_a_dim_option(save_onnx: SaveOnnx) -> None:
         sdaa(save_onnx("g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }"), dims={"batch": (8,)})
 
 
-def test_open_dimensions_name_what_would_bind_them(save_onnx: SaveOnnx) -> None:
+def test_open_dimensions_report_the_missing_option(save_onnx: SaveOnnx) -> None:
     with pytest.raises(ConfigError) as said:
         sdaa(save_onnx(SEQ), batch_size=8)
     text = (
@@ -343,7 +343,7 @@ def test_the_batch_is_divided_over_the_spa_one_sees(
     assert spa_count(EngineSpec(path, 64, divided=False)) == 1
 
 
-def test_the_profile_goes_by_the_same_spa(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profile_uses_the_same_spa(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     from toolkit.profile.card import prepare
 
     path = save_onnx("g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }")
@@ -389,7 +389,7 @@ def test_an_output_without_a_row_per_sample_is_that_of_the_whole_call(
                 np.testing.assert_allclose(engine(x), baseline(path, [x])[0], rtol=1e-5)
 
 
-def test_an_axis_known_only_when_it_runs(save_onnx: SaveOnnx) -> None:
+def test_an_axis_known_only_at_run_time(save_onnx: SaveOnnx) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] x, int64 a) => (float y) { y = CumSum(x, a) }'
     )

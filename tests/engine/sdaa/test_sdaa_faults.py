@@ -73,9 +73,7 @@ faults = st.builds(
 @example([Fault("lose", 0, 1)], [1], True)  # the second call is over when the first one is
 @given(st.lists(faults, max_size=8), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.booleans())
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_faults_leave_the_result_as_it_is(
-    path: Path, injected: list[Fault], sizes: list[int], queued: bool
-) -> None:
+def test_faults_do_not_change_the_result(path: Path, injected: list[Fault], sizes: list[int], queued: bool) -> None:
     resumes: list[int] = []
     with warnings.catch_warnings(record=True) as caught, opened(path, *injected) as engine:
         warnings.simplefilter("always")
@@ -94,7 +92,7 @@ def test_any_faults_leave_the_result_as_it_is(
     np.testing.assert_array_equal(np.concatenate(parts), whole(path))
 
 
-def test_the_run_goes_on_at_reduced_width(path: Path) -> None:
+def test_the_run_continues_at_reduced_width(path: Path) -> None:
     with opened(path, Fault("lose", 2, 1), Fault("hang", 0, 2)) as engine:
         assert engine.device_report()["healthy"] == 4
         engine(X[:8])

@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_created_warns_once(
     assert str(tmp_path / "file") in caplog.messages[0]
 
 
-def test_a_folder_that_goes_away_is_made_again(folder: Path) -> None:
+def test_a_deleted_folder_is_recreated(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([BUSY])
     only_file(folder).unlink()
@@ -263,7 +263,7 @@ def test_a_forked_child_neither_writes_nor_removes_its_parents_file(folder: Path
     assert list(folder.iterdir()) == []
 
 
-def test_an_idle_process_keeps_its_memory_and_computes_nothing(folder: Path) -> None:
+def test_an_idle_process_keeps_its_memory_without_computing(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([BUSY])
     for updated in (time.time() - 2.5, time.time() + 3600):  # the second: the host's clock was set back
@@ -297,7 +297,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def test_a_file_that_is_not_whole_is_left_out_and_left_alone(folder: Path) -> None:
+def test_an_incomplete_file_is_skipped_and_unchanged(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([BUSY])
     file = only_file(folder)
@@ -318,7 +318,7 @@ def test_a_file_that_is_not_whole_is_left_out_and_left_alone(folder: Path) -> No
 
 @pytest.mark.slow
 @given(content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: json.dumps(text).encode())))
-def test_no_content_breaks_reading(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_content_can_be_read(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp() / "fuzz"
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     (folder / f"{os.getpid()}-0.json").write_bytes(content)

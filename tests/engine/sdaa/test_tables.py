@@ -77,9 +77,7 @@ def test_tables_beyond_a_spa_are_refused_before_their_data_is_read(dtype: str, n
     assert "\n" not in said
 
 
-def test_float16_is_advised_where_it_helps_and_small_tables_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_float16_is_advised_if_it_helps_and_small_tables_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lookups([4096] * 7, 64, tmp_path)
     small_card(tmp_path, 5, monkeypatch)
     with pytest.raises(DeviceOutOfMemory, match=r"table_3.*\(3 MB\);.*--dtype float16"):
@@ -95,7 +93,7 @@ def test_tables_that_fit_only_without_the_rest(tmp_path: Path, monkeypatch: pyte
         SdaaEngine(EngineSpec(path, batch_size=4000, dtype="float16"))
 
 
-def test_weights_that_are_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_not_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     constant = helper.make_tensor("w", FLOAT, [512, 512], bytes(512 * 512 * 4), raw=True)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

@@ -292,7 +292,7 @@ def teco(run_python: RunPython, *words: object) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_task_of_the_zoo_through_the_command(tmp_path: Path, run_python: RunPython) -> None:
     digits = ROOT / "example" / "classification" / "digits"
     words = [digits / "digits_dyn.onnx", "--data", digits / "data" / "val", "--task", "classification"]
     behind = ["--", "--input_size", "32"]

@@ -24,7 +24,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_ddp_has_the_bits_of_one_process_where_sums_are_exact(ranks: Host, size: int) -> None:
+def test_ddp_is_bit_identical_to_one_process_for_exact_sums(ranks: Host, size: int) -> None:
     found = ranks.values(size, HERE + "exact")
     assert {value for one in found for value in one.values()} == {found[0]["alone"]}
 

@@ -65,7 +65,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_is_published() -> None:
+def test_the_dumper_is_published() -> None:
     assert torch.utils.dumper is dumper is torch_sdaa.utils.dumper
 
 

@@ -220,7 +220,7 @@ def test_a_forked_child_does_not_hold_the_lock(
     os.waitpid(children[0], 0)
 
 
-def test_an_interrupted_compilation_leaves_nothing_running(tmp_path: Path, cache: Path, compiler: Make) -> None:
+def test_an_interrupted_compilation_ends_its_processes(tmp_path: Path, cache: Path, compiler: Make) -> None:
     compiler("sleep 60 & echo $! >> {folder}/calls; wait".replace("{folder}", str(tmp_path)))
     child = forked(build.compiled)
     while len(calls(tmp_path)) < 2:
@@ -277,7 +277,7 @@ def test_only_the_files_used_last_are_kept(cache: Path, compiler: Make) -> None:
     assert time.time() - used.stat().st_mtime < 3600
 
 
-def test_the_name_depends_on_what_it_was_compiled_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_depends_on_the_compiled_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(build.SOURCES, tmp_path / "csrc")
     keys = [build.key()]
     monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")

@@ -57,7 +57,7 @@ def test_o1_is_the_training_of_torch_amp(combine: Any) -> None:
 
 
 @pytest.mark.parametrize("combine", [None, True])
-def test_o2_is_it_to_rounding(combine: Any) -> None:
+def test_o2_matches_up_to_rounding(combine: Any) -> None:
     ours, losses = with_apex("O2", combine_grad=combine)
     _, expected = plainly(autocast=True)
 
@@ -328,7 +328,7 @@ def test_sparse_gradients(level: str, combine: Any) -> None:
 
 
 @pytest.mark.parametrize("level", ["O0", "O1", "O2", "O3"])
-def test_a_training_goes_on_from_a_checkpoint_with_the_same_bits(level: str, monkeypatch: Any) -> None:
+def test_a_training_resumed_from_a_checkpoint_is_bit_identical(level: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("torch_sdaa.apex.scaler.WINDOW", 3)
     whole = net()
     whole, optimizer = amp.initialize(whole, sgd(whole.parameters()), opt_level=level, verbosity=0)

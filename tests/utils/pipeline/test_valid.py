@@ -82,7 +82,7 @@ def outlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_an_exact_run_compares_nothing(valid: Valid, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exact_run_makes_no_comparison(valid: Valid, capsys: pytest.CaptureFixture[str]) -> None:
     code, data = valid("--target", "onnx")
     assert code == 0
     assert "comparison" not in data
@@ -243,7 +243,7 @@ def test_a_slower_faster_mode_is_reported(
 
 
 @pytest.mark.parametrize("exact", [0.0, 0.5])
-def test_a_metric_that_is_better_or_nothing(valid: Valid, exact: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_better_or_missing_metric(valid: Valid, exact: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact run is better, equal or worse: only worse modes are refused."""
 
     def scaled(task: Task, opt: Options, **how: Any) -> Report:

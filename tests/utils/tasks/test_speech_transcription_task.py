@@ -30,7 +30,7 @@ FRAMES = 60
 NOTES = Notes(3, 2, {"en": 4, "de": 5}, {"transcribe": 6, "translate": 7}, 8, (9, 10), (11,), 32)
 
 
-def test_a_prompt_has_language_and_task() -> None:
+def test_a_prompt_contains_language_and_task() -> None:
     assert prompt(NOTES, 5, "transcribe").tolist() == [3, 5, 6, 8]
     assert prompt(NOTES, 4, "translate").tolist() == [3, 4, 7, 8]
     alone = NOTES._replace(languages={}, tasks={})

@@ -20,7 +20,7 @@ def read(text: str, tmp_path: Path, device: str = "sdaa") -> tuple[tuple[int, ..
     return read_losses(file, device, 0, "the run")
 
 
-def test_losses_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_losses_round_trip(tmp_path: Path) -> None:
     text = HEAD + STEP + '{"step": 5, "loss": NaN, "rate": 0.1}\n{"step": 6, "loss": 2}\n{"step": 7, "loss": -Infinity}'
     steps, losses = read(text, tmp_path)
     assert steps == (0, 5, 6, 7)

@@ -263,7 +263,7 @@ def child(code: str, *args: object, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
 
 
-def test_two_runs_at_once_are_refused_until_one_dies(tmp_path: Path) -> None:
+def test_concurrent_runs_are_refused_until_one_ends(tmp_path: Path) -> None:
     code = "journal = Journal.open(Path(sys.argv[1]), IDENTITY); journal.append(made(0)); print(1, flush=True)"
     with child(f"{code}; time.sleep(60)", tmp_path) as other:
         assert other.stdout.readline() == "1\n"

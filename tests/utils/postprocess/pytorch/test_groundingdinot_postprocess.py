@@ -103,7 +103,7 @@ def test_swapped_sizes_of_files_just_read(bert: CaptionTokenizer, tmp_path: Path
     assert np.array_equal(post(outputs, [[40, 30]])[0]["boxes"], other)
 
 
-def test_nan_finds_nothing(bert: CaptionTokenizer) -> None:
+def test_nan_gives_no_detections(bert: CaptionTokenizer) -> None:
     outputs = random_outputs(2, 5)
     outputs["pred_logits"][1, 2, 3] = np.nan
     with pytest.warns(UserWarning, match="image 1 .*not numbers"):

@@ -235,7 +235,7 @@ def test_decompression_bomb(tmp_path: Path, side: int, recwarn: pytest.WarningsR
     assert "decompression bomb?" in refused(path)
 
 
-def test_decompression_bomb_where_warnings_are_errors(tmp_path: Path) -> None:
+def test_decompression_bomb_with_warnings_as_errors(tmp_path: Path) -> None:
     path = tmp_path / "bomb.png"
     path.write_bytes(png_of(10_000, 10_000))
     assert "decompression bomb?" in refused(path)

@@ -225,7 +225,7 @@ def test_metadata_go_before_the_graph(tmp_path: Path) -> None:
     assert case.value(wrong, output_kind="probabilities") == known("classification")
 
 
-def test_the_layout_may_be_said(tmp_path: Path) -> None:
+def test_the_layout_may_be_set(tmp_path: Path) -> None:
     """Behind an operator that is not followed, and without labels, a flag says where the classes lie."""
     steps: list[Step] = [*LAST, ("CumSum", {"inputs": [np.int64(3)]}), ("Slice", {"inputs": [[0], [200], [1]]})]
     file = extended(UNET, tmp_path / "m.onnx", steps, 4, without=["class_labels"])

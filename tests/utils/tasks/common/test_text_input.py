@@ -38,7 +38,7 @@ def model(kind: str = "roberta", **metadata: Any) -> Model:
     return Model(Path("m.onnx"), tuple(replace(IDS, name=name) for name in NAMES), metadata=notes)
 
 
-def test_each_input_gets_its_own_and_ids_the_tokenizer_s_padding() -> None:
+def test_each_input_has_its_padding_and_ids_that_of_the_tokenizer() -> None:
     given = replace(model("roberta"), dims={"seq": (8, 16, 64)})
     task = bound(TextClassification, given)
     ids, types, places, mask = task.collate([task.prepare([("The film", "Who wrote it?"), ("a", "b")])])

@@ -45,7 +45,7 @@ def loaded(path: Path, script: str = "valid", **given: Any) -> Dataset:
     return CtrPrediction(options(CtrPrediction, script, **given)).load({"data": path})
 
 
-def test_ratings_become_rows_with_what_is_known(ratings: Path) -> None:
+def test_ratings_become_rows_with_known_fields(ratings: Path) -> None:
     every = loaded(ratings, part="all")
     batch = every.batch(range(len(every)))
     assert batch.samples[0] == {"user_id": "1", "item_id": "1"}
@@ -58,7 +58,7 @@ def test_ratings_become_rows_with_what_is_known(ratings: Path) -> None:
     assert [one.clicked for one in strict.targets] == [row[2] >= 5 for row in RATINGS]
 
 
-def test_the_baseline_is_of_the_training_alone(ratings: Path) -> None:
+def test_the_baseline_is_of_the_training_only(ratings: Path) -> None:
     found = RatedRows(read_ratings(ratings), Wanted("leave_one_out", part="test"))
     batch = found.batch(range(len(found)))
     assert [name.split(", ")[1] for name in batch.names] == ["item 10"] * 4
@@ -166,7 +166,7 @@ def test_training_rows_are_rejected(ratings: Path) -> None:
             refuse_trained_rows(None, loaded(ratings), CKPT)
 
 
-def test_an_answer_is_drawn(tmp_path: Path) -> None:
+def test_a_result_is_drawn(tmp_path: Path) -> None:
     row = {"user_id": "7", "title": "Dr. Strangelove", "year": "1963", "genres": "Comedy|War"}
     shown = task().show(row, Likely(0.75, "Dr. Strangelove (1963)"))
     assert shown.text == "0.750  Dr. Strangelove (1963)"

@@ -84,7 +84,7 @@ def run(script: str, folder: Path, ckpt: str, data: Path, *words: str) -> tuple[
 @pytest.mark.parametrize(
     "words", [("--target", "onnx"), ("--target", "sdaa", "--batch_size", "5"), ("--target", "sdaa", "--nodes", "16")]
 )
-def test_both_layouts_give_one_answer(words: tuple[str, ...], folder: Path) -> None:
+def test_both_layouts_give_equal_results(words: tuple[str, ...], folder: Path) -> None:
     data = folder / "data" / "val.npz"
     found = {ckpt: run("valid", folder, ckpt, data, *words) for ckpt in (f"{NAME}_dyn.onnx", "packed.onnx")}
     for code, result in found.values():

@@ -204,7 +204,7 @@ def test_numbers_of_items_above_2048_are_kept_on_the_card(tmp_path: Path) -> Non
     assert card["metric"] == pytest.approx(plain["metric"], rel=0.01)
 
 
-def test_a_script_that_names_users_takes_a_history_and_other_ratings(data: Path, tmp_path: Path) -> None:
+def test_a_script_with_users_accepts_a_history_and_other_ratings(data: Path, tmp_path: Path) -> None:
     ckpt = {"query": follows(tmp_path / "m.onnx", ITEMS, _next())}
     (found,) = _run("multi", tmp_path, ckpt, "--history", "i3", data_path=data, users=["u1"])["answers"]
     assert found["answer"]["items"][0]["id"] == "i4"

@@ -53,7 +53,7 @@ def test_pp_ocrs_characters_are_behind_the_blank_and_a_space_is_the_last():
     assert read.text == "aa b"
 
 
-def test_a_vocabulary_may_hold_the_blank_and_a_file_goes_before_it(tmp_path):
+def test_a_vocabulary_may_contain_the_blank_and_a_file_takes_precedence(tmp_path):
     of = model(vocabulary=json.dumps(["a", "b", "<blank>"]), text_recognition=json.dumps({"blank": -1}))
     assert charset_of(of, given(), 3) == (("a", "b"), -1)
     (read,) = task(of).decode(path(0, 2, 0, 1, of=3)[None], [None])
@@ -217,7 +217,7 @@ def test_drawn_answers(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_card_in_float16_reads_what_the_baseline_reads(tmp_path):
+def test_float16_on_the_card_matches_the_baseline(tmp_path):
     baseline = run(tmp_path, "--target", "onnx")["metric"]
     card = run(tmp_path, "--target", "sdaa", "--widths", "96", "160", "256", "512")["metric"]
     assert abs(card - baseline) <= 0.004
