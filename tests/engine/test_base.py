@@ -78,7 +78,7 @@ def test_wrong_inputs(inputs: object, text: str) -> None:
     assert isinstance(caught.value, TecoInferError)
 
 
-def test_integers_widen_without_a_word_and_never_narrow() -> None:
+def test_integers_widen_without_a_warning_and_are_not_narrowed() -> None:
     engine = Echo(("ids", np.int64, ["N"]), ("small", np.int8, ["N"]))
     ids, small = engine([ones(2, dtype=np.int32), ones(2, dtype=np.int8)])
     assert (ids.dtype, small.dtype) == (np.int64, np.int8)

@@ -92,7 +92,7 @@ def test_a_fork_during_a_call_is_an_error_in_the_child() -> None:
     assert parent == "parent computed"
 
 
-def test_slots_of_threads_that_a_child_does_not_have_are_free() -> None:
+def test_slots_of_parent_threads_are_free_in_a_child() -> None:
     code = """
 import os, sys, threading
 from engine.host.cores import host_slots, usable_cores

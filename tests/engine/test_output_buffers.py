@@ -208,7 +208,7 @@ def test_pieces_in_one_buffer_are_put_together(mapped: bool) -> None:
     np.testing.assert_array_equal(found[0], 2 * rows(7))
 
 
-def test_the_historical_face_gives_results_that_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_results_of_the_historical_interface_are_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(_registered, "one-buffer", OneBuffer)
     engine = TecoInferEngine(ckpt=tmp_path / "m.onnx", input_size=[[1, 3]], target="one-buffer", pass_path="")
     first, second = engine(rows(2)), engine(rows(2, 10))

@@ -405,7 +405,7 @@ def test_a_branch_with_a_condition_on_samples_is_not_proven() -> None:
     assert refused(find(text), "'y' (If)", depends=False)
 
 
-def test_old_softmax_normalizes_over_all_axes_from_its_own() -> None:
+def test_old_softmax_normalizes_over_all_axes_from_its_axis() -> None:
     text = "(float[3,N,4] x) => (float[3,N,4] y) { y = Softmax<axis=1>(x) }"
     assert refused(find(text, 11, x=1), "'y' (Softmax)")
     assert refused(find(text.replace("axis=1", "axis=0"), 11, x=1), "'y' (Softmax)")

@@ -111,7 +111,7 @@ def test_devices_of_a_card(
 
 
 @pytest.mark.parametrize("text", ["", "0,", "4", "-1", "0,0", "0;1", "a", "0 1", "١", "9" * 5000])
-def test_devices_that_are_not_there(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_devices(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDAA_VISIBLE_DEVICES", text)
     with pytest.raises(ConfigError, match=r"SDAA_VISIBLE_DEVICES=.*0 to 3, each once"):
         visible_devices(0)

@@ -61,7 +61,7 @@ def test_any_text_gives_faults_or_our_error(text: str) -> None:
         (Fault("lose", 0, -1), "step -1 "),
     ],
 )
-def test_faults_that_can_never_happen(fault: Fault, said: str) -> None:
+def test_impossible_faults(fault: Fault, said: str) -> None:
     check_spas([Fault("lose", 3, 0)], 4)
     with pytest.raises(ConfigError, match=said):
         check_spas([fault], 4)

@@ -109,7 +109,7 @@ def test_omitted_outputs_are_not_tensors() -> None:
     assert [kernel.launches for kernel in work.kernels] == [5, 1]
 
 
-def test_a_selection_reads_what_it_writes() -> None:
+def test_a_selection_reads_the_selected_rows_only() -> None:
     rows = ",".join("1" * 400)
     work = work_of(f"g (int64[2] i) => (float[2,4] y) <float[100,4] table={{{rows}}}> {{ y = Gather(table, i) }}")
     assert (work.kernels[0].read, work.kernels[0].written, work.weights) == (16 + 16, 16, 800)
@@ -249,7 +249,7 @@ def test_captures_of_a_body_are_read() -> None:
     assert {"a", "x", "p"} <= set(branch.reads)
 
 
-def test_a_transposed_convolution_meets_its_kernel_once_per_element_read() -> None:
+def test_a_transposed_convolution_costs_its_kernel_once_per_input_element() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,3,3] x, float[2,4,2,2] w) => (float[1,4,6,6] y)
     { y = ConvTranspose<strides=[2,2]>(x, w) }"""
     (kernel,) = shard_work(onnx.parser.parse_model(text), float16=False).kernels

@@ -423,7 +423,7 @@ def check_damaged(path: Path, data: bytes) -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_is_never_taken(where: float, bit: int, whole: Path) -> None:
+def test_a_flipped_bit_is_rejected(where: float, bit: int, whole: Path) -> None:
     data = bytearray(whole.with_suffix(".whole").read_bytes())
     data[int(where * len(data))] ^= 1 << bit
     check_damaged(whole, bytes(data))
@@ -432,7 +432,7 @@ def test_a_flipped_bit_is_never_taken(where: float, bit: int, whole: Path) -> No
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(where=st.floats(0, 1, exclude_max=True), tail=st.binary(max_size=20))
-def test_cut_short_or_with_something_else_behind_is_never_taken(where: float, tail: bytes, whole: Path) -> None:
+def test_truncated_or_extended_content_is_rejected(where: float, tail: bytes, whole: Path) -> None:
     data = whole.with_suffix(".whole").read_bytes()
     cut = data[: int(where * len(data))]
     check_damaged(whole, cut)
@@ -587,7 +587,7 @@ def test_a_read_only_folder(save_onnx: SaveOnnx) -> None:
     assert saved.read_bytes() == before
 
 
-def test_a_folder_that_is_not_there(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_a_missing_folder(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"m\.tecoengine.*No such file"):
         SdaaEngine(EngineSpec(save_onnx(LINE)), save_to=tmp_path / "none" / "m.tecoengine")
 

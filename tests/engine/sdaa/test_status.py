@@ -67,7 +67,7 @@ def test_a_running_call_is_busy_for_any_time(folder: Path) -> None:
     assert [found.devices for found in read_all()] == [(IDLE,)]
 
 
-def test_a_call_that_fails_is_over(folder: Path) -> None:
+def test_a_failed_call_ends(folder: Path) -> None:
     publisher, devices = Publisher(), [BUSY]
 
     def lose() -> None:
@@ -213,7 +213,7 @@ def test_a_deleted_folder_is_recreated(folder: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ many processes
 
 
-def test_processes_that_end_take_their_file_with_them(folder: Path) -> None:
+def test_ended_processes_remove_their_file(folder: Path) -> None:
     with publishing(folder) as first, publishing(folder) as second:
         first.publish((0, "OK", MB, 1.0))
         second.publish((0, "HEARTBEAT_ERROR", 2 * MB, 0.25), (3, "OK", 0, 0.0))
@@ -339,7 +339,7 @@ def test_other_files_in_the_folder_stay(folder: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- the folder
 
 
-def test_the_folder_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_belongs_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TECO_SMI_DIR")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     own = tmp_path / f"tecoinfer-{os.getuid()}"

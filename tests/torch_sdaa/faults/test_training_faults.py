@@ -57,7 +57,7 @@ def test_a_lost_device_raises_one_clear_error_and_the_others_go_on() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_device_that_hangs_is_given_up_after_the_heartbeat() -> None:
+def test_a_hanging_device_is_lost_after_the_heartbeat() -> None:
     lines, errors = _train("hang:spa=0,step=1")
     assert lines[0].startswith(
         "RuntimeError sdaa:0 of TECO_AICARD_01: HEARTBEAT_ERROR in step 1 (simulated, given up after"

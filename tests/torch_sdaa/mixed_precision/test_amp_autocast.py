@@ -182,7 +182,7 @@ def test_backward_inside_and_outside_the_block_are_equal() -> None:
     assert all(torch.equal(a, b) for a, b in zip(grads(True), grads(False), strict=True))
 
 
-def test_a_thread_has_its_own() -> None:
+def test_autocast_is_per_thread() -> None:
     found: dict[str, Any] = {}
 
     def here() -> None:

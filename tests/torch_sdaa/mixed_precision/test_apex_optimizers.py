@@ -226,7 +226,7 @@ def test_a_cuda_kernel_is_an_error_with_a_replacement(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))
-def test_autograd_sees_that_parameters_were_written(name: str) -> None:
+def test_autograd_detects_written_parameters(name: str) -> None:
     weight = torch.ones(3, device="sdaa", requires_grad=True)
     weight.grad = torch.ones_like(weight)
     loss = (weight * weight).sum()

@@ -185,7 +185,7 @@ def test_a_static_scale_neither_grows_nor_skips(scale: Any) -> None:
     assert amp.state_dict()["loss_scaler0"]["loss_scale"] == 128.0
 
 
-def test_a_scale_grows_to_its_limit_and_falls_to_its_own(monkeypatch: Any) -> None:
+def test_a_scale_grows_and_falls_to_its_limits(monkeypatch: Any) -> None:
     monkeypatch.setattr("torch_sdaa.apex.scaler.WINDOW", 2)
     scaler = LossScaler("dynamic", 2.0**15, 2.0**17)
     good, bad = torch.ones(2, device="sdaa"), torch.full((2,), INF, device="sdaa")

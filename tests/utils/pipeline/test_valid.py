@@ -178,7 +178,7 @@ def test_a_nan_bound_is_an_error(value: str) -> None:
         started(f"--max_drop={value}")
 
 
-def test_bad_samples_still_show_in_the_exit_code(valid: Valid, tmp_path: Path) -> None:
+def test_bad_samples_change_the_exit_code(valid: Valid, tmp_path: Path) -> None:
     shutil.copytree(DIGITS / "data" / "val" / "3", tmp_path / "val" / "3")
     (tmp_path / "val" / "3" / "broken.png").write_bytes(b"no image")
     code, data = valid("--target", "onnx", "--decode", "fused", "--data_path", tmp_path / "val")

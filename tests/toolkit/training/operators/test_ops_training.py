@@ -376,7 +376,7 @@ print(C.times(0)["compute"] - before)
 @pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.slow
-def test_the_simulated_time_is_the_devices_own(folder: Path) -> None:
+def test_simulated_time_is_per_device(folder: Path) -> None:
     """The tool adds up single calls; a run of the same forward and backward on the device must give the same time."""
     pytest.importorskip("torch")
     done = _teco("--training", "job/net.py:build", "--json", "out.json", cwd=folder)

@@ -145,7 +145,7 @@ def test_attributes_of_tokens() -> None:
     assert [made(kind).pad for kind in KINDS] == [0, 1, 0, 0]
 
 
-def test_windows_hold_every_token_of_the_second_text() -> None:
+def test_windows_contain_every_token_of_the_second_text() -> None:
     question, context = "who wrote it?", " ".join(LINES[:3])
     tokens = made("word_piece")
     found = tokens.encode(["x", (question, context)], 30, "only_second", 6, overflow=True)

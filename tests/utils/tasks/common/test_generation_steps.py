@@ -91,7 +91,7 @@ def test_new_tokens_may_end_a_text() -> None:
     assert (one.ids, one.why) == (wanted, "ended")
 
 
-def test_scores_are_of_the_models_own_probabilities() -> None:
+def test_scores_are_model_probabilities() -> None:
     (one,) = generate(decoder(), [TEXT[:5]], Limits(3), Chooser(Sampling()))
     logits = torch.from_numpy(whole([*TEXT[:5].tolist(), *one.ids])).log_softmax(-1)
     assert one.score == pytest.approx(sum(float(logits[4 + i, token]) for i, token in enumerate(one.ids)), rel=1e-4)

@@ -145,7 +145,7 @@ def answers(found: Sequence[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("steps", [SOFTMAX, LOG_SOFTMAX])
-def test_the_scores_that_people_see_stay(steps: list[Step], tmp_path: Path) -> None:
+def test_displayed_scores_are_unchanged(steps: list[Step], tmp_path: Path) -> None:
     for name, rank in (("classification", 2), ("nlp", 2)):
         case = CASES[name]
         file = extended(case.ckpt, tmp_path / "m.onnx", steps, rank)

@@ -80,7 +80,7 @@ def test_missing_classes_are_one_line_with_the_fix(tmp_path: Path) -> None:
     assert made(path, None).categories == ("person", "cow", "aeroplane", "tvmonitor", "unused")
 
 
-def test_classes_that_become_one(tmp_path: Path) -> None:
+def test_merged_classes(tmp_path: Path) -> None:
     path = data(tmp_path, "van", "person", "bus")
     (tmp_path / "names.json").write_text('{"van": "car", "bus": "car"}')
     found = bound(Detection, None, labels=tmp_path / "names.json").load({"data": path})
@@ -203,7 +203,7 @@ def test_images_of_any_mode_and_broken_ones(tiny: Path, tmp_path: Path, capsys: 
     assert "1 samples could not be run" in capsys.readouterr().err
 
 
-def test_the_flag_names_the_rules_that_there_are() -> None:
+def test_the_flag_lists_the_rules() -> None:
     assert tuple(RULES) == METRICS
 
 

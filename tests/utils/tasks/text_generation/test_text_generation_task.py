@@ -102,7 +102,7 @@ def test_drawn_texts_do_not_depend_on_the_batch(run: Callable[..., Any]) -> None
     assert [one["answer"]["text"] for one in made[0]] != [one["answer"]["text"] for one in again]
 
 
-def test_a_text_on_the_command_line_and_where_it_stops(run: Callable[..., Any]) -> None:
+def test_a_text_on_the_command_line_and_stop_strings(run: Callable[..., Any]) -> None:
     _, found, _ = run("single", "--text", TEXTS[0], "--max_new_tokens", 20)
     whole = found["answers"][0]["answer"]["text"]
     string = whole[5:7]

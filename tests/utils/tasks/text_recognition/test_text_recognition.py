@@ -45,7 +45,7 @@ def path(*classes: int, of: int = 4) -> np.ndarray:
     return np.eye(of, dtype=np.float32)[list(classes)]
 
 
-def test_pp_ocrs_characters_are_behind_the_blank_and_a_space_is_the_last():
+def test_pp_ocr_characters_follow_the_blank_and_end_with_a_space():
     of = model(character="a\nb\n")
     assert charset_of(of, given(), 4).characters == ("a", "b", " ")
     assert charset_of(of, given(), 3).characters == ("a", "b")
@@ -84,7 +84,7 @@ def test_the_input_decides_on_size_and_channels_before_notes_do():
     assert (asked.height, asked.least, asked.most) == (24, 90, 90)
 
 
-def test_lines_of_other_widths_become_a_list_and_images_themselves_will_do():
+def test_lines_of_other_widths_become_a_list_and_images_are_accepted():
     made = task().prepare([Image.new("RGB", (100, 10)), Image.new("L", (400, 20))])
     assert [one.shape for one in made.arrays[0]] == [(3, 48, 480), (3, 48, 960)]
     assert made.contexts is not None
