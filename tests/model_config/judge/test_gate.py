@@ -84,6 +84,10 @@ def test_a_strict_gate_asks_for_a_bound_too() -> None:
     assert judged(paired(298, 0, 2, 60), strict=True).verdict is Verdict.FAIL
 
 
+def test_a_bound_of_100_percent_is_a_plain_number() -> None:
+    assert "on other data at most 100 % " in judged(paired(10, 0, 90, 0)).reason
+
+
 def test_the_names_of_predictions_that_differ() -> None:
     names = tuple(f"{place}.png" for place in range(40))
     pairs = Pairs(np.ones(40), np.arange(40) % 2 * 1.0, "top1", unit_names=names)
