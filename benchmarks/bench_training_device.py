@@ -67,7 +67,7 @@ def operators(calls: int, rounds: int) -> dict[str, Turns]:
 
 
 def step(device: str) -> Callable[[], Any]:
-    """Return one training step of resnet18: 4 pictures of 64 x 64, SGD with momentum."""
+    """Return one training step of resnet18: 4 images of 64 x 64, SGD with momentum."""
     torch.manual_seed(0)
     model = import_torchvision().models.resnet18(num_classes=10).to(device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, foreach=False)

@@ -75,24 +75,24 @@ def run(tree: Path, words: list[str]) -> str:
 
 
 def listing(folder: Path, copies: int) -> Path:
-    """Write a label file that lists every picture several times."""
+    """Write a label file that lists every image several times."""
     source = ROOT / DIGITS / "data" / "val"
     (folder / "val").symlink_to(source)
     lines = [f"val/{path.relative_to(source)} {path.parent.name}\n" for path in sorted(source.rglob("*.png"))]
-    file = folder / "pictures.txt"
+    file = folder / "images.txt"
     file.write_text("".join(lines * copies))
     return file
 
 
 def throughput(tree: Path, target: str, listed: Path, result: Path) -> float:
-    """Return the seconds per picture of an evaluation, its start not counted."""
+    """Return the seconds per image of an evaluation, its start not counted."""
     words = [str(tree / DIGITS / "example_valid.py"), "--target", target, "--data_path", str(listed)]
     run(tree, [*words, "--json", str(result)])
     return 1 / float(json.loads(result.read_text())["avg_sps"])
 
 
 def cold_start(tree: Path, target: str) -> float:
-    """Return the wall seconds of one process that reads one picture."""
+    """Return the wall seconds of one process that reads one image."""
     start = time.perf_counter()
     run(tree, [str(tree / DIGITS / "example_single_batch.py"), "--target", target])
     return time.perf_counter() - start

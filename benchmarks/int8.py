@@ -1,7 +1,7 @@
 """int8 beside float32, recipe by recipe: how near its answers are, and how much faster it is on both CPU engines.
 
 MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The digits' CNN
-is trained too; every eighth of its validation pictures is what it is calibrated on, the others judge it. resnet50 has
+is trained too; every eighth of its validation images is what it is calibrated on, the others judge it. resnet50 has
 random weights, so only its speed is told.
 """
 
@@ -20,7 +20,8 @@ import numpy as np
 from parts.bench import DIGITS, arguments, finish, take_turns
 from parts.networks import resnet
 
-from engine import INT8_RECIPES, Array, EngineSpec, ModelError, differences, open_engine, quantize
+from engine import INT8_RECIPES, Array, EngineSpec, ModelError, open_engine, quantize
+from engine.measures import differences
 from engine.onnx import save_model
 from utils.preprocess.pytorch.classification import preprocess
 
@@ -64,11 +65,11 @@ def _tokens(arrays: Sequence[Array]) -> Feed:
 
 
 def digits_case(_: Path, quick: bool) -> Case:
-    """Return the digits' CNN with the pictures it comes with; 64 of them a batch."""
+    """Return the digits' CNN with the images it comes with; 64 of them a batch."""
     files = sorted((DIGITS / "data/val").rglob("*.png"))
-    pictures = preprocess([str(file) for file in files], "float32", 32, 32)
-    known = pictures[::8]
-    rest = np.delete(pictures, np.s_[::8], axis=0)[: 64 if quick else None]
+    images = preprocess([str(file) for file in files], "float32", 32, 32)
+    known = images[::8]
+    rest = np.delete(images, np.s_[::8], axis=0)[: 64 if quick else None]
     return Case(
         "digits CNN",
         DIGITS / "digits_dyn.onnx",
@@ -80,13 +81,13 @@ def digits_case(_: Path, quick: bool) -> Case:
 
 
 def resnet50_case(folder: Path, quick: bool) -> Case:
-    """Return a ResNet-50 of random weights and random pictures; 8 of them a batch."""
+    """Return a ResNet-50 of random weights and random images; 8 of them a batch."""
     path = folder / "resnet50.onnx"
     save_model(resnet(), path)
     random = np.random.default_rng(0)
-    pictures = random.standard_normal((4 if quick else 16, 3, 224, 224)).astype(np.float32)
+    images = random.standard_normal((4 if quick else 16, 3, 224, 224)).astype(np.float32)
     name = open_engine("onnx", EngineSpec(path)).inputs[0].name
-    return Case("resnet50 (random weights)", path, [{name: one[None]} for one in pictures[:4]], [{name: pictures[:8]}])
+    return Case("resnet50 (random weights)", path, [{name: one[None]} for one in images[:4]], [{name: images[:8]}])
 
 
 CASES = {"minilm": minilm_case, "digits": digits_case, "resnet50": resnet50_case}

@@ -29,7 +29,7 @@ import torch
 from parts.trained_faults import TRAININGS, Reached, Training, Way, planted, train
 from torch import nn
 
-from engine import OpCall, as_numbers, open_training_dump, read_call
+from engine.training import OpCall, as_numbers, open_training_dump, read_call
 from toolkit.cli import execute
 from torch_sdaa.dump.replay import replayed
 from torch_sdaa.faults.operator_faults import OpFault
@@ -297,7 +297,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="faults of each kind, training and way")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = list(measured(["pictures"] if args.quick else list(TRAININGS), args.seeds))
+    rows = list(measured(["images"] if args.quick else list(TRAININGS), args.seeds))
     show(rows)
     faults = [row for row in rows if row.kind != "healthy"]
     alarms = sum(not row.found for row in rows if row.kind == "healthy")

@@ -13,7 +13,7 @@ import numpy as np
 from engine import Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine, random_array
 from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
 from tecoinfer_modelzoo.text import shape_text
-from utils.stuck import watching_opening
+from utils.stuck import report_slow_opening
 
 SEED = 20261121
 """Seed of the random inputs."""
@@ -87,7 +87,7 @@ def _read(path: Path, _: int) -> Signature:
         names = [spec.name for spec in saved.inputs]
         shapes, batching = tuple(saved.shapes[name] for name in names), saved.batching
         return Signature(path, tuple(saved.inputs), shapes, batching.inputs, batching.independent is not False)
-    from engine import batching_of
+    from engine.batching import batching_of
     from engine.onnx import load_model, signature
 
     model = load_model(path)
@@ -128,7 +128,7 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
         simulate_only=request.simulate_only,
     )
     if request.save_to is None:
-        with watching_opening(request.target, request.model):
+        with report_slow_opening(request.target, request.model):
             return open_engine(request.target, spec), shapes
     from engine.sdaa import SdaaEngine
 

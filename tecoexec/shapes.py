@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import ConfigError, Dim, TensorSpec, batch_axes, input_order, with_batch
+from engine import ConfigError, Dim, TensorSpec
+from engine.signature import batch_axes, input_order, with_batch
 from tecoinfer_modelzoo.text import shape_text
 from utils.shapes import read_shapes
 

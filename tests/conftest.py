@@ -105,7 +105,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 @pytest.fixture(autouse=True)
 def _clean_shapes() -> None:
-    """Let no engine of an earlier test say of which size this one's pictures are."""
+    """Let no engine of an earlier test say of which size this one's images are."""
     declare_shapes(None)
 
 

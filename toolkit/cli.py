@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from engine import ConfigError, version_line
+from engine import ConfigError
+from engine.host import version_line
 from tecoinfer_modelzoo.process.limits import limits_of
 from tecoinfer_modelzoo.process.supervise import supervised
 from tecoinfer_modelzoo.text import printable, shortened

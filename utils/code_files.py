@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from engine import component_version
+from engine.host import component_version
 
 ZOO = Path(__file__).resolve().parents[1]
 """Folder of the zoo's packages."""

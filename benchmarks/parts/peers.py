@@ -34,21 +34,21 @@ STEP = 32
 """Every so many pixels, along both sides, the no-compute "model" passes one on: enough to compare preprocessing by."""
 
 LIMIT_SECONDS = 1.0
-"""How long, at least, the limit of each stage is measured in a turn, where there are that many pictures."""
+"""How long, at least, the limit of each stage is measured in a turn, where there are that many images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every contestant runs: one model on one folder of pictures."""
+    """What every contestant runs: one model on one folder of images."""
 
     model: str
     ckpt: Path
-    pictures: Path
+    images: Path
     batch_size: int
     resize: int = modes.RESIZE
     crop: int = modes.CROP
     calibration: int = 64
-    """Pictures an int8 engine may calibrate on."""
+    """Images an int8 engine may calibrate on."""
     decode: str = "exact"
 
     @property
@@ -57,8 +57,8 @@ class Setup:
         return self.model != NO_COMPUTE
 
     def batches(self) -> Batches:
-        """Return the pictures in batches, in the order every contestant takes them."""
-        return load_dataset(self.pictures).batches(self.batch_size)
+        """Return the images in batches, in the order every contestant takes them."""
+        return load_dataset(self.images).batches(self.batch_size)
 
     def prepare(self) -> Callable[..., Array]:
         """Return our preprocess function for this model."""
@@ -70,7 +70,7 @@ class Contestant:
     """One who takes turns.
 
     Attributes:
-        turn: run every picture once; returns the scores, N x C.
+        turn: run every image once; returns the scores, N x C.
         note: what it is made of.
         check: what to compare the scores of, where a turn itself returns none.
     """
@@ -140,7 +140,7 @@ def ours_int8(setup: Setup) -> Contestant:
 
 
 def limit(setup: Setup, target: str = "onnx") -> Contestant:
-    """Return who measures what a picture costs: a turn gives CPU seconds of preprocessing and of inference.
+    """Return who measures what a image costs: a turn gives CPU seconds of preprocessing and of inference.
 
     Each stage is measured alone, over all threads of the process, and inference twice: with all cores on one call, and
     with one thread per call. The cheaper counts.
@@ -157,7 +157,7 @@ def limit(setup: Setup, target: str = "onnx") -> Contestant:
         calls = [partial(_call, engine, out) for engine in engines]
         return np.array([first, min((_cost(call, setup.batches()) for call in calls), default=0.0)])
 
-    return Contestant(turn, "CPU seconds per picture of preprocessing and of inference")
+    return Contestant(turn, "CPU seconds per image of preprocessing and of inference")
 
 
 def _call(engine: Engine, array: Array, batch: Batch) -> object:
@@ -165,18 +165,18 @@ def _call(engine: Engine, array: Array, batch: Batch) -> object:
 
 
 def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
-    """Return the CPU seconds that a picture takes, over all threads of the process."""
-    pictures, cpu, end = 0, time.process_time(), time.perf_counter() + LIMIT_SECONDS
+    """Return the CPU seconds that a image takes, over all threads of the process."""
+    images, cpu, end = 0, time.process_time(), time.perf_counter() + LIMIT_SECONDS
     for batch in batches:
         work(batch)
-        pictures += len(batch.names)
+        images += len(batch.names)
         if time.perf_counter() > end:
             break
-    return (time.process_time() - cpu) / pictures
+    return (time.process_time() - cpu) / images
 
 
 def limit_cpu(setup: Setup) -> Contestant:
-    """Return who measures what a picture costs on target ``cpu``."""
+    """Return who measures what a image costs on target ``cpu``."""
     return limit(setup, "cpu")
 
 
@@ -185,13 +185,13 @@ def _prepared(setup: Setup) -> list[Array]:
 
 
 def engine_onnxruntime(setup: Setup) -> Contestant:
-    """Return ONNX Runtime's default session alone, on pictures preprocessed before."""
+    """Return ONNX Runtime's default session alone, on images preprocessed before."""
     run, arrays = _session(setup), _prepared(setup)
     return Contestant(lambda: np.concatenate([run(array) for array in arrays]), "session.run alone, float32")
 
 
 def engine_int8(setup: Setup) -> Contestant:
-    """Return target ``cpu`` in int8 alone, on pictures preprocessed before."""
+    """Return target ``cpu`` in int8 alone, on images preprocessed before."""
     engine, arrays = _open(setup, "cpu", "int8"), _prepared(setup)
     if engine.calibration_samples:
         engine.calibrate([array] for array in arrays[: -(-engine.calibration_samples // setup.batch_size)])
@@ -255,7 +255,7 @@ def _loader(setup: Setup) -> Any:
     torchvision = import_torchvision()
     t = torchvision.transforms
     steps = [t.Resize(setup.resize), t.CenterCrop(setup.crop), t.ToTensor(), t.Normalize(MEAN.tolist(), STD.tolist())]
-    dataset = torchvision.datasets.ImageFolder(str(setup.pictures), t.Compose(steps))
+    dataset = torchvision.datasets.ImageFolder(str(setup.images), t.Compose(steps))
     workers = {"num_workers": usable_cores(), "persistent_workers": True, "multiprocessing_context": "fork"}
     return DataLoader(dataset, setup.batch_size, **workers)
 
@@ -302,19 +302,19 @@ def _faster_format(model: Any, example: Any) -> Any:
 
 
 def opencv_into(path: str, out: Array, resize: int) -> None:
-    """Read, resize, crop and normalise one picture as OpenCV users do.
+    """Read, resize, crop and normalise one image as OpenCV users do.
 
     Bilinear without antialiasing is OpenCV's default, a seventh of the cost of INTER_AREA, and not what torchvision
     computes. Three planes in float32 with one multiplication and one addition are the quickest way to normalise.
     """
     import cv2
 
-    picture = cv2.imread(path, cv2.IMREAD_COLOR)
-    height, width = picture.shape[:2]
+    image = cv2.imread(path, cv2.IMREAD_COLOR)
+    height, width = image.shape[:2]
     scale = resize / min(height, width)
-    picture = cv2.resize(picture, (int(width * scale), int(height * scale)), interpolation=cv2.INTER_LINEAR)
-    top, left = (picture.shape[0] - out.shape[1]) // 2, (picture.shape[1] - out.shape[2]) // 2
-    cropped = picture[top : top + out.shape[1], left : left + out.shape[2]]
+    image = cv2.resize(image, (int(width * scale), int(height * scale)), interpolation=cv2.INTER_LINEAR)
+    top, left = (image.shape[0] - out.shape[1]) // 2, (image.shape[1] - out.shape[2]) // 2
+    cropped = image[top : top + out.shape[1], left : left + out.shape[2]]
     for channel, plane in enumerate(reversed(cv2.split(cropped))):  # OpenCV reads BGR
         np.multiply(plane, 1 / (255 * STD[channel]), out=out[channel], dtype=np.float32)
         out[channel] -= MEAN[channel] / STD[channel]
@@ -324,7 +324,7 @@ def openvino(setup: Setup) -> Contestant:
     """Return OpenVINO's AsyncInferQueue in float32 behind OpenCV in threads."""
     import cv2
 
-    cv2.setNumThreads(1)  # the threads are ours: one per picture
+    cv2.setNumThreads(1)  # the threads are ours: one per image
     paths = [[str(path) for path in batch.samples] for batch in setup.batches()]
     reader = f"OpenCV {cv2.__version__}, {usable_cores()} threads"
     if setup.computes:
@@ -358,7 +358,7 @@ def _openvino(setup: Setup, paths: list[list[str]], reader: str) -> Contestant:
 
 
 def _read_ahead(paths: Sequence[Sequence[str]], setup: Setup) -> Iterator[Array]:
-    """Yield the batches in order, two ahead of the consumer, every picture read by one of as many threads as cores."""
+    """Yield the batches in order, two ahead of the consumer, every image read by one of as many threads as cores."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(usable_cores()) as pool:

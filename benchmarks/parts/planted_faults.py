@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, helper, numpy_helper
 
-from engine import Array, HostSession
+from engine import Array
+from engine.backends import HostSession
 from engine.sdaa import float16_storage
 
 LARGEST = 60_000.0

@@ -51,8 +51,8 @@ class Texts(nn.Module):
         return self.head(x.mean(1))
 
 
-class Pictures(nn.Module):
-    """Pictures to one of five classes."""
+class Images(nn.Module):
+    """Images to one of five classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Pictures(nn.Module):
 
 
 class Masks(nn.Module):
-    """Pictures to one of five classes, by way of a small U-Net: depthwise, transposed, resized, normed in groups."""
+    """Images to one of five classes, by way of a small U-Net: depthwise, transposed, resized, normed in groups."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,8 +139,8 @@ TRAININGS = {
     "texts": Training(
         Texts, lambda: (torch.randint(0, 50, (4, 12)), torch.randint(0, 5, (4,))), lambda p: torch.optim.AdamW(p, 1e-3)
     ),
-    "pictures": Training(
-        Pictures,
+    "images": Training(
+        Images,
         lambda: (torch.randn(4, 3, 12, 12), torch.randint(0, 5, (4,))),
         lambda p: torch.optim.SGD(p, 0.05, 0.9),
     ),

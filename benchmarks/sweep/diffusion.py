@@ -1,4 +1,4 @@
-"""Diffusion: networks that take a noisy picture and a timestep, and an autoencoder's decoder."""
+"""Diffusion: networks that take a noisy image and a timestep, and an autoencoder's decoder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sweep.row import Row, floats, numbers, pictures, several
+from sweep.row import Row, floats, images, numbers, several
 
 STEPS = 1000
 
@@ -91,7 +91,7 @@ class Dit(nn.Module):
         self.norm, self.out = nn.LayerNorm(width, elementwise_affine=False), nn.Linear(width, 16)
 
     def forward(self, x: torch.Tensor, step: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Return the noise of a latent picture (batch, 4, 16, 16)."""
+        """Return the noise of a latent image (batch, 4, 16, 16)."""
         y = self.patches(x).flatten(2).transpose(1, 2) + self.places
         told = nn.functional.silu(self.time(waves(step, 32, x.dtype)) + self.kinds(kind))
         for shifts, core, wide in zip(self.shifts, self.cores, self.wide, strict=True):
@@ -104,7 +104,7 @@ class Dit(nn.Module):
 
 
 class LatentDecoder(nn.Module):
-    """From a latent picture back to pixels: residual blocks, attention, upsampling."""
+    """From a latent image back to pixels: residual blocks, attention, upsampling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class LatentDecoder(nn.Module):
         self.out = nn.Sequential(nn.GroupNorm(4, 16), nn.SiLU(), nn.Conv2d(16, 3, 3, padding=1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return pictures in -1 to 1."""
+        """Return images in -1 to 1."""
         x = self.mix(self.into(x))
         for conv in self.up:
             x = nn.functional.silu(conv(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")))
@@ -126,9 +126,9 @@ def times(rng: np.random.Generator, count: int) -> list[np.ndarray]:
 
 
 ROWS = (
-    Row("diffusion u-net", DiffusionUNet, several(pictures(16), times), ("x", "step")),
-    Row("diffusion u-net (text)", lambda: DiffusionUNet(24, 4), several(pictures(16, 4), times, floats(6, 24)),
+    Row("diffusion u-net", DiffusionUNet, several(images(16), times), ("x", "step")),
+    Row("diffusion u-net (text)", lambda: DiffusionUNet(24, 4), several(images(16, 4), times, floats(6, 24)),
         ("x", "step", "context")),
-    Row("diffusion transformer", Dit, several(pictures(16, 4), times, numbers(10)), ("x", "step", "kind")),
-    Row("latent decoder", LatentDecoder, pictures(8, 4)),
+    Row("diffusion transformer", Dit, several(images(16, 4), times, numbers(10)), ("x", "step", "kind")),
+    Row("latent decoder", LatentDecoder, images(8, 4)),
 )  # fmt: skip

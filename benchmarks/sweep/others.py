@@ -1,11 +1,11 @@
-"""What fits nowhere else: tables, time series, restoring pictures, pictures beside text, decisions."""
+"""What fits nowhere else: tables, time series, restoring images, images beside text, decisions."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from sweep.row import Row, floats, pictures, several, text
+from sweep.row import Row, floats, images, several, text
 from sweep.text import SIZES, TOKENS, VOCABULARY, Picked
 from utils.export.networks.torchvision_models import import_torchvision
 
@@ -52,14 +52,14 @@ class Espcn(nn.Module):
         self.layers = nn.ModuleList(nn.Conv2d(a, b, k, padding=k // 2) for a, b, k in sizes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return pictures of twice the size."""
+        """Return images of twice the size."""
         for layer in self.layers[:-1]:
             x = torch.tanh(layer(x))
         return nn.functional.pixel_shuffle(self.layers[-1](x), 2)
 
 
 class Clip(nn.Module):
-    """A picture and a text tower; the cosine of each pair (CLIP of transformers' towers would compare all)."""
+    """A image and a text tower; the cosine of each pair (CLIP of transformers' towers would compare all)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,9 +142,9 @@ ROWS = (
     Row("ft-transformer (table)", FtTransformer, floats(7)),
     Row("tcn", Tcn, floats(4, 20)),
     Row("n-beats", NBeats, floats(24)),
-    Row("espcn (pixel shuffle)", Espcn, pictures(16)),
-    Row("clip (pairs)", Clip, several(pictures(32), text(VOCABULARY)), ("x", "ids", "mask")),
+    Row("espcn (pixel shuffle)", Espcn, images(16)),
+    Row("clip (pairs)", Clip, several(images(32), text(VOCABULARY)), ("x", "ids", "mask")),
     Row("cosines of all pairs", Similarities, floats(16), dependent=True),
-    Row("dueling dqn", Dueling, pictures(16, 4)),
+    Row("dueling dqn", Dueling, images(16, 4)),
     Row("nerf", Nerf, floats(3)),
 )

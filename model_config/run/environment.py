@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engine import ConfigError, variables
+from engine import ConfigError
+from engine.host import variables
 from tecoinfer_modelzoo import python_path
 from tecoinfer_modelzoo.telemetry import SWITCHES
 

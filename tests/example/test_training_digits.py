@@ -31,7 +31,7 @@ COMMON = ("train", "model", "make_data")
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    """The script as a module, with 192 pictures to train on and 60 held out: 3 steps an epoch."""
+    """The script as a module, with 192 images to train on and 60 held out: 3 steps an epoch."""
     path, before = list(sys.path), {name: sys.modules.pop(name, None) for name in COMMON}
     spec = importlib.util.spec_from_file_location("training_digits", FOLDER / "train.py")
     assert spec is not None
@@ -200,7 +200,7 @@ def test_gate_detects_rounded_weights(
     found = json.loads(json_file.read_text(encoding="utf-8"))
     assert (code, found["verdict"]) in {(1, "FAIL"), (4, "INCONCLUSIVE")}
     assert all(row["parted"] == 1 for row in found["rows"])
-    assert "the curves of 2 of 2 seeds part, the first at step 1" in capsys.readouterr().out
+    assert "the curves of 2 of 2 seeds diverge, the first at step 1" in capsys.readouterr().out
 
 
 @pytest.mark.slow

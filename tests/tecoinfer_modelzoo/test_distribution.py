@@ -7,7 +7,7 @@ import pytest
 from support import ROOT, RunPython
 
 import tecoinfer_modelzoo
-from engine import version_line
+from engine.host import version_line
 from model_config.run.snapshot import Snapshots
 from tecoinfer_modelzoo import clone, distribution, has_packages, install_command, version
 from tecoinfer_modelzoo.extra import needed

@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("h5py")
 pytest.importorskip("torch_sdaa")
 
-from engine import DataError, read_call  # noqa: E402
+from engine import DataError  # noqa: E402
+from engine.training import read_call  # noqa: E402
 from toolkit.commands import optest  # noqa: E402
 from toolkit.optest.aten import write_aten_case  # noqa: E402
 from torch_sdaa.faults import operator_faults  # noqa: E402

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine import ConfigError, open_training_dump
+from engine import ConfigError
+from engine.training import open_training_dump
 from toolkit.arguments import Parser
 from toolkit.commands.compare import EPILOG as COMPARE_EPILOG
 from toolkit.model_arguments import between

@@ -44,10 +44,18 @@ COLUMNS = (
 
 def main(argv: Sequence[str]) -> int:
     """Print the operators and their support; return 1 if one is missing."""
+    return _run(argv, Parser("teco ops", __doc__, EPILOG), "--training", nargs="?", required=True)
+
+
+def train_ops(argv: Sequence[str]) -> int:
+    """Do the same as :func:`main`, with WHAT as an argument instead of a flag: ``teco train ops``."""
+    return _run(argv, Parser("teco train ops", __doc__, EPILOG), "training")
+
+
+def _run(argv: Sequence[str], parser: Parser, name: str, **options: Any) -> int:
     own, arguments = split_flags(argv)
-    parser = Parser("teco ops", __doc__, EPILOG)
     add = parser.add_argument
-    add("--training", nargs="?", required=True, metavar="WHAT", help="a script, a module or module:name")
+    add(name, metavar="WHAT", help="a script, a module or module:name", **options)
     add("--steps", type=positive, default=2, metavar="N", help="optimizer steps to run (default: 2)")
     add("--timeout", dest="seconds", type=positive, default=300, metavar="SECONDS", help="time limit (default: 300)")
     parser.hide("--timeout", "--seconds")
@@ -123,10 +131,10 @@ def _notes(watched: Watched, found: Sequence[Served], total: float) -> list[str]
         notes.append("no backward pass was run")
     if (host := on_host(watched)) > 0:
         notes.append(f"{host} calls stay on the host (data loading, step counters, model construction) and are omitted")
-    untold = [one.name for one in found if one.seconds is None]
+    untimed = [one.name for one in found if one.seconds is None]
     if total:
         notes.append(_time(watched, total, sum(one.assumed for one in found)))
-        notes += [f"no simulated time, since the device could not run them: {', '.join(untold)}"] if untold else []
+        notes += [f"no simulated time, since the device could not run them: {', '.join(untimed)}"] if untimed else []
     return notes
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import batch_of, find_pass
+from engine import find_pass
+from engine.batching import batch_of
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.fix.guide import LARGEST

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import THRESHOLD, OpCall, TrainingDump, as_numbers, differences, open_training_dump
+from engine.measures import THRESHOLD, differences
+from engine.training import OpCall, TrainingDump, as_numbers, open_training_dump
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.arguments import Parser
 from toolkit.output import Column, ToolReport, add_output_flags, publish

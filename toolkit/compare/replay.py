@@ -18,7 +18,7 @@ from toolkit.graph.weights import open_marked
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-    from engine import HostSession
+    from engine.backends import HostSession
 
 _SHAPES = frozenset(("Constant", "Shape", "Size"))
 _FLOAT, _HALF = 1, 10

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine import Array, needed_h5py
+from engine import Array
+from engine.training import needed_h5py
 from tecoinfer_modelzoo.text import shortened
 
 VERSION = 1

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from engine import THRESHOLD, Array, DataError
+from engine import Array, DataError
+from engine.measures import THRESHOLD
 from toolkit.compare.nodes import Row, row_of
 from toolkit.dump.entries import GRAPH_INPUT
 from toolkit.dump.golden import Golden

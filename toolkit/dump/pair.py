@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine import OTHER_SHAPE, THRESHOLD, DataError, precision_of
+from engine import DataError
+from engine.measures import OTHER_SHAPE, THRESHOLD, precision_of
 from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad, note_masks, row_of
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
 from toolkit.graph.masks import Masks
@@ -54,7 +55,7 @@ def _other_inputs(result: Comparison) -> Iterator[str]:
     """Yield notes on the inputs that differ between the dumps."""
     for row in result.rows:
         if row.node.op == GRAPH_INPUT and row.accumulated and is_bad(row.accumulated, result.limit):
-            how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.census else f"has {row.status}"
+            how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.value_stats else f"has {row.status}"
             yield f"the dumps have different inputs: {row.tensor!r} {how}"
 
 

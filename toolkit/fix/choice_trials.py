@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, fits
+from engine import Array, ConfigError, Engine
+from engine.batching import fits
 from model_config.judge.bound import values_of
 from toolkit.fix.columns import Columns, joined, paired
 from toolkit.fix.records import Feed, Measure, RawMeasure, listed

@@ -34,7 +34,7 @@ def peaks(model: ModelProto, parts: Iterable[Feed], batch: int | None) -> dict[s
         model: the float32 model. parts: inputs over the data set. batch: fixed batch of the model; ``None`` runs each
             part unchanged.
     """
-    from engine import HostSession
+    from engine.backends import HostSession
 
     measured, names = _with_peaks(model)
     session, specs = HostSession(measured), batched_specs(model)

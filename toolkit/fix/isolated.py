@@ -46,7 +46,7 @@ def isolated_errors(
     Returns:
         Node name -> error; nodes without float outputs or twin are absent.
     """
-    from engine import HostSession
+    from engine.backends import HostSession
 
     twins = _Twins(right, suspect, keep)
     session, specs = HostSession(twins.model), batched_specs(right)

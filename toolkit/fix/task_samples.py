@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, batch_of, open_engine
+from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, open_engine
+from engine.batching import batch_of
 from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of
 from toolkit.fix.task_request import TaskRequest
@@ -57,7 +58,7 @@ class TaskSamples(Samples):
             len(self.dataset), labelled, sorted(specs, key=lambda spec: names.index(spec.name)), opt.batch_size
         )
         self.where = opt.data_text
-        self.notes = self.model.stored.picture
+        self.notes = self.model.stored.image
         self._preprocessor = Preprocessor(self.task)
         self._places: list[int] = []
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
     from typing_extensions import Self
 
-    from engine import Engine, HostSession
+    from engine import Engine
+    from engine.backends import HostSession
     from engine.sdaa import Lowered
 
 _HALF, _FLOAT = 10, 1

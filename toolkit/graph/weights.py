@@ -18,7 +18,7 @@ from toolkit.graph.tensors import NUMBERS
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
-    from engine import HostSession
+    from engine.backends import HostSession
 
 _FLOAT = 1
 _LARGE = 1024
@@ -84,7 +84,7 @@ def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
     Args:
         model: with or without large weights. weights: the large weights by name.
     """
-    from engine import HostSession
+    from engine.backends import HostSession
 
     light, others = _taken_out(model, NUMBERS)
     _drop_unused(light)

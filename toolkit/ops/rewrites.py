@@ -139,7 +139,7 @@ def _verified(name: str, cut: ModelProto, made: ModelProto) -> Rewrite | None:
 
 
 def _run(model: ModelProto, feed: list[Array]) -> list[Array]:
-    from engine import HostSession
+    from engine.backends import HostSession
 
     return HostSession(model, threads=1).run(feed)
 

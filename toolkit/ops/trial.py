@@ -27,7 +27,7 @@ def trial_of(target: str) -> Trial:
     """
     engine_class(target)
     if target in _ON_HOST and provider(target) == "built-in":
-        from engine import refusal
+        from engine.backends import refusal
 
         return refusal
     return lambda model: _opened(target, model)

@@ -12,7 +12,8 @@ from string import Template
 
 import numpy as np
 
-from engine import DataError, OpCall, Recorded, read_call
+from engine import DataError
+from engine.training import OpCall, Recorded, read_call
 from toolkit.optest.outcome import DATA, TOLERANCES
 
 SUFFIXES = (".h5", ".hdf5")

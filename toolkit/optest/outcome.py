@@ -115,7 +115,7 @@ def _precision_alone(case: NodeTest, tolerance: float) -> str:
     import onnx
     from onnx import numpy_helper
 
-    from engine import HostSession
+    from engine.backends import HostSession
 
     def rounded(array: Array) -> Array:
         return array.astype(np.float16).astype(array.dtype) if array.dtype.kind == "f" else array

@@ -149,7 +149,7 @@ def timed(
     Raises:
         ModelError: ONNX Runtime cannot load the model. EngineError: a run failed.
     """
-    from engine import HostSession
+    from engine.backends import HostSession
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
         session = HostSession(model, profile_prefix=Path(folder) / "run", source=source)

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, OpCall, Recorded, TrainingDump, TrainingDumpWriter, open_training_dump
+from engine import ConfigError
+from engine.training import OpCall, Recorded, TrainingDump, TrainingDumpWriter, open_training_dump
 from tecoinfer_modelzoo.text import did_you_mean
 from torch_sdaa.dump import kernel_dump
 from torch_sdaa.dump.places import Places

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, Recorded, TrainingDumpWriter
+from engine import ConfigError
+from engine.training import Recorded, TrainingDumpWriter
 from tecoinfer_modelzoo.text import did_you_mean, one_line
 from torch_sdaa.dump.places import Places
 from torch_sdaa.dump.recorder import Recorder

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from engine import SCRATCH, KeptTensor, OpCall, Recorded, as_numbers
+from engine.training import SCRATCH, KeptTensor, OpCall, Recorded, as_numbers
 from tecoinfer_modelzoo.text import one_line
 from torch_sdaa.dump.places import Place, Places
 from torch_sdaa.dump.scales import loss_scale, of_apex, scaled

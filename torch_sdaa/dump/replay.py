@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine import DataError, Recorded, as_numbers
+from engine import DataError
+from engine.training import Recorded, as_numbers
 from torch_sdaa.dump.recorder import outputs_of
 from torch_sdaa.dump.values import as_array, as_tensor, decoded, dtype_name, set_rng_state
 

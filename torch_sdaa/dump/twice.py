@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from engine import OpCall, Recorded
+from engine.training import OpCall, Recorded
 from torch_sdaa.dump.places import Places
 from torch_sdaa.dump.recorder import Recorder
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine import DataError, KeptTensor, kept_tensor
+from engine import DataError
+from engine.training import KeptTensor, kept_tensor
 
 _BITS = {torch.bfloat16: torch.uint16}
 _BITS |= {kind: torch.uint8 for name in dir(torch) if name.startswith("float8_") and (kind := getattr(torch, name))}

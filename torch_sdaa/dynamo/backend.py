@@ -17,7 +17,8 @@ from torch._guards import CompileContext, TracingContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from engine import ModelError, refusal
+from engine import ModelError
+from engine.backends import refusal
 from torch_sdaa.dynamo import records
 from torch_sdaa.dynamo.convert import alone, why_not
 from torch_sdaa.dynamo.decompositions import decompositions

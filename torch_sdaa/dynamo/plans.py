@@ -17,7 +17,8 @@ import torch
 from onnx import TensorProto
 from torch import fx
 
-from engine import HostSession, ModelError
+from engine import ModelError
+from engine.backends import HostSession
 from engine.passes import PassOptions
 from engine.sdaa import Lowered, lowered
 from torch_sdaa.cost import prices

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine import ConfigError, ModelError
-from utils.stored import LABELS, PREPROCESS, PROVENANCE, SAMPLE_RATE, VOCABULARY, Stored
+from utils.stored import LABELS, PREPROCESS, PROVENANCE, SAMPLE_RATE, VOCABULARY, ModelMetadata
 
 ERROR = "max_relative_error"
 """The key a file's own largest relative error is stored under."""
@@ -16,7 +16,7 @@ ERROR = "max_relative_error"
 
 @dataclass(frozen=True, slots=True)
 class ModelNotes:
-    """What a file says about itself in its ``metadata_props``; :class:`utils.stored.Stored` reads it.
+    """What a file says about itself in its ``metadata_props``; :class:`utils.stored.ModelMetadata` reads it.
 
     All is stored as JSON, mappings with sorted keys. What the reader would refuse is refused here.
 
@@ -46,7 +46,7 @@ class ModelNotes:
         if wrong is not None:
             raise ConfigError(f"notes: key {wrong!r} cannot be taken; use another than {', '.join(own)}")
         try:
-            Stored(self.metadata(None), fix="pass another to the export").check()
+            ModelMetadata(self.metadata(None), fix="pass another to the export").check()
         except ModelError as error:
             raise ConfigError(str(error)) from error
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError, TensorSpec, numpy_name
+from engine import Array, ConfigError, DataError, InputError, TensorSpec
+from engine.signature import numpy_name
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 

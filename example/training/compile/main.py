@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[2])]
-from engine import ConfigError, DataError, EngineSpec, ModelError, TecoInferError, add_version, differences, open_engine
+from engine import ConfigError, DataError, EngineSpec, ModelError, TecoInferError, add_version, open_engine
+from engine.measures import differences
 from engine.sdaa import CARD_VARIABLE, CARDS, saved_path
 from tecoinfer_modelzoo.extra import needed
 from tecoinfer_modelzoo.files import write_file

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Starts one process for each device: bash run_distributed_sdaa.sh [arguments of the script]
-# SDAA_VISIBLE_DEVICES says which devices, NPROC_PER_NODE how many of them (default: all that are visible).
+# SDAA_VISIBLE_DEVICES selects devices, NPROC_PER_NODE their number (default: all visible ones).
 set -eu
 cd "$(dirname "$0")"
 count=${NPROC_PER_NODE:-$(python -c "import torch, torch_sdaa; print(torch.sdaa.device_count())" 2>/dev/null)}

@@ -30,4 +30,4 @@ def test_missing_h5py_names_its_user(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert str(said.value) == f"dumps of a training {line}"
     with pytest.raises(ConfigError) as said:
         h5py_module()
-    assert str(said.value) == f"HDF5 dumps {line}, or give --out a folder"
+    assert str(said.value) == f"HDF5 dumps {line}, or pass a folder as --out"

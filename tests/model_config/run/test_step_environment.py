@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import ConfigError, variables
+from engine import ConfigError
+from engine.host import variables
 from model_config.cases.case import Case, Command
 from model_config.check import main
 from model_config.run.environment import check_names, environment_of, handed_on

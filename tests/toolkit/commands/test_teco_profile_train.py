@@ -134,7 +134,7 @@ def test_a_profile_compared_with_itself_has_no_difference(files: tuple[Path, Pat
         ([], "--compare A.json B.json"),
         (["none.py"], "none.py is not a file"),
         (["--compare", "none.json", "none.json"], "none.json is not a file; make one: teco train profile"),
-        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two files"),
+        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two JSON files"),
         (["a.py", "--steps", "0"], "--steps"),
         (["a.py", "--stepz", "1"], "--stepz"),
     ],

@@ -53,7 +53,7 @@ def test_earlier_names_have_the_same_help(name: str, capsys: pytest.CaptureFixtu
 def test_ops_has_the_flags_of_the_earlier_spelling(capsys: pytest.CaptureFixture[str]) -> None:
     new, old = (shown([*words, "--help"], capsys) for words in (["train", "ops"], ["ops", "--training"]))
     flags = {word.strip("[],") for word in old.split() if word.strip("[],").startswith("--")} - {"--training"}
-    assert {"--steps", "--seconds", "--stored", "--json", "--time_limit"} <= flags
+    assert {"--steps", "--timeout", "--stored", "--json", "--time_limit"} <= flags
     assert all(flag in new for flag in flags)
 
 
@@ -96,7 +96,7 @@ def test_the_gate_gives_the_same_under_both_names(words: list[str], tmp_path: Pa
     script.write_text(LOSSES, encoding="utf-8")
     assert execute([*words, str(script), "--device", "sdaa", "--seeds", "2", "--json", str(file)]) == 0
     found = json.loads(file.read_text(encoding="utf-8"))
-    assert (found["command"], found["verdict"], len(found["rows"])) == ("teco train-gate", "PASS", 2)
+    assert (found["command"], found["verdict"], len(found["rows"])) == ("teco train gate", "PASS", 2)
 
 
 @pytest.mark.parametrize("words", [["train", "profile"], ["profile-train"]])

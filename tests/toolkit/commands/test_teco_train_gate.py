@@ -55,7 +55,7 @@ def test_noise_is_inconclusive_and_passes_at_a_wider_tolerance(
 ) -> None:
     assert gate("--html", tmp_path / "page.html", "---", "--noise=0.002", seeds=4) == 4
     out = capsys.readouterr().out
-    assert "the curves of 4 of 4 seeds part, the first at step 1 (seed 0)" in out
+    assert "the curves of 4 of 4 seeds diverge, the first at step 1 (seed 0)" in out
     assert "seeds would decide" in out
     assert "INCONCLUSIVE at 0.1 %" in out
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_noise_is_inconclusive_and_passes_at_a_wider_tolerance(
 
 def test_rounding_to_float16_is_judged_by_the_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gate(f"--json {tmp_path / 'found.json'} --tolerance 0.0001", "---", "--wrong=float16", seeds=3) == 4
-    assert "the curves of 3 of 3 seeds part" in capsys.readouterr().out
+    assert "the curves of 3 of 3 seeds diverge" in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     low, high = found["interval"]
     assert (found["verdict"], found["bounds"][1]["verdict"]) == ("INCONCLUSIVE", "PASS")

@@ -13,7 +13,8 @@ import onnx
 import pytest
 from support import DIGITS, SaveOnnx
 
-from engine import ConfigError, EngineSpec, HostSession, TargetError, open_engine, registry
+from engine import ConfigError, EngineSpec, TargetError, open_engine, registry
+from engine.backends import HostSession
 from toolkit.cli import execute
 from toolkit.commands.ops import main
 from toolkit.ops.judge import Judgement, judge_file, summary

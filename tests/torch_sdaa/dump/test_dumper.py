@@ -20,7 +20,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("h5py")
 
 import torch_sdaa  # noqa: E402
-from engine import ConfigError, DataError, as_numbers, open_training_dump, read_call  # noqa: E402
+from engine import ConfigError, DataError  # noqa: E402
+from engine.training import as_numbers, open_training_dump, read_call  # noqa: E402
 from torch_sdaa.dump.replay import replayed  # noqa: E402
 from torch_sdaa.faults.operator_faults import OpFault, clear, parse, plant  # noqa: E402
 from torch_sdaa.utils import dumper, first_difference, watch_modules  # noqa: E402

@@ -19,7 +19,8 @@ torch = pytest.importorskip("torch")
 h5py = pytest.importorskip("h5py")
 
 import torch_sdaa  # noqa: E402, F401 -- makes the device
-from engine import ConfigError, DataError, open_training_dump, read_call  # noqa: E402
+from engine import ConfigError, DataError  # noqa: E402
+from engine.training import open_training_dump, read_call  # noqa: E402
 from torch_sdaa.dump.replay import replayed  # noqa: E402
 from torch_sdaa.utils import dumper  # noqa: E402
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
-from engine import KeptTensor, OpCall
+from engine.training import KeptTensor, OpCall
 
 Pairs = list[tuple[int, int]]
 Level = Callable[[Sequence[OpCall], Sequence[OpCall]], Pairs]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import ConfigError, DataError, TrainingDump, as_numbers, open_training_dump
+from engine import ConfigError, DataError
+from engine.training import TrainingDump, as_numbers, open_training_dump
 from tecoinfer_modelzoo.trees import below
 
 

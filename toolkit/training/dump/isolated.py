@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine import Array, ConfigError, DataError, Recorded
+from engine import Array, ConfigError, DataError
+from engine.training import Recorded
 from tecoinfer_modelzoo.text import did_you_mean, one_line
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from engine import DataError, OpCall, TrainingDump
+from engine import DataError
+from engine.training import OpCall, TrainingDump
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.training.dump.alignment import aligned, same_lines
 

@@ -12,7 +12,8 @@ from math import inf
 
 import numpy as np
 
-from engine import Array, KeptTensor, OpCall, TrainingDump
+from engine import Array
+from engine.training import KeptTensor, OpCall, TrainingDump
 
 ALONE = 0.1
 """Share of the limit above which the result of a repeated call, or of a step from equal values, is off."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from engine import OpCall, TrainingDump, as_numbers
+from engine.training import OpCall, TrainingDump, as_numbers
 from toolkit.training.dump.alignment import COPIES
 from toolkit.training.dump.matching import other_arguments
 

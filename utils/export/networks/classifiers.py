@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 if TYPE_CHECKING:
     import torch
@@ -21,9 +21,9 @@ class Classifier:
 
     Attributes:
         module: takes N x 3 x H x W float32, returns N x classes scores.
-        pictures: how pictures become its input; ``pictures.crop`` is the size its weights were made for.
+        images: how images become its input; ``images.crop`` is the size its weights were made for.
         size: height and width that it is exported for.
-        free: whether it takes pictures of other heights and widths too; else only its batch is open.
+        free: whether it takes images of other heights and widths too; else only its batch is open.
         labels: class names in the order of its outputs; ``None`` where they are not known.
         class_ids: WordNet ids of the classes, such as ``n01440764``; ``None`` where they are not known.
         name: start of its files' names. source: what it is, such as ``torchvision resnet50``.
@@ -32,7 +32,7 @@ class Classifier:
     """
 
     module: torch.nn.Module
-    pictures: PictureNotes
+    images: ImageNotes
     size: Size
     free: bool
     labels: Sequence[str] | None
@@ -46,11 +46,11 @@ class Classifier:
     @property
     def preprocess(self) -> dict[str, Any]:
         """The preprocessing for :attr:`size`, as a file stores it."""
-        return plain(self.pictures.scaled(self.size))
+        return plain(self.images.scaled(self.size))
 
 
 def plain(scaled: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :meth:`~utils.stored.PictureNotes.scaled` returns as JSON has it: one number for equal sides."""
+    """Return what :meth:`~utils.stored.ImageNotes.scaled` returns as JSON has it: one number for equal sides."""
     found: dict[str, Any] = {key: list(value) if isinstance(value, tuple) else value for key, value in scaled.items()}
     height, width = found["crop_shape"]
     return found | {"crop_shape": height if height == width else [height, width]}

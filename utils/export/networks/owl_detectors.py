@@ -1,6 +1,6 @@
 """OWL-ViT and OWLv2 of transformers: a folder that ``save_pretrained`` wrote, or a tiny one of random weights.
 
-The queries are the same for all pictures, so the exported model takes them once, without a batch.
+The queries are the same for all images, so the exported model takes them once, without a batch.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from utils.export.networks.transformers_detectors import pretrained, read_json, 
 from utils.export.scripts.detector import Detector
 
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-"""What CLIP's pictures were normalised with (Radford et al., 2021)."""
+"""What CLIP's images were normalised with (Radford et al., 2021)."""
 
 KINDS = {"owlvit": ("stretch", "bicubic"), "owlv2": ("square", "bilinear")}
-"""How pictures are put into the input, by the kind of model."""
+"""How images are put into the input, by the kind of model."""
 
 NOTHING = -1e4
 """Logit of a row of 0 among the queries; float16 has it."""
 
 
 class OwlHead(torch.nn.Module):  # type: ignore[misc]
-    """Pictures and queries to logits per query and relative boxes."""
+    """Images and queries to logits per query and relative boxes."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class OwlHead(torch.nn.Module):  # type: ignore[misc]
     def forward(
         self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return N x P x Q logits and N x P x 4 centres and sizes of N pictures and Q x L tokens."""
+        """Return N x P x Q logits and N x P x 4 centres and sizes of N images and Q x L tokens."""
         both = getattr(self.model, self.model.base_model_prefix)
         texts = both.text_model(input_ids=input_ids, attention_mask=attention_mask).pooler_output
         queries = torch.nn.functional.normalize(both.text_projection(texts), dim=-1)
@@ -78,7 +78,7 @@ def detector(arch: str, weights: str, tokenizer: str | None = None) -> Detector:
         source=f"transformers {kind}",
         weights=Path(weights).name,
         size=(side, side),
-        picture="pixel_values",
+        image="pixel_values",
         outputs=["logits", "pred_boxes"],
         labels=None,
         note={"layout": "owl", "fit": {"kind": fit}},
@@ -110,7 +110,7 @@ def _random(arch: str) -> Any:
 
     seeded(raw, (96, 96))
     both = getattr(made[0], made[0].base_model_prefix)
-    with torch.no_grad():  # as they are made, all texts are nearly the same, and so are all pictures
+    with torch.no_grad():  # as they are made, all texts are nearly the same, and so are all images
         both.text_model.embeddings.token_embedding.weight.mul_(50)
         both.vision_model.embeddings.patch_embedding.weight.mul_(10)
     return made[0]

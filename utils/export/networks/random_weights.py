@@ -33,8 +33,8 @@ BIAS = 2.0
 SIZE = 224
 """Side of the noise that statistics are taken of, in pixels, where the network takes any."""
 
-PICTURES = 2
-"""Pictures of noise of that side; of smaller ones there are as many as have as many pixels together.
+IMAGES = 2
+"""Images of noise of that side; of smaller ones there are as many as have as many pixels together.
 
 With fewer, the variance over the one or two values of a small map's channel is near to nothing now and then, and what
 is divided by it are rounding errors.
@@ -60,7 +60,7 @@ def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -
 
     Args:
         make: returns the network as it is made, with three input channels.
-        size: height and width of the pictures it takes; ``None`` for one that takes any.
+        size: height and width of the images it takes; ``None`` for one that takes any.
 
     Returns:
         It, in eval mode.
@@ -90,7 +90,7 @@ def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> N
 
     Args:
         model: the network, in eval mode. part: one of its modules.
-        size: height and width of its pictures.
+        size: height and width of its images.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -99,7 +99,7 @@ def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> N
 
 def _noise(size: tuple[int, int] | None) -> torch.Tensor:
     height, width = size or (SIZE, SIZE)
-    return torch.randn(max(PICTURES, -(-PICTURES * SIZE * SIZE // (height * width))), 3, height, width)
+    return torch.randn(max(IMAGES, -(-IMAGES * SIZE * SIZE // (height * width))), 3, height, width)
 
 
 def _fill_constants(model: nn.Module) -> None:

@@ -19,7 +19,7 @@ from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.torchvision_models import import_torchvision
 from utils.export.weight_files import is_weights_file, load_weights
 from utils.preprocess.image.modes import INTERPOLATIONS
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 PUBLISHED = ("DEFAULT", "pretrained")
 """Values of ``weights`` that stand for the weights timm publishes for a name."""
@@ -41,7 +41,7 @@ def import_timm() -> ModuleType:
 
 
 def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
-    """Return a timm network for pictures of a size; ``None``: of the size of its own data config.
+    """Return a timm network for images of a size; ``None``: of the size of its own data config.
 
     Args:
         arch: a name of timm, with a tag of its weights or without: ``inception_v4``, ``resnet18.a1_in1k``.
@@ -50,7 +50,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
 
     Raises:
         TargetError: timm is not installed.
-        ConfigError: ``arch`` or ``weights`` is unknown, or is no classifier of pictures as the zoo prepares them.
+        ConfigError: ``arch`` or ``weights`` is unknown, or is no classifier of images as the zoo prepares them.
         ModelError: the download failed, or the file is missing or does not fit.
     """
     timm = import_timm()
@@ -58,9 +58,9 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     config = timm.get_pretrained_cfg(name)
     plain = config.to_dict() if config else {}
     data = timm.data.resolve_data_config(pretrained_cfg=plain)
-    pictures = pictures_of(data, name)
-    size = size or pictures.crop
-    make = partial(_made, timm, name, _size_options(timm, name, plain, size, pictures.crop))
+    images = images_of(data, name)
+    size = size or images.crop
+    make = partial(_made, timm, name, _size_options(timm, name, plain, size, images.crop))
     if weights == RANDOM:
         is_sized = bool(plain.get("fixed_input_size"))
         module, told = seeded(partial(make, pretrained=False), size if is_sized else None), RANDOM
@@ -71,7 +71,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     labels, class_ids = _classes(timm, module)
     return Classifier(
         module=module.eval(),
-        pictures=pictures,
+        images=images,
         size=size,
         free=not plain.get("fixed_input_size"),
         labels=labels,
@@ -102,7 +102,7 @@ def _tagged(timm: ModuleType, arch: str, weights: str) -> str:
     return f"{base}.{tag}" if tag else base
 
 
-def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
+def images_of(data: Mapping[str, Any], name: str) -> ImageNotes:
     """Return timm's data config as plain numbers: what ``create_transform`` makes of it in evaluation.
 
     Raises:
@@ -113,9 +113,9 @@ def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
     if channels != 3 or interpolation not in INTERPOLATIONS or (mode != "squash" and height != width):
         raise ConfigError(f"timm/{name} takes {channels} x {height} x {width}, {interpolation}: not supported")
     if mode not in ("center", "squash"):
-        raise ConfigError(f"timm/{name} prepares pictures with crop_mode {mode}: only center and squash are supported")
+        raise ConfigError(f"timm/{name} prepares images with crop_mode {mode}: only center and squash are supported")
     tall, wide = (math.floor(side / data["crop_pct"]) for side in (height, width))
-    return PictureNotes(
+    return ImageNotes(
         resize=tall if mode == "center" else (tall, wide),
         crop=(height, width),
         mean=tuple(data["mean"]),

@@ -19,7 +19,7 @@ from utils.export.scripts.detector import Detector, add_common, sides, write
 from utils.export.weight_files import is_weights_file, load_weights
 
 SHORTER, LONGER = 800, 1333
-"""Usual lengths of RetinaNet's and FCOS's pictures in pixels."""
+"""Usual lengths of RetinaNet's and FCOS's images in pixels."""
 
 PUBLISHED = "COCO_V1"
 
@@ -35,9 +35,9 @@ class SsdHead(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.backbone, self.head = model.backbone, model.head
 
-    def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return box offsets and logits."""
-        found = self.head(list(self.backbone(pictures).values()))
+        found = self.head(list(self.backbone(images).values()))
         return found["bbox_regression"], found["cls_logits"]
 
 
@@ -49,11 +49,11 @@ class PyramidHead(nn.Module):  # type: ignore[misc]
         self.backbone, self.head = model.backbone, model.head
         self.has_centers = hasattr(model.head.regression_head, "bbox_ctrness")
 
-    def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the maps."""
         classes, boxes = self.head.classification_head, self.head.regression_head
         logits, offsets, centers = [], [], []
-        for level in self.backbone(pictures).values():
+        for level in self.backbone(images).values():
             logits.append(classes.cls_logits(classes.conv(level)))
             seen = boxes.conv(level)
             reach = boxes.bbox_reg(seen)

@@ -20,7 +20,7 @@ from utils.export.networks.classifiers import Classifier, Size, plain
 from utils.export.networks.random_weights import RANDOM as RANDOM, seeded
 from utils.export.weight_files import is_weights_file, load_state, load_weights
 from utils.imagenet_classes import WNIDS
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 _OPERATORS = ("nms", "qnms")
 _declared: list[torch.library.Library] = []  # torch forgets the operators when the Library object dies
@@ -76,7 +76,7 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
 
 
 def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
-    """Return a torchvision network for pictures of a size; ``None``: of the size of its weights' own transforms.
+    """Return a torchvision network for images of a size; ``None``: of the size of its weights' own transforms.
 
     Raises:
         ConfigError: ``arch`` or the name in ``weights`` is unknown, or the network cannot be built for the size.
@@ -91,9 +91,9 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     named = next(iter(published))
     if weights != RANDOM and not is_weights_file(weights):
         named = _named(arch, weights, published)
-    pictures = pictures_of(named)
-    size = size or pictures.crop
-    made = _Made(models, arch, pictures.crop, size)
+    images = images_of(named)
+    size = size or images.crop
+    made = _Made(models, arch, images.crop, size)
     if weights == RANDOM:
         module = seeded(made, size if made.is_sized else None)
         told = RANDOM
@@ -104,7 +104,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         module, told = made.sized(partial(_downloaded, arch, named)), named.name
     return Classifier(
         module=module.eval(),
-        pictures=pictures,
+        images=images,
         size=size,
         free=made.free,
         labels=named.meta["categories"],
@@ -128,12 +128,12 @@ def _named(arch: str, weights: str, published: Any) -> Any:
     return published[weights]
 
 
-def pictures_of(weights: Any) -> PictureNotes:
+def images_of(weights: Any) -> ImageNotes:
     """Return the preprocessing torchvision publishes with these weights: their ``transforms()`` as plain numbers."""
     preset = weights.transforms()
     crop, resize = _sides(preset.crop_size), _sides(preset.resize_size)
-    # of pictures as Pillow holds them "nearest-exact" is "nearest", and `antialias` is ignored
-    return PictureNotes(
+    # of images as Pillow holds them "nearest-exact" is "nearest", and `antialias` is ignored
+    return ImageNotes(
         resize=resize[0] if len(resize) == 1 else (resize[0], resize[1]),
         crop=(crop[0], crop[-1]),
         mean=tuple(preset.mean),
@@ -144,7 +144,7 @@ def pictures_of(weights: Any) -> PictureNotes:
 
 def _described(weights: Any) -> tuple[Sequence[str], dict[str, Any]]:
     """Return the class labels and the preprocessing torchvision publishes with these weights."""
-    return weights.meta["categories"], plain(pictures_of(weights).scaled())
+    return weights.meta["categories"], plain(images_of(weights).scaled())
 
 
 def _sides(sizes: Sequence[int]) -> list[int]:
@@ -165,15 +165,15 @@ class _Made:
         self._options: dict[str, Any] = {}
         self._kind = next((kind for kind in ("vit", "maxvit") if arch.startswith(f"{kind}_")), "")
         self.is_sized = bool(self._kind)
-        # fixed places in the head (AdaptiveAvgPool2d of 6 or 7 cells) or windows over the whole picture
+        # fixed places in the head (AdaptiveAvgPool2d of 6 or 7 cells) or windows over the whole image
         self.free = not arch.startswith(("alexnet", "maxvit_", "swin_", "vgg", "vit_"))
         if self._kind == "vit":
             if size[0] != size[1]:
-                raise ConfigError(f"{arch} takes square pictures; --input_size {size[0]} {size[1]} is not one")
+                raise ConfigError(f"{arch} takes square images; --input_size {size[0]} {size[1]} is not one")
         elif self._kind == "maxvit":
             self._options = {"input_size": size}
         if arch in ("googlenet", "inception_v3"):
-            # published weights expect pictures scaled to -1..1, which the network does itself with transform_input
+            # published weights expect images scaled to -1..1, which the network does itself with transform_input
             self._options = {"aux_logits": False, "init_weights": False, "transform_input": True}
 
     def __call__(self) -> torch.nn.Module:

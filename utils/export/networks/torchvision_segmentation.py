@@ -43,7 +43,7 @@ class Segmenter:
     Attributes:
         module: takes N x 3 x H x W float32, returns N x C x H x W logits.
         labels: class names in the order of the channels; ``None`` where they are not known.
-        short_side: length its pictures' short side is resized to. mean, std: as torchvision normalises.
+        short_side: length its images' short side is resized to. mean, std: as torchvision normalises.
         weights: their name, such as ``mine.pth`` or ``random``.
     """
 

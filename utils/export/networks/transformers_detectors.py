@@ -28,13 +28,13 @@ TOP_K = {"conditional_detr": 100, "deformable_detr": 100}
 """Pairs of query and class that are kept, where there are not as many as queries."""
 
 MASKED = ("detr", "table-transformer", "conditional_detr", "deformable_detr")
-"""Kinds that are told which pixels are of the picture."""
+"""Kinds that are told which pixels are of the image."""
 
 ARCHS = ("detr", "rtdetr")
 
 
 class SetHead(torch.nn.Module):  # type: ignore[misc]
-    """A detector up to its raw outputs: pictures (and their mask) to logits and relative boxes."""
+    """A detector up to its raw outputs: images (and their mask) to logits and relative boxes."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def detector(arch: str, weights: str, size: tuple[int, int] | None = None) -> De
         source=f"transformers {kind}",
         weights=Path(weights).name,
         size=example,
-        picture="pixel_values",
+        image="pixel_values",
         outputs=["logits", "pred_boxes"],
         labels=[str(names[number]) for number in range(len(names))],
         note=note,
@@ -111,7 +111,7 @@ def detector(arch: str, weights: str, size: tuple[int, int] | None = None) -> De
 
 
 def _fit(found: Any, masked: bool, given: tuple[int, int] | None) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Return how pictures are put into the input, and the size of an example."""
+    """Return how images are put into the input, and the size of an example."""
     if isinstance(found, Mapping) and "height" in found and "width" in found:
         return {"kind": "stretch"}, (int(found["height"]), int(found["width"]))
     if not masked and not (isinstance(found, Mapping) and "shortest_edge" in found):

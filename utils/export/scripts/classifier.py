@@ -62,7 +62,7 @@ def export_classifier(
         print("random weights: for functional and speed checks only")
     if not found.free:
         height, width = found.size
-        print(f"{args.arch} takes pictures of {height} x {width} only: in the dynamic files the batch alone is open")
+        print(f"{args.arch} takes images of {height} x {width} only: in the dynamic files the batch alone is open")
     for result in _written(found, args):
         print(result)
     return 0

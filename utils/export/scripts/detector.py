@@ -21,16 +21,16 @@ class Detector:
     """A detector ready to be exported.
 
     Attributes:
-        module: takes pictures (and what ``inputs`` names) and returns its outputs in the order of ``outputs``.
+        module: takes images (and what ``inputs`` names) and returns its outputs in the order of ``outputs``.
         name: start of the file names. source, weights: where it comes from.
         size: height and width of the example input.
         outputs: their names.
         labels: names of the classes, in the order of the layout's classes.
         note: what is stored under ``detection``: the layout, and what reading it needs.
-        mean, std: of samples in 0..1. interpolation: the filter that pictures are resized with.
+        mean, std: of samples in 0..1. interpolation: the filter that images are resized with.
         free: whether height and width are open in the dynamic files.
-        picture: name of the pictures' input.
-        inputs: other inputs than the pictures by name, as the example has them. axes: their dynamic axes.
+        image: name of the images' input.
+        inputs: other inputs than the images by name, as the example has them. axes: their dynamic axes.
         notes: what else is stored, by key.
     """
 
@@ -46,7 +46,7 @@ class Detector:
     std: Sequence[float]
     interpolation: str = "bilinear"
     free: bool = False
-    picture: str = "input"
+    image: str = "input"
     inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -93,9 +93,9 @@ def write(found: Detector, args: argparse.Namespace) -> Iterator[str]:
         found.module,
         [example, *found.inputs.values()],
         args.out / found.name,
-        input_names=[found.picture, *found.inputs],
+        input_names=[found.image, *found.inputs],
         output_names=found.outputs,
-        dynamic={found.picture: axes, **found.axes},
+        dynamic={found.image: axes, **found.axes},
         labels=found.labels,
         preprocess={"resize_shape": list(found.size), "crop_shape": list(found.size), **scale},
         provenance={"source": found.source, "weights": found.weights},

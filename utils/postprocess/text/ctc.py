@@ -76,7 +76,7 @@ def _gaps(steps: Array) -> list[float]:
     if steps.shape[-1] < 2 or not steps.shape[1]:
         return [math.inf] * len(steps)
     best = np.partition(steps, -2, axis=-1)[..., -2:].astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinite outputs give NaN, as their scores do
+    with np.errstate(invalid="ignore"):  # infinite outputs give NaN
         gaps: list[float] = (best[..., 1] - best[..., 0]).min(axis=1).tolist()
     return gaps
 

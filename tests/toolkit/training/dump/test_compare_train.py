@@ -184,13 +184,13 @@ def test_errors_are_one_line(dumped: Dumped, tmp_path: Path) -> None:
 def test_one_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[str]) -> None:
     b = dumped("b", "perturb:op=aten::mm,call=1,size=0.1")
     assert execute(["train", "replay", str(b), "mm/1"]) == 1
-    assert "differs from what aten.mm.default/1 gives on cpu" in capsys.readouterr().out
+    assert "aten.mm.default/1 on cpu differs from the run" in capsys.readouterr().out
     plant(*parse("perturb:op=aten::mm,size=0.1"))
     try:
         assert execute(["train", "replay", str(b), "aten::mm/1", "--device", "sdaa"]) == 0
     finally:
         clear()
-    assert "gives on sdaa what the run has, bit for bit" in capsys.readouterr().out
+    assert "aten.mm.default/1 on sdaa agrees with the run" in capsys.readouterr().out
     assert execute(["train", "replay", str(b)]) == 0
     assert "aten.addmm.default/3" in capsys.readouterr().out
 
@@ -198,13 +198,13 @@ def test_one_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[
 def test_a_refused_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[str]) -> None:
     b = dumped("b", "deny:op=aten::mm,call=1")
     assert execute(["train", "replay", str(b), "mm/1"]) == 1
-    assert "aten.mm.default/1 runs on cpu, where the run has: sdaa:0 denied call 1" in capsys.readouterr().out
+    assert "aten.mm.default/1 runs on cpu; in the run it failed: sdaa:0 denied call 1" in capsys.readouterr().out
     plant(*parse("deny:op=aten::mm"))
     try:
         assert execute(["train", "replay", str(b), "mm/1", "--device", "sdaa"]) == 0
     finally:
         clear()
-    assert "is refused on sdaa as it was in the run" in capsys.readouterr().out
+    assert "fails on sdaa, as in the run" in capsys.readouterr().out
 
 
 def test_arrays_are_taken_out(dumped: Dumped, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("torch_sdaa")
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from engine import OpCall, open_training_dump  # noqa: E402
+from engine.training import OpCall, open_training_dump  # noqa: E402
 from toolkit.training.dump.isolated import Repeater  # noqa: E402
 from toolkit.training.dump.judge import judged  # noqa: E402
 from torch_sdaa.faults.operator_faults import OpFault, clear, plant  # noqa: E402

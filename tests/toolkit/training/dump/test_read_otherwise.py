@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("h5py")
 pytest.importorskip("torch_sdaa")
 
-from engine import open_training_dump  # noqa: E402
+from engine.training import open_training_dump  # noqa: E402
 from toolkit.training.dump.isolated import Repeater  # noqa: E402
 from toolkit.training.dump.judge import Pair, judged  # noqa: E402
 from torch_sdaa.utils import dumper  # noqa: E402

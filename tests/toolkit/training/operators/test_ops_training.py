@@ -265,7 +265,7 @@ def test_refused_operators_are_missing_and_accepted_ones_known() -> None:
     assert made.bad == {0}
     assert made.lead == "sdaa lacks aten::mm (1 CPU fallback, 1 missing)"
     assert any("500 ms of one SPA (simulated;" in note and "50 % of it by assumed rates" in note for note in made.notes)
-    assert any("could not try them: aten::mm" in note for note in made.notes)
+    assert any("could not run them: aten::mm" in note for note in made.notes)
 
 
 def test_limits_of_strict_mode_are_remarks() -> None:
@@ -284,7 +284,7 @@ def test_times_are_those_of_the_steps_after_the_first() -> None:
     notes = report("net.py", watched, [one], asked.table).notes
     assert any("a step after the first takes 2 ms of one SPA (simulated" in note for note in notes)
     assert any(note.startswith("2 calls stay on the host") for note in notes)
-    assert "no backward was seen" in notes
+    assert "no backward pass was run" in notes
 
 
 def test_an_unknown_operator_is_not_a_success() -> None:

@@ -18,7 +18,7 @@ import onnx
 
 from utils.export.scripts.classifier import find_classifier
 from utils.imagenet_classes import WNIDS
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 pytestmark = pytest.mark.torch
 
@@ -45,9 +45,9 @@ def test_the_smallest_of_a_family(
     assert "largest relative error" in last
     assert [path.name for path in tmp_path.iterdir()] == [f"{arch}_float16_dyn.onnx"]
     model = onnx.load(tmp_path / f"{arch}_float16_dyn.onnx")
-    stored = Stored({prop.key: prop.value for prop in model.metadata_props})
+    stored = ModelMetadata({prop.key: prop.value for prop in model.metadata_props})
     assert stored.json("class_ids") == list(WNIDS)
-    assert stored.picture.crop == (size, size)
+    assert stored.image.crop == (size, size)
     dims = [dim.dim_param or dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     assert dims[0] == "batch"
     assert isinstance(dims[2], str) == (arch not in ("alexnet", "swin_v2_t"))
@@ -62,7 +62,7 @@ def test_the_smallest_of_a_family(
         ("swin_t", ["--arch", "swin_x"], "unknown arch 'swin_x'; did you mean 'swin_"),
         ("vgg16", ["--weights", "IMAGENET1K_FEATURES"], "features without a classifier; use DEFAULT"),
         ("vit_b_16", ["--weights", "random", "--input_size", "65"], "vit_b_16 cannot be built for --input_size 65 65"),
-        ("vit_b_16", ["--weights", "random", "--input_size", "64", "96"], "vit_b_16 takes square pictures"),
+        ("vit_b_16", ["--weights", "random", "--input_size", "64", "96"], "vit_b_16 takes square images"),
         (
             "imagenet",
             ["--arch", "maxvit_t", "--weights", "random", "--input_size", "64"],
@@ -88,7 +88,7 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.parametrize("arch", ["googlenet", "inception_v3"])
-def test_published_weights_of_inception_scale_pictures_themselves(arch: str, tmp_path: Path) -> None:
+def test_published_weights_of_inception_scale_images_themselves(arch: str, tmp_path: Path) -> None:
     """A published file holds the auxiliary heads, and its network scales what comes from ImageNet's mean."""
     from utils.export.networks.torchvision_models import import_torchvision
 
@@ -100,7 +100,7 @@ def test_published_weights_of_inception_scale_pictures_themselves(arch: str, tmp
     x = torch.randn(1, 3, 96, 96)
     with torch.no_grad():
         assert torch.equal(found.module(x), published(x))
-    assert (found.pictures.resize, found.size) == ((342, (299, 299)) if arch == "inception_v3" else (256, (224, 224)))
+    assert (found.images.resize, found.size) == ((342, (299, 299)) if arch == "inception_v3" else (256, (224, 224)))
 
 
 @pytest.mark.long

@@ -110,7 +110,7 @@ def test_invalid_graphs_are_skipped(folder: Path, tmp_path: Path, capsys: pytest
         assert (code, result["samples"]) == (1, 77)
         assert "lonely: has no edges" in said
         assert "--no_edges answer" in said
-        assert "long: has 30 nodes, but " in said
+        assert "long: has 30 nodes, " in said
         assert "wrong: has an edge at node" in said
         assert "3 samples could not be run" in said
     code, result = run("valid", folder, "packed.onnx", file, "--target", "onnx", "--no_edges", "answer")

@@ -1,4 +1,4 @@
-"""Pictures that no camera writes: formats nobody meant, sizes that lie, and what hides in their headers."""
+"""Images that no camera writes: formats nobody meant, sizes that lie, and what hides in their headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Made = tuple[bytes, str]
 
 
 def saved(mode: str, form: str, size: tuple[int, int] = (28, 28), **options: Any) -> bytes:
-    """Return a picture with a slope in it as a file in a format."""
+    """Return a image with a slope in it as a file in a format."""
     wide, tall = size
     levels = bytes((x * 7 + y * 3) % 256 for y in range(tall) for x in range(wide))
     image = Image.frombytes("L", size, levels)
@@ -280,7 +280,7 @@ _OTHERS: dict[str, Callable[[], bytes]] = {
 
 
 def other(rng: random.Random) -> Made:
-    """Return a picture in a format that nobody meant, with the ending of one that is read."""
+    """Return a image in a format that nobody meant, with the ending of one that is read."""
     kind = rng.choice(list(_OTHERS))
     return _OTHERS[kind](), rng.choice((".png", ".jpg", ".tif", ".bmp", ".ppm"))
 
@@ -317,8 +317,8 @@ _HEADERS: dict[str, Callable[[random.Random], Made]] = {
 }
 
 
-def odd_picture(rng: random.Random) -> tuple[bytes, str, str]:
-    """Return the content of an odd picture, the ending for it, and what is odd."""
+def odd_image(rng: random.Random) -> tuple[bytes, str, str]:
+    """Return the content of an odd image, the ending for it, and what is odd."""
     what = rng.choice(list(_HEADERS))
     content, ending = _HEADERS[what](rng)
     return content, ending, what

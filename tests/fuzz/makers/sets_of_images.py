@@ -1,4 +1,4 @@
-"""Small sets of pictures out of the committed examples, with annotations in each form that is read."""
+"""Small sets of images out of the committed examples, with annotations in each form that is read."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def labels(data: Path) -> list[Path]:
 
 
 def lines(data: Path) -> list[Path]:
-    """Write pictures of lines, and rec_gt.txt that says what they say."""
+    """Write images of lines, and rec_gt.txt that says what they say."""
     rows = (LINES / "rec_gt.txt").read_text().split("\n")[:COUNT]
     (data / "images").mkdir()
     for row in rows:
@@ -183,7 +183,7 @@ def icdar(data: Path) -> list[Path]:
 
 
 def pairs(data: Path) -> list[Path]:
-    """Write pictures of people, and pairs of them as LFW has them."""
+    """Write images of people, and pairs of them as LFW has them."""
     source = SCENES / "val" / "0000.jpg"
     for person in ("ann", "bob", "cy"):
         (data / person).mkdir()
@@ -195,7 +195,7 @@ def pairs(data: Path) -> list[Path]:
 
 
 def kaggle(data: Path) -> list[Path]:
-    """Write ImageNet's pictures as Kaggle has them."""
+    """Write ImageNet's images as Kaggle has them."""
     folder = data / "ILSVRC" / "Data" / "CLS-LOC" / "val"
     folder.mkdir(parents=True)
     rows = ["ImageId,PredictionString"]
@@ -207,7 +207,7 @@ def kaggle(data: Path) -> list[Path]:
 
 
 def kit(data: Path) -> list[Path]:
-    """Write ImageNet's pictures with a development kit whose table is none."""
+    """Write ImageNet's images with a development kit whose table is none."""
     for number in range(1, COUNT + 1):
         shutil.copyfile(SCENES / "val" / "0000.jpg", data / f"ILSVRC2012_val_{number:08}.JPEG")
     kaggle(data)
@@ -290,7 +290,7 @@ def _many(file: Path, rng: random.Random) -> str:
     """Let the last line stand there a million times, or be as long as a million."""
     text = file.read_text()
     last = text.rstrip("\n").rpartition("\n")[2] or "x"
-    last = f"none-{last}" if file.name == "val.txt" else last  # there a picture counts as often as it is listed
+    last = f"none-{last}" if file.name == "val.txt" else last  # there a image counts as often as it is listed
     count = rng.choice((1000, 200_000 if len(last) < 60 else 20_000))
     file.write_text(text + (rng.choice(("\n", " ", "\t")).join([last] * count)))
     return f"its last line {count} times"
@@ -319,14 +319,14 @@ def _json(file: Path, rng: random.Random) -> str:
             '"segmentation": [[', f'"segmentation": [[{rng.choice(("9" * 400, "1e300", "NaN", "true", "1"))}, ', 1
         )
     else:
-        picture = file.parent / "val" / "0000.jpg"
-        picture.unlink()
+        image = file.parent / "val" / "0000.jpg"
+        image.unlink()
         if how == "link":
-            picture.symlink_to("/etc/passwd")
+            image.symlink_to("/etc/passwd")
         else:
             import os
 
-            os.mkfifo(picture)
+            os.mkfifo(image)
     file.write_text(content)
     return how
 
