@@ -109,7 +109,7 @@ _FORMER = {
         "THRESHOLD",
         "ValueStats",
         "Difference",
-        "census",
+        "value_stats",
         "differences",
         "measure",
         "precision_of",

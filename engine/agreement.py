@@ -12,7 +12,7 @@ class Agreement:
 
     Attributes:
         cosine: of the output that agrees least: the lower of the cosine of all its samples as one vector, and of the
-            mean over samples if a sample has eight elements or more. Integer outputs count only if there are no others.
+            mean over samples if a sample has eight elements or more. Integer outputs count only if all are integers.
         output: name of that output.
         samples: number of samples.
         recipe: how the int8 model was made, if the engine has several ways.

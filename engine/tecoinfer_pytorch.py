@@ -157,7 +157,7 @@ class TecoInferEngine:
         """Open the engine on a card; reopen one that is open on another card, or was released.
 
         Raises:
-            ConfigError: there is no such card; an open engine stays open.
+            ConfigError: the card does not exist; an open engine stays open.
         """
         spec = replace(self.spec, rank=card_of(card))
         if spec.rank != self.rank or self.engine.released:

@@ -13,5 +13,5 @@ def home_folder() -> Path | None:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a path with a leading ``~`` or ``~USER`` expanded; unchanged if there is no such home folder."""
+    """Return a path with a leading ``~`` or ``~USER`` expanded; unchanged if the home folder is unknown."""
     return Path(os.path.expanduser(path))

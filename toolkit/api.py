@@ -41,7 +41,7 @@ def models(root: Path = ROOT) -> list[Model]:
     """Return the models of the zoo, sorted by path: name, domain, folder, cases.
 
     Raises:
-        ConfigError: there are no models.
+        ConfigError: no models were found.
     """
     return list(load_zoo(root).models)
 

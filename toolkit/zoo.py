@@ -129,7 +129,7 @@ def load_zoo(root: Path = ROOT) -> Zoo:
     """Find the models below a root; an invalid case is a problem, not an error.
 
     Raises:
-        ConfigError: there is no model.
+        ConfigError: no model was found.
     """
     cases, problems = read_cases(config_files(root), root)
     models = [

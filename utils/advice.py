@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 Facts = TypeVar("Facts")
 
 SHORT = 1.0
-"""Wall seconds of a run below which there is no advice, as start-up dominates."""
+"""Wall seconds of a run below which advice is omitted, as start-up dominates."""
 
 
 @dataclass(frozen=True)

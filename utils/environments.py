@@ -303,7 +303,7 @@ class Actions(NamedTuple):
         """Return the index of the output with the action: the named one, or the first of the right width.
 
         Raises:
-            ModelError: there is no such output.
+            ModelError: the output does not exist.
         """
         listed = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in outputs)
         if named is not None and named not in [spec.name for spec in outputs]:

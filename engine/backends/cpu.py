@@ -129,7 +129,7 @@ class CpuEngine(Engine):
             samples: for every batch of samples one array per input, as :meth:`__call__` takes them.
 
         Raises:
-            EngineError: there are no samples, or the engine is not int8.
+            EngineError: samples are missing, or the engine is not int8.
             InputError: a sample does not fit the model or is not finite.
             ModelError: the model cannot be quantised.
         """

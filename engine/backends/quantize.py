@@ -173,7 +173,7 @@ def room_for(ckpt: Path) -> Iterator[None]:
     """Convert errors of temporary files into one line.
 
     Raises:
-        EngineError: there is no temporary folder, or it has no space left.
+        EngineError: the temporary folder is missing or full.
     """
     try:
         yield

@@ -52,7 +52,7 @@ class Batching:
         self.independent: bool | None = None
         self.why_dependent = ""
         self.places: Places = {}
-        self._analysed = True  # there is no model before bind()
+        self._analysed = True  # the model is set in bind()
         self._warned: set[str] = set()
 
     def bind(
@@ -347,7 +347,7 @@ def run_sharded(
     shards = split(inputs, axes, total, size)
     results = [take(result) for result in (mapper(shards) if mapper else map(run, shards))]
     if len(shards) == 1 and total < size and not _all_batched(results[0], outputs, size):
-        # An output without a batch dimension may depend on the padding, and there is no second shard to compare with:
+        # An output without a batch dimension may depend on the padding, and one shard leaves nothing to compare with:
         # run again with other padding.
         results.append(
             take(run([_other_padding(array, axis, total) for array, axis in zip(shards[0], axes, strict=True)]))

@@ -143,7 +143,7 @@ class _Walk:
         self.kinds = dict.fromkeys(numbers, Kind.NUMBER)
         self.counts: set[str] = set()  # integers that do not depend on inputs and constants only
         self.spent: set[str] = set()
-        """Tensors that are no longer integers: results of curved functions, and inputs scaled by fractions."""
+        """Tensors that stop being integers: results of curved functions, and inputs scaled by fractions."""
         self.fills: set[str] = set()  # masks multiplied by a fill value
         self.steps: set[str] = set()  # rows of integer tables (such as strides of levels), which scale coordinates
         self.divisors: set[str] = set()

@@ -125,13 +125,13 @@ def visible_devices(rank: int) -> list[int]:
     selects devices and their order; cards are formed from the selected ones.
 
     Raises:
-        ConfigError: a variable is invalid, or there is no such card.
+        ConfigError: a variable is invalid, or the card does not exist.
     """
     count, devices = engine_nums(), all_visible_devices()
     mine = devices[rank * count : (rank + 1) * count]
     if not mine:
         raise ConfigError(
-            f"there is no card {rank}: {len(devices)} devices are visible, {count} to a card; "
+            f"card {rank} does not exist: {len(devices)} devices are visible, {count} to a card; "
             f"{_more_cards(rank)}check {VISIBLE_VARIABLE} and the rank"
         )
     return mine
@@ -154,7 +154,7 @@ def spa_count(options: CardOptions) -> int:
     The batch of a SPA is that of the call divided by this number, rounded up.
 
     Raises:
-        ConfigError: a variable is invalid, or there is no such card.
+        ConfigError: a variable is invalid, or the card does not exist.
     """
     return len(visible_devices(options.rank)) if options.divided else 1
 

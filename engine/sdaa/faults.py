@@ -77,15 +77,15 @@ def _parse(entry: str) -> Fault:
 
 
 def check_spas(faults: Sequence[Fault], count: int) -> None:
-    """Refuse faults that cannot occur: of a SPA the card does not have, or before the first step.
+    """Check that every fault can occur.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: a fault names a SPA that the card does not have, or a negative step.
     """
     for fault in faults:
         if fault.step < 0:
-            raise ConfigError(f"{FAULTS_VARIABLE}: there is no step {fault.step}; the first is 0")
+            raise ConfigError(f"{FAULTS_VARIABLE}: step {fault.step} does not exist; the first is 0")
         if not 0 <= fault.spa < count:
             raise ConfigError(
-                f"{FAULTS_VARIABLE}: there is no SPA {fault.spa}; this card has {count} (0 to {count - 1})"
+                f"{FAULTS_VARIABLE}: SPA {fault.spa} does not exist; this card has {count} (0 to {count - 1})"
             )

@@ -105,7 +105,7 @@ class Origin:
     def check(self, spec: EngineSpec, dtype: str) -> None:
         """Refuse an engine with other sources than ``spec``; an ONNX file is always read and hashed.
 
-        If ``spec`` names a saved engine there is no source to compare, and a pass only if it names one.
+        If ``spec`` names a saved engine, sources are not compared, and the pass only if ``spec`` names one.
 
         Raises:
             ModelError: with the difference.

@@ -84,7 +84,7 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
         seed: of the groups that the jackknife deletes.
 
     Returns:
-        ``None`` where there is no estimate: a single unit, a reference of 0, a metric without a value for some group.
+        ``None`` without an estimate: a single unit, a reference of 0, a metric without a value for some group.
     """
     target, reference = valued.whole()
     if not reference or pairs.total < 2:

@@ -12,7 +12,7 @@ FLAGS = {"--time_limit": "TECO_TIME_LIMIT", "--memory_limit": "TECO_MEMORY_LIMIT
 """Option -> environment variable that is used if the option is missing."""
 
 CALL = 3600.0
-"""Maximum duration of a call of native code in seconds, if there is no time limit."""
+"""Maximum duration of a call of native code in seconds without a time limit."""
 
 
 class Limits:

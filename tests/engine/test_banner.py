@@ -94,7 +94,7 @@ def test_a_third_partys_target_is_named(tmp_path: Path, run_python: RunPython, r
     assert "9.8 (tensorrt-cu12)" in shown["tensorrt"]
 
 
-def test_every_target_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_target_reports_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(registry.computes(name) for name in registry._BUILTIN)
     monkeypatch.setattr(registry, "_installed", lambda builtin: not builtin.needs)
     assert installed.targets()["cuda"] == {

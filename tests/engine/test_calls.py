@@ -106,7 +106,7 @@ def test_submitting_after_release_is_the_same_error() -> None:
 
 
 @pytest.mark.parametrize("queued", [False, True])
-def test_a_call_that_releases_its_own_engine_ends(queued: bool) -> None:
+def test_a_call_may_release_its_engine(queued: bool) -> None:
     engine = Gate()
     engine.go.set()
     engine.then = engine.release

@@ -52,7 +52,7 @@ def opened(target: str, path: Path, past: str = "past", **given: Any) -> Engine:
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_cache_grows_from_nothing(target: str, axis: int, tmp_path: Path) -> None:
+def test_an_empty_cache_grows(target: str, axis: int, tmp_path: Path) -> None:
     path = attention(tmp_path / "m.onnx", axis)
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     cache = shaped(axis, 2, 0)
@@ -75,7 +75,7 @@ def test_a_batch_of_0_samples_is_refused(target: str, axis: int, size: int, tmp_
         engine([shaped(axis, 0, 1), shaped(axis, 0, size)])
 
 
-def test_the_graph_and_not_the_guess_says_which_dimension_is_the_batch(tmp_path: Path) -> None:
+def test_the_batch_dimension_is_derived_from_the_graph(tmp_path: Path) -> None:
     path = attention(tmp_path / "m.onnx", 0, batch="b1", past="p")
     with opened("onnx", path) as engine:
         assert [one.shape for one in engine([shaped(0, 3, 1), shaped(0, 3, 0)])] == [(1, 3, WIDTH)] * 2

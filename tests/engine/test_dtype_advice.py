@@ -31,7 +31,7 @@ TYPES = {
 @pytest.mark.filterwarnings("ignore:.* cast to the model's")
 @pytest.mark.parametrize("kind", list(TYPES))
 @pytest.mark.parametrize("given", ["U1", "int64", "uint64", "bool", "float64"])
-def test_the_advice_runs_and_gives_what_the_model_takes(kind: str, given: str, tmp_path: Path) -> None:
+def test_the_advised_command_runs_and_fits_the_model(kind: str, given: str, tmp_path: Path) -> None:
     type_ = getattr(TensorProto, kind)
     x, y = (helper.make_tensor_value_info(name, type_, ["N"]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])

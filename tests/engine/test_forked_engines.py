@@ -92,7 +92,7 @@ def test_a_fork_during_a_call_is_an_error_in_the_child() -> None:
     assert parent == "parent computed"
 
 
-def test_slots_of_threads_that_a_child_does_not_have_are_free() -> None:
+def test_slots_of_parent_threads_are_free_in_a_child() -> None:
     code = """
 import os, sys, threading
 from engine.host.cores import host_slots, usable_cores
@@ -135,7 +135,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 @pytest.mark.slow
-def test_a_child_ends_where_openvino_had_computed_before(run_python: RunPython) -> None:
+def test_a_forked_child_exits_after_openvino_ran(run_python: RunPython) -> None:
     pytest.importorskip("openvino")
     done = run_python("-W", "ignore::DeprecationWarning", "-c", RELEASED, DIGITS / "digits_dyn.onnx")
     assert done.returncode == 0, done.stderr

@@ -79,7 +79,7 @@ def test_a_third_partys_int8_is_measured_too(vendor: type[Coarse], save_onnx: Sa
         assert " to float32 on 32 calibration samples" in engine.agreement.text
 
 
-def test_int8_that_is_far_off_is_refused_unless_asked_for(vendor: type[Coarse], save_onnx: SaveOnnx) -> None:
+def test_inaccurate_int8_is_refused_unless_allowed(vendor: type[Coarse], save_onnx: SaveOnnx) -> None:
     vendor.step = 1000.0
     path = save_onnx(TWO)
     engine = opened(path)
@@ -117,7 +117,7 @@ def test_other_dtypes_are_not_measured(vendor: type[Coarse], save_onnx: SaveOnnx
         assert engine.describe() == "Coarse float32"
 
 
-def test_where_there_is_no_float32_to_compare_with(
+def test_int8_without_a_float32_reference(
     vendor: type[Coarse], save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Gone(vendor):  # type: ignore[misc, valid-type]
@@ -126,12 +126,12 @@ def test_where_there_is_no_float32_to_compare_with(
 
     monkeypatch.setitem(registry._registered, "onnx", Gone)
     with opened(save_onnx(TWO)) as engine:
-        with pytest.warns(UserWarning, match=r"int8 was not compared.*model.onnx is a plan"):
+        with pytest.warns(UserWarning, match=r"int8 .*model\.onnx is a plan"):
             engine.calibrate(samples())
         assert engine.agreement is None
 
 
-def test_an_engine_that_fails_says_why(vendor: type[Coarse], save_onnx: SaveOnnx, monkeypatch: Any) -> None:
+def test_a_failing_engine_reports_the_reason(vendor: type[Coarse], save_onnx: SaveOnnx, monkeypatch: Any) -> None:
     def broken(self: Coarse, inputs: list[Array]) -> list[Array]:
         raise EngineError("it broke")
 
@@ -167,7 +167,7 @@ def test_another_shape_or_nan_has_cosine_zero(save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize(("width", "least"), [(8, 0.6), (4, 0.99)])
-def test_large_samples_do_not_hide_what_becomes_of_the_others(width: int, least: float, save_onnx: SaveOnnx) -> None:
+def test_large_samples_do_not_hide_small_ones(width: int, least: float, save_onnx: SaveOnnx) -> None:
     """Every second sample is lost, the others are 1000 times as large; the cosine of four elements is not judged."""
     text = "g (float[N,{0}] x) => (float[N,{0}] y) {{ y = Identity(x) }}"
     sizes = np.array([[1000.0], [1.0]], np.float32)
@@ -177,7 +177,7 @@ def test_large_samples_do_not_hide_what_becomes_of_the_others(width: int, least:
     assert (found < least) if width >= 8 else (found > least)
 
 
-def test_labels_count_only_where_there_is_nothing_else(save_onnx: SaveOnnx) -> None:
+def test_integer_outputs_count_only_without_others(save_onnx: SaveOnnx) -> None:
     text = "g (float[N,4] x) => (int64[N] best) { best = ArgMax<axis=1, keepdims=0>(x) }"
     with OnnxRuntimeEngine(EngineSpec(save_onnx(text))) as reference:
         assert agreements(reference, {"a": reference}, samples())["a"] == Agreement(1.0, "best", 32)

@@ -71,7 +71,7 @@ def test_sums_are_in_float64() -> None:
 
 
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=30), st.floats(0.5, 2))
-def test_scaling_both_changes_nothing_relative(values: list[float], factor: float) -> None:
+def test_scaling_both_keeps_relative_values(values: list[float], factor: float) -> None:
     reference = np.array(values, np.float64) + 1e4
     found, scaled = (figures(k * reference * 1.01, k * reference, dtype=np.float64) for k in (1, factor))
     assert found.diff1 == pytest.approx(scaled.diff1, rel=1e-6)
@@ -88,7 +88,7 @@ def test_a_cosine_of_parts_is_that_of_the_whole() -> None:
     assert running.cosine == pytest.approx(differences([a], b, 0.0)[0].cosine)
 
 
-def test_a_part_of_another_shape_counts_as_zeros_and_nan_as_nothing_alike() -> None:
+def test_a_part_of_another_shape_counts_as_zeros_and_nan_never_matches() -> None:
     one, running = np.ones((2, 2), np.float16), RunningCosine()
     assert running.cosine == 1  # nothing differs yet
     running.add(one, one)

@@ -224,7 +224,7 @@ def test_failing_models_are_listed_with_their_reason(target: str, outcomes: Outc
     assert not tried - failed.keys(), f"{target} passes these now: take them off the list"
 
 
-def test_nearly_all_of_what_onnx_runtime_passes_passes_everywhere(outcomes: Outcomes) -> None:
+def test_nearly_all_tests_that_onnx_runtime_passes_pass_on_all_targets(outcomes: Outcomes) -> None:
     failed = {name for reasons in outcomes.failed.values() for name in reasons}
     assert len(outcomes.names - failed) >= ENOUGH
     for target in (BASELINE, CARD):

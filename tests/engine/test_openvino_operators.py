@@ -41,7 +41,7 @@ def test_the_table_is_complete() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_table_is_what_is_found_now() -> None:
+def test_the_table_is_up_to_date() -> None:
     found = operators.table_of(operators.all_runs())
     if found["versions"] != TABLE["versions"]:
         pytest.skip("the table was made with other versions")

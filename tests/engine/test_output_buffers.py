@@ -208,7 +208,7 @@ def test_pieces_in_one_buffer_are_put_together(mapped: bool) -> None:
     np.testing.assert_array_equal(found[0], 2 * rows(7))
 
 
-def test_the_historical_face_gives_results_that_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_results_of_the_historical_interface_are_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(_registered, "one-buffer", OneBuffer)
     engine = TecoInferEngine(ckpt=tmp_path / "m.onnx", input_size=[[1, 3]], target="one-buffer", pass_path="")
     first, second = engine(rows(2)), engine(rows(2, 10))
@@ -216,7 +216,7 @@ def test_the_historical_face_gives_results_that_last(monkeypatch: pytest.MonkeyP
     engine.release()
 
 
-def test_the_callers_arrays_stay_as_they_are() -> None:
+def test_arrays_of_the_caller_are_unchanged() -> None:
     given = rows(3)
     with Writes() as engine:
         found = engine(given)
@@ -286,7 +286,7 @@ FIXED = MODEL.replace("[n, 3]", "[2, 3]")
 
 @pytest.mark.parametrize("target", ["onnx", "cpu", "sdaa", "null"])
 @pytest.mark.parametrize("model", [MODEL, FIXED])
-def test_the_zoos_own_engines_keep_their_promise(target: str, model: str, save_onnx: SaveOnnx) -> None:
+def test_engines_of_the_zoo_fulfil_their_contract(target: str, model: str, save_onnx: SaveOnnx) -> None:
     """Outputs of a call change neither with the calls after it, nor with the inputs, nor do they change the model."""
     given = [rows(4, start) for start in (0, 20)]
     with open_engine(target, EngineSpec(save_onnx(model), batch_size=4)) as engine:

@@ -185,15 +185,13 @@ print(*sorted(name for name in {heavy!r} if name in sys.modules))
         ),
     ],
 )
-def test_nothing_is_imported_before_it_is_needed(
-    code: str, heavy: list[str], run_python: RunPython, save_onnx: SaveOnnx
-) -> None:
+def test_imports_are_lazy(code: str, heavy: list[str], run_python: RunPython, save_onnx: SaveOnnx) -> None:
     done = run_python("-c", IMPORTED.format(code=code, heavy=heavy), save_onnx(RELU))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
 
 
-def test_every_target_answers_alike(save_onnx: SaveOnnx) -> None:
+def test_all_targets_agree(save_onnx: SaveOnnx) -> None:
     x = np.ones((3, 4), np.float32)
     for target in ("onnx", "cpu", "null", "sdaa"):
         with open_engine(target, EngineSpec(ckpt=save_onnx(RELU), dtype="float32")) as engine:
@@ -229,7 +227,7 @@ def test_out_of_memory_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onn
     )
 
 
-def test_a_vendors_own_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+def test_vendor_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
     class Vendor(NullEngine):
         def __init__(self, spec: EngineSpec) -> None:
             raise KeyError("wires")
@@ -240,7 +238,7 @@ def test_a_vendors_own_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, save
 
 
 @pytest.mark.parametrize("name", ["inputs", "outputs", "streams", "metadata", "timeline"])
-def test_attributes_of_a_foreign_engine_may_fail_as_it_is_opened(
+def test_attributes_of_a_foreign_engine_may_fail_at_opening(
     name: str, monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx
 ) -> None:
     class Failing(NullEngine):

@@ -48,7 +48,7 @@ def test_threads_lose_no_span() -> None:
     assert timeline.samples("engine") == sum(range(2000))
 
 
-def test_amounts_add_up_until_they_are_forgotten() -> None:
+def test_workload_accumulates_until_it_is_reset() -> None:
     timeline = Timeline()
     assert timeline.amount("tokens") == 0
     timeline.gain("tokens", 3)

@@ -154,7 +154,7 @@ def test_task_is_available_to_contrib_only(zoo: Path) -> None:
         ("case.yaml", "- case_name: other\n", "cannot be appended to"),
     ],
 )
-def test_invalid_template_changes_nothing(zoo: Path, name: str, text: str | None, message: str) -> None:
+def test_invalid_template_has_no_effect(zoo: Path, name: str, text: str | None, message: str) -> None:
     config, file = zoo / "contrib/model_config/model.yaml", zoo / f"{TEMPLATE}/{name}.tmpl"
     before = [config.read_bytes(), file.read_bytes()]
     try:

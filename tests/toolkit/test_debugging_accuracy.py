@@ -25,7 +25,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
+def test_the_page_matches_the_output_of_the_commands(followed: tuple[Path, str]) -> None:
     lines = shown(PAGE)
     assert len(lines) == 5
     printed = followed[1].splitlines()

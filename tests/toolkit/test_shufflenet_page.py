@@ -45,7 +45,7 @@ def compute(model: Path, batch: int, pass_path: Path | None = None) -> float:
     return profile_prepared(spec, prepare(spec, compare=False)).compute * 1e3
 
 
-def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
+def test_the_page_matches_the_output_of_the_commands(followed: tuple[Path, str]) -> None:
     lines = shown(PAGE)
     assert len(lines) == 19
     printed = [line.split() for line in followed[1].splitlines()]  # a table is as wide as the terminal lets it be

@@ -22,7 +22,7 @@ def test_arrays_are_read(tmp_path: Path) -> None:
 def test_a_damaged_file_gives_one_line(read: object, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "bad"
     file.write_bytes(content)
-    with pytest.raises(DataError, match=r"bad is not .*\.np[yz] file: .+;") as caught:
+    with pytest.raises(DataError, match=r"bad .*\.np[yz] file: .+;") as caught:
         read(file)  # type: ignore[operator]
     assert "\n" not in str(caught.value)
 
@@ -39,7 +39,7 @@ def test_missing_files_and_other_formats(tmp_path: Path) -> None:
         read_npz(tmp_path / "one.npy")
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
+def test_files_are_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
     with pytest.raises(DataError, match="not a readable"):
         read_npz(tmp_path / "objects.npz")

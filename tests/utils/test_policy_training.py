@@ -63,7 +63,7 @@ def test_the_dueling_head(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ppo", "dqn"])
-def test_it_can_be_repeated_and_learns_something(kind: str) -> None:
+def test_training_is_reproducible_and_learns(kind: str) -> None:
     def trained() -> dict[str, Any]:
         repeatable()
         if kind == "ppo":

@@ -15,7 +15,7 @@ def made() -> TorchArray:
     return np.arange(12, dtype=np.float32).reshape(3, 4).view(TorchArray)
 
 
-def test_it_is_a_numpy_array() -> None:
+def test_the_result_is_a_numpy_array() -> None:
     array = made()
     assert isinstance(array, np.ndarray)
     assert type(array.numpy()) is np.ndarray

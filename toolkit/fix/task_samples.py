@@ -36,7 +36,7 @@ class TaskSamples(Samples):
         opt: the task's options. limit: number of samples, from the beginning.
 
     Raises:
-        DataError: there are no samples.
+        DataError: samples are missing.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class Trials:
         """Run the baseline, a model in float32 on target ``onnx``, and return its metric.
 
         Raises:
-            DataError: there are no samples, or the metric is undefined for them.
+            DataError: samples are missing, or the metric is undefined for them.
         """
         metric = self.measure.make()
         outputs: list[Any] = []

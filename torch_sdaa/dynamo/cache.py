@@ -97,7 +97,7 @@ def _described(traced: Any) -> str:
 
 
 def read(key: str) -> tuple[Entry | None, str]:
-    """Return the entry and "", else ``None`` and the reason why the file is not used ("" if there is no file)."""
+    """Return the entry and "", else ``None`` and the reason why the file is not used ("" if it does not exist)."""
     folder = cache_folder(_KIND) if budget() else None
     if folder is None:
         return None, ""

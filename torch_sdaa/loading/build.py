@@ -83,7 +83,7 @@ def _words(name: str) -> list[str]:
 
 
 def command(output: Path) -> list[str]:
-    """Return the compiler's command line; raise BuildError if there is no compiler."""
+    """Return the compiler's command line; raise BuildError if none is installed."""
     root = Path(torch.__file__).parent
     ours = [root / "include", root / "include/torch/csrc/api/include", root / "include/kineto"]
     return [
@@ -108,7 +108,7 @@ def _compiler() -> list[str]:
     found = next(filter(shutil.which, _COMPILERS), None)
     if not own and found is None:
         raise BuildError(
-            "torch_sdaa compiles its extension at the first import, but there is no C++ compiler; run: apt-get "
+            "torch_sdaa compiles its extension at the first import, but no C++ compiler was found; run: apt-get "
             "install g++ (Debian, Ubuntu; elsewhere the package gcc-c++ or gcc), in addition to pip's extra 'train'"
         )
     return own or [str(found)]
@@ -178,7 +178,7 @@ def _place_to_write() -> Path:
         return wanted.resolve()
     if not _make_private(temporary):
         raise BuildError(f"{temporary} is writable by other users; set TECO_CACHE_DIR to a private folder")
-    why = "there is no cache folder" if wanted is None else f"{wanted} is writable by other users"
+    why = "no cache folder is available" if wanted is None else f"{wanted} is writable by other users"
     _say(f"{why}: the extension is stored in {temporary}; set TECO_CACHE_DIR for another folder")
     return temporary
 

@@ -208,7 +208,7 @@ TABLE: tuple[Setting, ...] = (
         ("0",),
     ),
     Setting("DUMP_GRAPH_LEVEL", VARIABLE, ("0", "1", "2", "3", "4"), NO_EFFECT, "like DUMP_GE_GRAPH", ("0",)),
-    Setting("ASCEND_GLOBAL_EVENT_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, "there is no separate event log", ("0",)),
+    Setting("ASCEND_GLOBAL_EVENT_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, "events have no separate log", ("0",)),
     Setting("PTCOPY_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
     Setting("COMBINED_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
     Setting(
@@ -220,9 +220,7 @@ TABLE: tuple[Setting, ...] = (
         ("1",),
     ),
     Setting("ACL_DUMP_DATA", VARIABLE, ("0", "1"), NO_EFFECT, "use `torch_sdaa.utils.dumper` in the script", ("0",)),
-    Setting(
-        "ASCEND_AICPU_PATH", VARIABLE, (), NO_EFFECT, "there are no kernel files: the devices run PyTorch's kernels", ()
-    ),
+    Setting("ASCEND_AICPU_PATH", VARIABLE, (), NO_EFFECT, "no kernel files: the devices run PyTorch's kernels", ()),
     Setting(
         "ASCEND_RT_VISIBLE_DEVICES",
         VARIABLE,

@@ -109,7 +109,7 @@ class profile:  # noqa: N801 -- the name that scripts use
         if not Path(path).parent.is_dir():
             raise NotADirectoryError(f"export_chrome_trace: {Path(path).parent} is not a folder; create it first")
         if self._found is None:
-            raise RuntimeError("torch.sdaa.profile: there is no trace before the end of the with block")
+            raise RuntimeError("torch.sdaa.profile: the trace is missing before the end of the with block")
         wants = self._config.wants
         trace = chrome_trace(
             self._found,

@@ -61,7 +61,7 @@ def find_task(name: str) -> type[Task]:
     """Return the task of this name, or the default task of the domain of this name (:func:`default_of`).
 
     Raises:
-        ConfigError: there is no such task, or the domain has several tasks without a default.
+        ConfigError: the task is unknown, or the domain has several tasks without a default.
     """
     known = tasks()
     found = known.get(name) or default_of(name, known)

@@ -167,7 +167,7 @@ def rewrite_counted(
 
 
 def find(name: str) -> Rule:
-    """Return a rule; raise PassError if there is no rule with this name."""
+    """Return a rule by its name; raise PassError if the name is unknown."""
     if name not in RULES:
-        raise PassError(f"there is no rewrite rule {name!r}; use: {', '.join(RULES)}")
+        raise PassError(f"unknown rewrite rule {name!r}; use: {', '.join(RULES)}")
     return RULES[name]

@@ -128,7 +128,7 @@ def test_streams_and_batches(name: str, streams: int, digits: Path) -> None:
             np.testing.assert_array_equal(call.result(), y)
 
 
-def test_with_one_engine_installed_there_is_no_trial(
+def test_a_single_installed_engine_is_used_without_a_trial(
     without_openvino: None, save_onnx: SaveOnnx, cache: Path, trials: list[int]
 ) -> None:
     with opened(save_onnx(DYNAMIC)) as engine:
@@ -244,7 +244,7 @@ def test_an_engine_that_is_wrong_or_fails_is_not_chosen(
     assert f"{other.__name__} is not used: " in caplog.text
 
 
-def test_where_nothing_can_be_opened_the_first_reason_counts(tmp_path: Path) -> None:
+def test_the_first_reason_is_reported_if_all_engines_fail(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         choose(_contenders(tmp_path / "no.onnx", Wrong), "k", lambda e: random_input(e, 1), agree=True)
 
@@ -282,7 +282,7 @@ def test_processes_that_open_one_model_together_agree(save_onnx: SaveOnnx, run_p
 # ---------------------------------------------------------------------------------------------------------------- int8
 
 
-def test_int8_asks_for_samples_first(save_onnx: SaveOnnx) -> None:
+def test_int8_requires_calibration_samples(save_onnx: SaveOnnx) -> None:
     with opened(save_onnx(DYNAMIC), dtype="int8", calibration=7) as engine:
         assert (engine.calibration_samples, engine.input_dtype, engine.dtype) == (7, "float32", "int8")
         assert engine.describe() == "int8, to be calibrated from 7 samples"
@@ -381,7 +381,7 @@ def test_int8_without_a_cache(
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_int8_with_onnx_runtime_alone(
+def test_int8_with_onnx_runtime_only(
     without_openvino: None, digits: Path, images: tuple[Array, Array], trials: list[int]
 ) -> None:
     x, labels = images

@@ -98,7 +98,7 @@ def expected(way: dict[str, object]) -> np.ndarray:
     return (d / s if way["div"] == "d s" else s / d) * SCALE + SHIFT
 
 
-def test_a_norm_that_is_written_out_is_right_however_it_is_written() -> None:
+def test_decomposed_norms_of_any_form_are_correct() -> None:
     for way in ways():
         found = HostSession(written_out(way), threads=1).run([X.astype(np.dtype(str(np.dtype(way["dtype"]))))])[0]
         np.testing.assert_allclose(found, expected(way), rtol=2e-3, atol=2e-4, err_msg=str(way))
@@ -106,7 +106,7 @@ def test_a_norm_that_is_written_out_is_right_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa", "cpu"])
 @pytest.mark.parametrize("changed", [{"add": "e v"}, {"sub": "m x"}, {"div": "s d"}, {"exponent": 4.0}])
-def test_every_target_on_this_host_has_it_right(changed: dict[str, object], target: str, tmp_path: Path) -> None:
+def test_every_target_on_this_host_is_correct(changed: dict[str, object], target: str, tmp_path: Path) -> None:
     way = {key: values[0] for key, values in WRITTEN.items()} | {"value": 0.5} | changed
     path = tmp_path / "norm.onnx"
     onnx.save(written_out(way), path)

@@ -68,7 +68,7 @@ def calibrated(path: Path, samples: list[list[Array]], **options: Any) -> Engine
     return engine
 
 
-def test_a_transformer_keeps_what_it_answers(save_onnx: SaveOnnx, made: list[str]) -> None:
+def test_a_transformer_has_unchanged_outputs(save_onnx: SaveOnnx, made: list[str]) -> None:
     """With sums, masks and attention in int8 as well, the cosine was 0.951."""
     path = save_onnx(transformer())
     seen = calls(32, seed=2)
@@ -106,7 +106,7 @@ def test_a_second_opening_uses_the_cached_trial(save_onnx: SaveOnnx, made: list[
     assert made == ["smooth", "measured"] * 2
 
 
-def test_a_model_that_no_recipe_quantises_is_refused_each_time(save_onnx: SaveOnnx, made: list[str]) -> None:
+def test_a_model_without_a_quantisation_recipe_is_refused_each_time(save_onnx: SaveOnnx, made: list[str]) -> None:
     path = save_onnx(convolution(outlier=5e3))
     texts = set()
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_a_recipe_that_fails_is_passed_over(save_onnx: SaveOnnx, monkeypatch: py
         calibrated(save_onnx(transformer()), calls(16))
 
 
-def test_with_onnx_runtime_alone(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_onnx_runtime_only(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     with calibrated(save_onnx(transformer()), calls(16)) as engine:
         assert engine.agreement is not None

@@ -61,7 +61,7 @@ def test_inputs_are_checked_like_everywhere(save_onnx: SaveOnnx) -> None:
     assert not engine.simulated
 
 
-def test_results_are_the_callers_own(save_onnx: SaveOnnx) -> None:
+def test_results_are_copies(save_onnx: SaveOnnx) -> None:
     engine, x = opened(save_onnx, "g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"), np.ones((2, 4), np.float32)
     engine(x)[:] = 5
     assert not engine(x).any()

@@ -33,13 +33,13 @@ def large(path: Path, side: int) -> Path:
 
 
 @pytest.mark.parametrize("bits", [15, 18, 20])
-def test_null_refuses_an_output_that_no_memory_holds(bits: int, tmp_path: Path) -> None:
+def test_null_refuses_an_output_larger_than_memory(bits: int, tmp_path: Path) -> None:
     spec = EngineSpec(large(tmp_path / "large.onnx", 2**bits))
     with open_engine("null", spec) as engine, pytest.raises(EngineError, match=r"large\.onnx.*'y'"):
         engine([np.zeros((1, 1, 1, 4), np.float32)])
 
 
-def test_a_command_on_null_refuses_it_in_a_line(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_command_on_null_reports_one_line(tmp_path: Path, run_python: RunPython) -> None:
     model = large(tmp_path / "large.onnx", 2**20)
     done = run_python("-m", "tecoexec", "--onnx", model, "--target", "null", "--iterations", "1")
     assert done.returncode == 2

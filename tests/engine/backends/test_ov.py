@@ -35,7 +35,7 @@ def random(*shape: int) -> np.ndarray:
 
 
 @needs_openvino
-def test_the_digits_model_gives_what_onnx_runtime_gives(digits: Path) -> None:
+def test_the_digits_model_matches_onnx_runtime(digits: Path) -> None:
     spec = EngineSpec(ckpt=digits / "digits_dyn.onnx", batch_size=20)
     x = random(20, 3, 32, 32)
     with OpenVinoEngine(spec) as ours, OnnxRuntimeEngine(spec) as baseline:
@@ -131,7 +131,7 @@ def test_layouts_of_the_callers_array_do_not_matter(save_onnx: SaveOnnx) -> None
 
 
 @needs_openvino
-def test_streams_give_bit_by_bit_what_single_calls_give(digits: Path) -> None:
+def test_streams_are_bit_identical_to_single_calls(digits: Path) -> None:
     path = digits / "digits_dyn.onnx"
     xs = [random(batch, 3, 32, 32) * batch for batch in (16, 16, 3, 16, 1, 16, 9, 16)]
     with opened(path) as one:
@@ -206,7 +206,7 @@ def test_release_frees_the_model(save_onnx: SaveOnnx) -> None:
 
 
 @needs_openvino
-def test_importing_prints_nothing_and_starts_no_telemetry(run_python: RunPython, save_onnx: SaveOnnx) -> None:
+def test_the_import_has_no_output_and_no_telemetry(run_python: RunPython, save_onnx: SaveOnnx) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nimport numpy as np\nfrom engine import EngineSpec\n"
         "from engine.backends.ov import OpenVinoEngine\n"

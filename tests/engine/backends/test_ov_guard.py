@@ -346,7 +346,7 @@ def test_a_divisor_that_may_be_0_is_not_tried(body: str, save_onnx: SaveOnnx) ->
     assert said.startswith("ONNX Runtime")
 
 
-def test_a_step_of_0_in_the_trial_ends_nothing(save_onnx: SaveOnnx) -> None:
+def test_a_slice_step_of_0_does_not_end_the_process(save_onnx: SaveOnnx) -> None:
     """ONNX Runtime refuses it; OpenVINO divides by it, and the process ends."""
     text = """g (float[6] x, int64[1] step) => (float[M] y)
     <int64[1] first = {0}, int64[1] last = {6}, int64[1] axis = {0}> {

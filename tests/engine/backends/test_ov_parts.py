@@ -83,14 +83,14 @@ def test_a_timestep_is_not_rounded(kind: str, dtype: type, save_onnx: SaveOnnx) 
 
 
 @needs_openvino
-def test_a_model_without_whole_numbers_stays_whole(digits: Path) -> None:
+def test_a_model_without_integers_is_not_split(digits: Path) -> None:
     require_bfloat16()
     with opened(digits / "digits_dyn.onnx") as engine:
         assert len(engine._compiled) == 1
 
 
 @needs_openvino
-def test_a_model_that_is_nothing_else(save_onnx: SaveOnnx) -> None:
+def test_a_model_of_exact_nodes_only(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (int64[N] t) => (float[N] y) { n = Cast <to = 1> (t)\n y = Sin(n) }")
     t = np.arange(300, 1000, 17)
     with opened(path) as engine:

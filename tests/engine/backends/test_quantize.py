@@ -90,7 +90,7 @@ def test_weights_have_seven_bits_without_vnni(
     assert [np.abs(array.astype(int)).max() for array in weights] == [largest] * 2
 
 
-def test_quantising_prints_nothing_and_leaves_no_files(
+def test_quantising_has_no_output_and_leaves_no_files(
     save_onnx: SaveOnnx, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = save_onnx(convolution())
@@ -116,7 +116,7 @@ def test_quantising_prints_nothing_and_leaves_no_files(
     ],
     ids=["no weights", "dynamic weights"],
 )
-def test_models_that_int8_does_nothing_for(text: str, reason: str, save_onnx: SaveOnnx) -> None:
+def test_models_that_int8_does_not_speed_up(text: str, reason: str, save_onnx: SaveOnnx) -> None:
     feed = {"x": np.ones((2, 4), np.float32), "w": np.ones((4, 2), np.float32)}
     with pytest.raises(ModelError, match=reason) as caught:
         quantize(save_onnx(text), [{name: feed[name] for name in feed if f" {name}" in text.partition("=>")[0]}])
@@ -155,7 +155,7 @@ def test_constants_as_nodes_are_weights_too(save_onnx: SaveOnnx) -> None:
     assert "QuantizeLinear" in kinds
 
 
-def test_the_key_is_of_all_that_matters() -> None:
+def test_the_key_covers_all_relevant_settings() -> None:
     base = content_key("m", samples())
     assert base == content_key("m", samples())
     other = samples()
@@ -294,5 +294,5 @@ def test_nodes_after_a_detectors_last_layers_stay_float32(recipe: Recipe, save_o
     assert {"x", "f"} <= rounded(content)  # and the layers are int8
 
 
-def test_the_key_tells_recipes_apart() -> None:
+def test_the_key_differs_between_recipes() -> None:
     assert len({content_key("m", samples(), recipe) for recipe in (FULL, WEIGHTS, SMOOTH)}) == 3

@@ -91,7 +91,7 @@ def test_an_agreement_of_wrong_types_is_measured_again(entry: dict[str, Any]) ->
 
 @pytest.mark.parametrize("kind", ["float", "bool", "int64"])
 @pytest.mark.parametrize("size", [2**31 - 1, 2**62])
-def test_no_input_that_memory_may_not_hold_is_drawn(kind: str, size: int, save_onnx: SaveOnnx) -> None:
+def test_inputs_beyond_memory_are_not_generated(kind: str, size: int, save_onnx: SaveOnnx) -> None:
     path = save_onnx(f"g ({kind}[N,{size}] x) => ({kind}[N,{size}] y) {{ y = Identity(x) }}")
     with NullEngine(EngineSpec(ckpt=path)) as engine:
         assert random_input(engine, 2) is None

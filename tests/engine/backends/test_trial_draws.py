@@ -104,7 +104,7 @@ def test_a_draw_that_the_baseline_cannot_compute_is_left_out(save_onnx: SaveOnnx
     assert refused == []
 
 
-def test_an_index_out_of_range_refuses_no_engine(save_onnx: SaveOnnx) -> None:
+def test_an_index_out_of_range_in_the_trial_is_accepted(save_onnx: SaveOnnx) -> None:
     """Where the graph does not say which rows there are, a draw may name one that is not."""
     text = """g (int64[N] x) => (float[N] y) <float[4] t = {0, 1, 2, 3}, int64 one = {1}> {
         i = Sub(x, one)

@@ -80,7 +80,7 @@ def test_a_package_that_cannot_be_imported_once_is_tried_again(
 
 
 @pytest.mark.slow
-def test_the_faster_engine_that_cannot_be_opened_now_is_left_out_now(run_python: RunPython, cache: Path) -> None:
+def test_a_cached_engine_that_cannot_be_opened_is_skipped(run_python: RunPython, cache: Path) -> None:
     """If the cached winner fails this time, the other engine computes."""
     path = DIGITS / "digits_dyn.onnx"
     with opened(path):
@@ -160,7 +160,7 @@ def test_other_weights_outside_are_measured_anew(cache: Path, tmp_path: Path) ->
         ("replaced", "opened"),
     ],
 )
-def test_an_int8_model_that_leaves_the_cache_under_the_run(
+def test_an_int8_model_damaged_in_the_cache_during_the_run(
     ruined: str, when: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine.backends import int8_models
@@ -201,9 +201,7 @@ def test_an_int8_model_that_leaves_the_cache_under_the_run(
         assert engine.agreement.cosine > 0.99
 
 
-def test_int8_with_room_neither_in_the_cache_nor_elsewhere(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_int8_without_space_in_any_folder(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is one line with the fix."""
     cache.write_text("in the way")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))

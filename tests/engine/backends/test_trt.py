@@ -106,7 +106,7 @@ def samples(count: int) -> np.ndarray:
 
 
 @pytest.mark.skipif(HAS_TENSORRT, reason="TensorRT is installed")
-def test_without_tensorrt_and_cuda_it_says_what_to_install(model: Path) -> None:
+def test_missing_tensorrt_or_cuda_reports_the_packages_to_install(model: Path) -> None:
     with pytest.raises(TargetError) as caught:
         CudaEngine(spec_of(model))
     message = str(caught.value)
@@ -125,7 +125,7 @@ def test_a_plan_cannot_be_run_without_tensorrt(tmp_path: Path) -> None:
         CudaEngine(EngineSpec(ckpt=tmp_path / "m.engine"))
 
 
-def test_importing_it_imports_no_vendor_package() -> None:
+def test_the_import_is_free_of_vendor_packages() -> None:
     code = (
         "import sys, engine.backends.trt\n"
         "heavy = {'tensorrt', 'polygraphy', 'onnx', 'onnxruntime', 'torch'} & set(sys.modules)\n"
@@ -178,7 +178,7 @@ def test_passes_are_run(gpu: type[StandIn], model: Path) -> None:
     assert [node.op_type for node in plan.graph.node] == ["Conv", "ReduceMean"]
 
 
-def test_no_plan_is_written_unless_asked_for(gpu: type[StandIn], model: Path) -> None:
+def test_plans_are_written_only_on_request(gpu: type[StandIn], model: Path) -> None:
     CudaEngine(spec_of(model)).release()
     assert not plan_path(model).exists()
 

@@ -131,7 +131,7 @@ def test_dependence_is_detected(name: str, batch: int) -> None:
 
 
 @pytest.mark.parametrize("x", [np.ones((3, 4, 2), np.float32), rng.random((3, 1, 2)).astype(np.float32)])
-def test_calls_that_show_nothing(x: Array) -> None:
+def test_inconclusive_calls(x: Array) -> None:
     assert not samples_differ([x, x], [tensor(1, *x.shape), tensor(None, *x.shape)])
 
 
@@ -168,7 +168,7 @@ def test_calibration_with_a_fixed_batch_of_dependent_samples(save_onnx: SaveOnnx
 
 
 @pytest.mark.parametrize("target", ["onnx", "cpu"])
-def test_a_fixed_batch_is_not_padded_where_samples_depend(target: str, save_onnx: SaveOnnx) -> None:
+def test_a_fixed_batch_of_dependent_samples_is_not_padded(target: str, save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[4,3] x) => (float[4,3] y) { m = ReduceMean<axes=[0]>(x)\n y = Sub(x, m) }")
     with open_engine(target, EngineSpec(path, 4, dtype="float32")) as engine:
         with pytest.raises(EngineError, match="samples depend on"):

@@ -111,11 +111,11 @@ def test_inputs_that_share_a_symbol() -> None:
     assert find(text) == proven((0, 0), (0,))
 
 
-def test_nothing_to_split() -> None:
+def test_a_batch_that_cannot_be_split() -> None:
     assert find("(float x) => (float y) { y = Relu(x) }") == proven((None,), (None,))
 
 
-def test_an_output_of_constants_alone() -> None:
+def test_an_output_of_constants_only() -> None:
     text = "(float[N,3] x) => (float[N,3] y, float[2] c) { y = Relu(x) c = Constant<value = float[2] {1, 2}>() }"
     assert find(text) == proven((0,), (0, None))
 
@@ -405,7 +405,7 @@ def test_a_branch_with_a_condition_on_samples_is_not_proven() -> None:
     assert refused(find(text), "'y' (If)", depends=False)
 
 
-def test_old_softmax_normalizes_over_all_axes_from_its_own() -> None:
+def test_old_softmax_normalizes_over_all_axes_from_its_axis() -> None:
     text = "(float[3,N,4] x) => (float[3,N,4] y) { y = Softmax<axis=1>(x) }"
     assert refused(find(text, 11, x=1), "'y' (Softmax)")
     assert refused(find(text.replace("axis=1", "axis=0"), 11, x=1), "'y' (Softmax)")

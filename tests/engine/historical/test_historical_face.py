@@ -134,7 +134,7 @@ def test_time_in_which_shards_of_a_spa_overlap_counts_once(save_onnx: SaveOnnx) 
 
 
 @pytest.mark.parametrize("target", ["onnx", "null"])
-def test_the_timing_elsewhere_is_wall_time(target: str, save_onnx: SaveOnnx) -> None:
+def test_the_timing_on_other_targets_is_wall_time(target: str, save_onnx: SaveOnnx) -> None:
     engine = TecoInferEngine(ckpt=save_onnx(RELU), target=target)
     assert not engine.module.simulated
     engine(X)
@@ -158,7 +158,7 @@ def test_init_module(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> No
     assert (engine.rank, engine.engine.spec.rank, first.released) == (1, 1, True)
     assert [spa.device for spa in engine.engine.card.spas] == [4, 5, 6, 7]  # type: ignore[attr-defined]
     np.testing.assert_array_equal(engine(X), np.maximum(X, 0))
-    with pytest.raises(ConfigError, match="there is no card 2"):
+    with pytest.raises(ConfigError, match="card 2 does not exist"):
         engine.init_module(2)
     np.testing.assert_array_equal(engine(X), np.maximum(X, 0))
     engine.release()
@@ -201,7 +201,7 @@ def test_a_saved_engine_by_the_old_ending(save_onnx: SaveOnnx, tmp_path: Path) -
         ("cpu", "a built engine"),
     ],
 )
-def test_a_plan_of_tensorrt_elsewhere_is_one_line(target: str, text: str, tmp_path: Path) -> None:
+def test_a_tensorrt_plan_of_another_machine_is_one_line(target: str, text: str, tmp_path: Path) -> None:
     plan = tmp_path / "m.engine"
     plan.write_bytes(b"ftrt" + bytes(range(256)) * 4)
     with pytest.raises(ModelError, match=text) as caught:

@@ -115,7 +115,7 @@ def test_unknown_target(tmp_path: Path) -> None:
         TecoInferEngine(ckpt=tmp_path / "m.onnx", target="sda")
 
 
-def test_the_paddle_face_takes_half(save_onnx: SaveOnnx) -> None:
+def test_the_paddle_interface_accepts_half(save_onnx: SaveOnnx) -> None:
     path = save_onnx(RELU)
     assert PaddleEngine(ckpt=path, target="null", half=True).half is True
     assert PaddleEngine(ckpt=path, target="null").half is False

@@ -36,7 +36,7 @@ def test_no_quota(tmp_path: Path, own: str) -> None:
     assert smallest_quota(tmp_path, own) is None
 
 
-def test_a_container_sees_its_own_group_at_the_mount(tmp_path: Path) -> None:
+def test_the_cgroup_of_a_container_is_at_the_mount_point(tmp_path: Path) -> None:
     group(tmp_path, "", cpu__max="100000 100000")
     assert smallest_quota(tmp_path, "0::/../host/path\n") == 1.0
 
@@ -46,7 +46,7 @@ def test_at_least_one_core() -> None:
     assert host_slots() is host_slots()
 
 
-def test_no_more_than_the_slots_at_a_time() -> None:
+def test_concurrency_is_limited_to_the_slots() -> None:
     slots, inside, most = Slots(2), [0], [0]
     lock = threading.Lock()
 

@@ -88,7 +88,7 @@ print(json.dumps({"hash": file_hash(target), "content": model_content(target).sh
 """
 
 
-def test_it_is_saved_in_two_files(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_large_model_is_saved_in_two_files(tmp_path: Path, run_python: RunPython) -> None:
     path, rows = make(tmp_path, "float32")
     (tmp_path / "out").mkdir()
     saved = tmp_path / "out" / "saved.onnx"

@@ -102,7 +102,7 @@ def _without_own(model: ModelProto) -> ModelProto:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_every_target_rejects_it_in_one_line(name: str, tmp_path: Path) -> None:
+def test_every_target_rejects_an_invalid_model_in_one_line(name: str, tmp_path: Path) -> None:
     path = written(BROKEN[name](), tmp_path)
     for target, dtype in TARGETS:
         rejection(path, target, dtype)
@@ -157,7 +157,7 @@ def test_axes_that_crash_the_inference() -> None:
         if taken:
             check_bounds(model)
         else:
-            with pytest.raises(ModelError, match=rf"^m.onnx: axis {axis} of the LayerNormalization"):
+            with pytest.raises(ModelError, match=rf"^m\.onnx: axis {axis} .*LayerNormalization"):
                 check_bounds(model, Path("m.onnx"))
 
 

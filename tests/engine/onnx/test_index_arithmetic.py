@@ -280,7 +280,7 @@ def test_a_float16_file_of_counts_is_not_converted_again() -> None:
         ("c = Cast<to = 1>(i)\n k = Gather(steps, j)\n n = Mul(c, k)\n y = Add(n, r)", {"c", "n", "y"}),
     ],
 )
-def test_where_a_number_becomes_a_real_quantity(body: str, kept: set[str]) -> None:
+def test_integers_that_become_real_quantities(body: str, kept: set[str]) -> None:
     held = "float w = {100}, float low = {-10000}, float one = {1}, float[3] steps = {8, 16, 32}, int64[4,4] j = {0}"
     text = f"""g (float[4,4] r0, int64[4,4] q, float[4,4] m) => (float[4,4] y)
     <{held}, float[16] grid = {{{",".join(str(5 * n + 2049) for n in range(16))}}},

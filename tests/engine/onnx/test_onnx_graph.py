@@ -96,7 +96,7 @@ def test_dynamic_dimensions() -> None:
     assert dims(info) == [None, 0, 3, None, "H"]
 
 
-def test_a_declared_size_of_0_stays_0() -> None:
+def test_a_declared_size_of_0_is_kept() -> None:
     model = parse("g (float[N,0] x) => (float[N,0] y, float[0] z) <float[0] z={}> { y = Relu(x) }")
     inputs, outputs, _ = signature(model)
     assert ([s.shape for s in inputs], [s.shape for s in outputs]) == ([(None, 0)], [(None, 0), (0,)])
@@ -202,7 +202,7 @@ def test_sort_follows_captured_tensors() -> None:
 
 def test_a_cycle_is_reported() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Add(x, b)\n b = Neg(a)\n y = Exp(b) }")
-    with pytest.raises(ModelError, match=r"^some\.onnx: .*: (Add -> Neg -> Add|Neg -> Add -> Neg);"):
+    with pytest.raises(ModelError, match=r"^some\.onnx: .*(Add|Neg) -> (Neg|Add) -> "):
         sort_nodes(model, "some.onnx")
 
 

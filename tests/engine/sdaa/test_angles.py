@@ -21,7 +21,7 @@ def on_card(text: str, *inputs: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("wave", ["Sin", "Cos"])
-def test_waves_of_timesteps_are_as_float32_gives_them(wave: str) -> None:
+def test_timestep_waves_match_float32(wave: str) -> None:
     nodes = f"{{ f = Cast<to=1>(s) u = Unsqueeze(f, l) a = Mul(u, r) y = {wave}(a) }}"
     found = on_card(f"(int64[N] s) => (float[N,4] y) {WEIGHTS} {nodes}", STEPS)
     wanted = getattr(np, wave.lower())(STEPS[:, None] * RATES)
@@ -36,7 +36,7 @@ def test_nodes_after_the_waves_are_stored_in_float16() -> None:
     assert np.array_equal(found, (wave * RATES.astype(np.float16).astype(np.float32)).astype(np.float16))
 
 
-def test_waves_of_other_floats_are_rounded_as_ever() -> None:
+def test_waves_of_other_floats_are_rounded_to_float16() -> None:
     x = np.array([[257.3, 513.7, 999.9, 3.3]], np.float16)
     found = on_card(f"(float[N,4] x) => (float[N,4] y) {WEIGHTS} {{ a = Mul(x, r) y = Sin(a) }}", x)
     angles = (x.astype(np.float32) * RATES.astype(np.float16).astype(np.float32)).astype(np.float16)

@@ -148,9 +148,7 @@ sizes = st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 20), st.
 
 @given(sizes, sizes, st.sampled_from(LAYOUTS), st.booleans())
 @settings(max_examples=30, deadline=None)
-def test_more_work_never_takes_less_time(
-    one: tuple[int, ...], other: tuple[int, ...], layout: str, float16: bool
-) -> None:
+def test_time_increases_with_work(one: tuple[int, ...], other: tuple[int, ...], layout: str, float16: bool) -> None:
     small, large = (tuple(f(pair) for pair in zip(one, other, strict=True)) for f in (min, max))
     less, more = (cost_of(stack(*s[:4]), s[4], layout, float16) for s in (small, large))
     for figure in ("copy_in", "compute", "copy_out", "weights", "activations", "io"):
@@ -293,6 +291,6 @@ def test_a_model_that_does_not_fit_at_all(save_onnx: SaveOnnx, tmp_path: Path, m
         opened(save_onnx(bound(stack(1, 32, 20, 3), 4)), 8)
 
 
-def test_a_real_card_holds_what_was_published(save_onnx: SaveOnnx) -> None:
+def test_resnet_at_batch_512_fits_in_memory(save_onnx: SaveOnnx) -> None:
     with opened(save_onnx(networks.resnet()), 512) as engine:
         assert engine.cost.memory < engine.description.memory_bytes / 20

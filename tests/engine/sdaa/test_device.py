@@ -49,7 +49,7 @@ def test_a_call_that_waits_takes_the_sum_of_its_phases() -> None:
     assert [spa.device for spa in ours.spas] == [10, 11, 12, 13]
 
 
-def test_phases_add_up_where_a_spa_gets_several_shards() -> None:
+def test_phases_of_several_shards_on_one_spa_are_added() -> None:
     _, call = card().run(shards(6))
     assert (call.copy_in, call.compute, call.copy_out) == (4.0, 10.0, 2.0)
     assert call.latency == 2.0 + 5.0 + 5.0 + 1.0
@@ -110,7 +110,7 @@ def test_an_error_while_computing_is_passed_on() -> None:
 
 def test_too_large_a_model() -> None:
     big = ShardCost(1, 1, 1, 2**34, 2**20, 2**20, (), ())
-    with pytest.raises(DeviceOutOfMemory, match=r"SPA 0 of TECO_AICARD_01:.*16386 MB.*15296 MB"):
+    with pytest.raises(DeviceOutOfMemory, match=r"SPA 0 .*16386 MB.*15296 MB"):
         card(cost=big)
 
 
@@ -120,7 +120,7 @@ def test_too_large_a_model() -> None:
 def test_a_lost_spa() -> None:
     ours = card(Fault("lose", 1, 1))
     assert ours.run(shards(4))[1].latency == 8.0
-    with pytest.warns(UserWarning, match=r"SPA 1 of TECO_AICARD_01: DEVICE_LOST.*1;.*3 SPA"):
+    with pytest.warns(UserWarning, match=r"SPA 1 .*DEVICE_LOST.*1;.*3 SPA"):
         results, call = ours.run(shards(4))
     assert values(results) == [0, 2, 4, 6]
     assert call.latency == 13.0  # SPA 0 computes a second shard
@@ -148,9 +148,9 @@ def test_a_slow_spa() -> None:
     ours = card(Fault("slow", 2, 1, 2.0), Fault("slow", 2, 2, 1.5))
     assert ours.run(shards(4))[1].latency == 8.0
     assert ours.events == []
-    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW in step 1; 2") as caught:
+    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW.*step 1") as caught:
         assert ours.run(shards(4))[1].latency == 16.0
-    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW in step 2; 3") as again:
+    with pytest.warns(UserWarning, match=r"SPA 2.*SLOW.*step 2") as again:
         assert ours.run(shards(4))[1].latency == 24.0
     assert ours.run(shards(4))[1].latency == 24.0  # reported once
     assert ours.events == [str(one.message) for one in (*caught, *again)]
@@ -174,13 +174,13 @@ def test_a_lost_spa_is_not_reported_as_slow() -> None:
 
 def test_out_of_memory_and_nan_occur_once() -> None:
     ours = card(Fault("oom", 3, 0), Fault("nan", 1, 1))
-    with pytest.raises(DeviceOutOfMemory, match=r"SPA 3.*memory in step 0 \(injected"):
+    with pytest.raises(DeviceOutOfMemory, match=r"SPA 3.*memory.*step 0.*injected"):
         ours.run(shards(4))
     np.testing.assert_array_equal(values(ours.run(shards(4))[0]), [0, np.nan, 4, 6])
     assert values(ours.run(shards(4))[0]) == [0, 2, 4, 6]
 
 
-def test_nan_leaves_whole_numbers_alone() -> None:
+def test_nan_does_not_affect_integers() -> None:
     (result,), _ = card(Fault("nan", 0, 0)).run([[np.arange(3), np.ones(2, np.float16)]])
     np.testing.assert_array_equal(result[0], [0, 2, 4])
     assert np.isnan(result[1]).all()
@@ -266,7 +266,7 @@ def test_a_unit_does_one_thing_at_a_time_and_in_order(shards: list[tuple[float, 
 
 
 @given(st.lists(one_shard, min_size=1, max_size=20))
-def test_no_more_buffers_than_there_are(shards: list[tuple[float, float, float, float]]) -> None:
+def test_buffers_in_use_are_limited(shards: list[tuple[float, float, float, float]]) -> None:
     times = scheduled(shards)
     for i, spans in enumerate(times[IO_BUFFERS:]):
         assert spans.copy_in[0] >= times[i].compute[1]

@@ -56,12 +56,12 @@ def test_any_text_gives_faults_or_our_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault("lose", 4, 0), r"there is no SPA 4; this card has 4 \(0 to 3\)"),
-        (Fault("lose", -1, 0), "no SPA -1"),
-        (Fault("lose", 0, -1), "no step -1"),
+        (Fault("lose", 4, 0), r"SPA 4 .*\(0 to 3\)"),
+        (Fault("lose", -1, 0), "SPA -1 "),
+        (Fault("lose", 0, -1), "step -1 "),
     ],
 )
-def test_faults_that_can_never_happen(fault: Fault, said: str) -> None:
+def test_impossible_faults(fault: Fault, said: str) -> None:
     check_spas([Fault("lose", 3, 0)], 4)
     with pytest.raises(ConfigError, match=said):
         check_spas([fault], 4)

@@ -37,6 +37,6 @@ def test_infinities_in_the_file_stay_infinite() -> None:
     assert np.array_equal(filled == -np.inf, ~MASK)
 
 
-def test_numbers_that_are_computed_with_overflow_as_ever() -> None:
+def test_computed_numbers_overflow() -> None:
     found = on_card("<float[1,3] f = {3e38, 3e38, 3e38}> { y = Add(x, f) }")
     assert np.isposinf(found).all()

@@ -113,9 +113,7 @@ def test_equals_numpy_float16_node_by_node(
 
 @settings(max_examples=40, deadline=None)
 @given(graphs(), st.lists(finite, min_size=4, max_size=4))
-def test_a_float16_file_gives_what_its_float32_original_gives(
-    case: tuple[onnx.ModelProto, object], values: list[float]
-) -> None:
+def test_a_float16_file_matches_its_float32_original(case: tuple[onnx.ModelProto, object], values: list[float]) -> None:
     model, _ = case
     # onnxconverter-common keeps Max and Min in float32, which changes nothing: they only select
     for got, want in zip(run(to_float16(model), half(*values)), run(model, half(*values)), strict=True):
@@ -350,7 +348,7 @@ def test_optional_inputs_left_out() -> None:
     np.testing.assert_array_equal(y, half(-3, 6))
 
 
-def test_the_model_is_left_alone() -> None:
+def test_the_model_is_unchanged() -> None:
     model = parse("g (float[2] x) => (float[2] y) <float[2] w={0.1,0.2}> { y = Mul(x, w) }")
     before = model.SerializeToString()
     float16_storage(model)
@@ -368,7 +366,7 @@ IF = """g (float[1] x, bool c) => (float[1] y, float[1] a) <float[1] w={0.1}> {
 }"""
 
 
-def test_if_captures_what_the_card_holds() -> None:
+def test_if_captures_device_tensors() -> None:
     y, a = run(IF, half(1), np.array(True))
     assert a == H(0.1)
     assert y == H(np.float32(H(0.1)) - np.float32(0.1))  # the captured value is rounded, the body's own weight is not
@@ -385,7 +383,7 @@ LOOP = """g (float[1] x, int64 n) => (float[1] y) <float[1] w={0.1}, bool go={1}
 }"""
 
 
-def test_loop_captures_what_the_card_holds() -> None:
+def test_loop_captures_device_tensors() -> None:
     (y,) = run(LOOP, half(1), np.array(3))
     assert y == H(1 + 3 * np.float32(H(0.1)))
 
@@ -420,7 +418,7 @@ def test_functions_round_inside() -> None:
     assert np.isinf(run(model, half(300))[0])
 
 
-def test_casts_to_float16_in_the_model_still_round() -> None:
+def test_float16_casts_of_the_model_round() -> None:
     text = """g (float[1] x) => (float[1] y) <float[1] w={1e6}> {
         a = Add(x, w)
         b = Cast<to=10>(a)

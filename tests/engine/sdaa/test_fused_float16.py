@@ -61,7 +61,7 @@ PRODUCTS = {
         ([node("Sub", "a c", "y")], 0.0),
     ],
 )
-def test_where_a_kernel_rounds(name: str, tail: list[onnx.NodeProto], answer: float) -> None:
+def test_rounding_points_of_a_kernel(name: str, tail: list[onnx.NodeProto], answer: float) -> None:
     head, weights, x = PRODUCTS[name]
     (y,) = run([*head, *tail], x, b=BACK, c=-BACK, **weights)
     assert y.dtype == np.float16
@@ -69,7 +69,7 @@ def test_where_a_kernel_rounds(name: str, tail: list[onnx.NodeProto], answer: fl
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_no_fusion_over_what_others_read(name: str) -> None:
+def test_tensors_with_other_readers_are_not_fused(name: str) -> None:
     head, weights, x = PRODUCTS[name]
     y, a = run([*head, node("Add", "a b", "y")], x, ("y", "a"), b=BACK, **weights)
     assert (y.item(), a.item()) == (0, 2048)

@@ -69,7 +69,7 @@ def work_of(text: str) -> ShardWork:
     return shard_work(parsed(text), True)
 
 
-def test_shape_arithmetic_and_constants_launch_nothing() -> None:
+def test_shape_arithmetic_and_constants_need_no_launch() -> None:
     work = work_of(
         """g (float[2,3,4] x) => (float[2,12] y)
         <int64[1] zero={0}, int64[1] rest={-1}, float[12] a={1,1,1,1,1,1,1,1,1,1,1,1}> {
@@ -109,7 +109,7 @@ def test_omitted_outputs_are_not_tensors() -> None:
     assert [kernel.launches for kernel in work.kernels] == [5, 1]
 
 
-def test_a_selection_reads_what_it_writes() -> None:
+def test_a_selection_reads_the_selected_rows_only() -> None:
     rows = ",".join("1" * 400)
     work = work_of(f"g (int64[2] i) => (float[2,4] y) <float[100,4] table={{{rows}}}> {{ y = Gather(table, i) }}")
     assert (work.kernels[0].read, work.kernels[0].written, work.weights) == (16 + 16, 16, 800)
@@ -189,7 +189,7 @@ def test_normalisations_count_more_than_one_operation_per_element() -> None:
     assert work_of(text).kernels[0].flops == 7 * 6
 
 
-def test_nothing_is_computed_for_tensors_without_elements() -> None:
+def test_tensors_without_elements_are_not_computed() -> None:
     text = "g (float[0,3] x) => (float[0,3] y) <float[3,3] w={1,2,3,4,5,6,7,8,9}> { a = Gemm(x, w)  y = Relu(a) }"
     (kernel,) = work_of(text).kernels
     assert (kernel.known, kernel.flops, kernel.written) == (True, 0, 0)
@@ -229,7 +229,7 @@ def rounded(model: onnx.ModelProto, keep: Callable[[NodeProto], bool]) -> set[st
 
 @pytest.mark.parametrize("kept", ["", "Add", "Sigmoid"])
 @pytest.mark.parametrize("text", GRAPHS)
-def test_rounding_and_cost_group_alike(text: str, kept: str) -> None:
+def test_rounding_and_cost_use_equal_groups(text: str, kept: str) -> None:
     def keep(node: NodeProto) -> bool:
         return node.op_type == kept
 
@@ -249,7 +249,7 @@ def test_captures_of_a_body_are_read() -> None:
     assert {"a", "x", "p"} <= set(branch.reads)
 
 
-def test_a_transposed_convolution_meets_its_kernel_once_per_element_read() -> None:
+def test_a_transposed_convolution_costs_its_kernel_once_per_input_element() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,3,3] x, float[2,4,2,2] w) => (float[1,4,6,6] y)
     { y = ConvTranspose<strides=[2,2]>(x, w) }"""
     (kernel,) = shard_work(onnx.parser.parse_model(text), float16=False).kernels

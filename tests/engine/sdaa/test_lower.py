@@ -75,7 +75,7 @@ def test_declared_sources_exist() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("text", ["", "need_convert = False", "skip_ops = ['Add']"])
-def test_engine_profile_and_compare_lower_alike(dtype: str, text: str, save_onnx: SaveOnnx) -> None:
+def test_engine_profile_and_compare_lower_equally(dtype: str, text: str, save_onnx: SaveOnnx) -> None:
     path = save_onnx(LINE)
     pass_path = path.parent / "p.py"
     pass_path.write_text(text)
@@ -97,7 +97,7 @@ def test_engine_profile_and_compare_lower_alike(dtype: str, text: str, save_onnx
     np.testing.assert_array_equal(got.astype(want.dtype), want)
 
 
-def test_a_model_is_left_as_it_is(save_onnx: SaveOnnx) -> None:
+def test_a_model_is_unchanged(save_onnx: SaveOnnx) -> None:
     model = load_model(save_onnx(LINE))
     before = model.SerializeToString()
     made = lowered(model, PassOptions(), {"x": (2, 4)}, float16=True, batch=2)

@@ -57,7 +57,7 @@ def recurrent(time: object, batch: object, feed_state: bool = True) -> onnx.Mode
 
 
 @pytest.mark.parametrize("batch", [1, 5, 8, 11])
-def test_a_recurrent_model_is_split_where_its_batch_is(batch: int, save_onnx: SaveOnnx) -> None:
+def test_a_recurrent_model_is_split_along_its_batch(batch: int, save_onnx: SaveOnnx) -> None:
     path = save_onnx(recurrent("T", "batch"))
     x = rng.standard_normal((7, batch, 4)).astype(np.float32)
     h = rng.standard_normal((1, batch, 6)).astype(np.float32)
@@ -72,7 +72,7 @@ def test_a_recurrent_model_is_split_where_its_batch_is(batch: int, save_onnx: Sa
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-def test_a_state_beside_a_batch_that_leads(save_onnx: SaveOnnx) -> None:
+def test_a_state_with_batch_axis_1(save_onnx: SaveOnnx) -> None:
     """As in voice activity detection: chunks [batch, 512], a state [2, batch, 128]."""
     path = save_onnx(
         "g (float[batch,4] x, float[2,batch,4] s) => (float[batch,4] y, float[2,batch,4] n) {"
@@ -179,14 +179,12 @@ def test_a_fixed_batch_of_dependent_samples_is_never_padded(target: str, save_on
         warnings.simplefilter("ignore", UserWarning)
         np.testing.assert_allclose(np.asarray(engine(x)), x - x.mean(0), atol=1e-6)
         for rows in (3, 6):
-            with pytest.raises(
-                EngineError, match=rf"batch is fixed to 4 .*call of {rows} can be neither padded"
-            ) as said:
+            with pytest.raises(EngineError, match=rf"fixed to 4 .*call of {rows} ") as said:
                 engine(rng.standard_normal((rows, 3)).astype(np.float32))
             assert "export the model with a dynamic batch" in str(said.value)
 
 
-def test_a_fixed_batch_of_one_has_nothing_to_depend_on(save_onnx: SaveOnnx) -> None:
+def test_samples_of_a_fixed_batch_of_one_are_independent(save_onnx: SaveOnnx) -> None:
     path = save_onnx(MIXING["centring"].replace("N", "1"))
     with sdaa(path, batch_size=4) as engine:
         np.testing.assert_array_equal(np.asarray(engine(np.ones((6, 3), np.float32))), np.zeros((6, 3)))
@@ -201,7 +199,7 @@ def test_a_dependent_model_can_be_saved(save_onnx: SaveOnnx) -> None:
             warnings.simplefilter("ignore", UserWarning)
             assert engine.loaded
             if engine.independent is None and ckpt != path:  # it has a plan of 2 samples, and finds out by it
-                with pytest.raises(EngineError, match=r"plan for 2 samples.*; open the ONNX"):
+                with pytest.raises(EngineError, match=r"plan for 2 samples.*ONNX"):
                     engine(x)
                 continue
             np.testing.assert_allclose(np.asarray(engine(x)), x - x.mean(0), atol=1e-6)
@@ -281,7 +279,7 @@ def test_the_batch_is_not_a_dim_option(save_onnx: SaveOnnx) -> None:
         sdaa(save_onnx("g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }"), dims={"batch": (8,)})
 
 
-def test_open_dimensions_name_what_would_bind_them(save_onnx: SaveOnnx) -> None:
+def test_open_dimensions_report_the_missing_option(save_onnx: SaveOnnx) -> None:
     with pytest.raises(ConfigError) as said:
         sdaa(save_onnx(SEQ), batch_size=8)
     text = (
@@ -345,7 +343,7 @@ def test_the_batch_is_divided_over_the_spa_one_sees(
     assert spa_count(EngineSpec(path, 64, divided=False)) == 1
 
 
-def test_the_profile_goes_by_the_same_spa(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profile_uses_the_same_spa(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     from toolkit.profile.card import prepare
 
     path = save_onnx("g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }")
@@ -391,7 +389,7 @@ def test_an_output_without_a_row_per_sample_is_that_of_the_whole_call(
                 np.testing.assert_allclose(engine(x), baseline(path, [x])[0], rtol=1e-5)
 
 
-def test_an_axis_known_only_when_it_runs(save_onnx: SaveOnnx) -> None:
+def test_an_axis_known_only_at_run_time(save_onnx: SaveOnnx) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] x, int64 a) => (float y) { y = CumSum(x, a) }'
     )
@@ -416,7 +414,7 @@ def test_shards_made_by_the_caller(save_onnx: SaveOnnx) -> None:
         assert (engine.timeline.count("engine"), engine.timeline.samples("engine")) == (1, 12)
         for shard, got in zip(shards, results, strict=True):
             np.testing.assert_allclose(got[0], baseline(path, shard)[0], rtol=1e-5, atol=1e-6)
-        with pytest.raises(InputError, match=r"shard 1 has 3 samples,.*takes 2"):
+        with pytest.raises(InputError, match=r"shard 1 .*3 .*takes 2"):
             engine.call_shards([sequences(2, 16), sequences(3, 16)])
         with pytest.raises(InputError, match="shard 0: input 'ids' has seq = 20"):
             engine.call_shards([sequences(2, 20)])

@@ -58,7 +58,7 @@ def test_the_card_finds_the_text(model: Path, page: np.ndarray, baseline: np.nda
     assert overlap(text("sdaa", model, page, dtype="float16"), baseline) >= 0.999
 
 
-def test_a_float16_file_holds_the_text(model: Path, page: np.ndarray, baseline: np.ndarray, tmp_path: Path) -> None:
+def test_a_float16_file_stores_the_text(model: Path, page: np.ndarray, baseline: np.ndarray, tmp_path: Path) -> None:
     half = to_float16(load_model(model))
     save_model(half, tmp_path / "half.onnx")
     for target in ("onnx", "sdaa"):

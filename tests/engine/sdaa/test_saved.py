@@ -130,7 +130,7 @@ def test_a_fixed_batch_and_no_batch_at_all(save_onnx: SaveOnnx) -> None:
         np.testing.assert_array_equal(opened(saved_path(path))(np.asarray(x)), built(np.asarray(x)))
 
 
-def test_weights_beside_the_model(tmp_path: Path) -> None:
+def test_weights_next_to_the_model(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]>\nagraph (float[N,400] x) => (float[N,400] y) { y = Mul(x, w) }'
     model = onnx.parser.parse_model(text)
     model.graph.initializer.append(numpy_helper.from_array(np.full(400, 2, np.float32), "w"))
@@ -337,7 +337,7 @@ def test_a_stale_engine_is_logged_and_rebuilt(case: str, save_onnx: SaveOnnx, ca
 
 
 @pytest.mark.parametrize("case", [case for case in STALE if case not in ("source", "no pass", "batch")])
-def test_stale_by_itself_is_refused(case: str, save_onnx: SaveOnnx) -> None:
+def test_a_stale_saved_engine_is_refused_by_default(case: str, save_onnx: SaveOnnx) -> None:
     change, other, reason = STALE[case]
     path = save_onnx(LINE)
     pass_path = path.parent / "a_pass.py"
@@ -360,7 +360,7 @@ def test_an_option_that_does_not_fit_the_model_is_the_callers_mistake(save_onnx:
         opened(saved, input_size=((2, 4),))
 
 
-def test_by_itself_it_takes_any_number_of_spa(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_engine_runs_on_any_number_of_spa(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = save(save_onnx(LINE), batch_size=8)
     monkeypatch.setenv("MAX_ENGINE_NUMS", "3")
     with opened(saved) as engine:
@@ -377,7 +377,7 @@ def use_passes(model):
 """
 
 
-def test_a_source_changed_while_building_is_not_taken_for_what_was_built(save_onnx: SaveOnnx) -> None:
+def test_a_source_changed_while_building_invalidates_the_build(save_onnx: SaveOnnx) -> None:
     path = save_onnx(LINE)
     pass_path = path.parent / "a_pass.py"
     pass_path.write_text(CHANGES_ITS_SOURCE)
@@ -389,7 +389,7 @@ def test_a_source_changed_while_building_is_not_taken_for_what_was_built(save_on
         np.testing.assert_array_equal(engine(x), x + x)
 
 
-def test_the_zoos_own_files_count_as_a_version() -> None:
+def test_files_of_the_zoo_count_as_a_version() -> None:
     found = versions()
     assert set(found) == {"zoo", "onnx", "onnxruntime", "onnxscript", "sources"}
     assert found["onnx"] == onnx.__version__
@@ -423,7 +423,7 @@ def check_damaged(path: Path, data: bytes) -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_flipped_bit_is_never_taken(where: float, bit: int, whole: Path) -> None:
+def test_a_flipped_bit_is_rejected(where: float, bit: int, whole: Path) -> None:
     data = bytearray(whole.with_suffix(".whole").read_bytes())
     data[int(where * len(data))] ^= 1 << bit
     check_damaged(whole, bytes(data))
@@ -432,7 +432,7 @@ def test_a_flipped_bit_is_never_taken(where: float, bit: int, whole: Path) -> No
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(where=st.floats(0, 1, exclude_max=True), tail=st.binary(max_size=20))
-def test_cut_short_or_with_something_else_behind_is_never_taken(where: float, tail: bytes, whole: Path) -> None:
+def test_truncated_or_extended_content_is_rejected(where: float, tail: bytes, whole: Path) -> None:
     data = whole.with_suffix(".whole").read_bytes()
     cut = data[: int(where * len(data))]
     check_damaged(whole, cut)
@@ -443,7 +443,7 @@ def test_cut_short_or_with_something_else_behind_is_never_taken(where: float, ta
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.binary(max_size=300))
-def test_anything_else_is_never_taken(data: bytes, whole: Path) -> None:
+def test_any_other_content_is_rejected(data: bytes, whole: Path) -> None:
     check_damaged(whole, data)
 
 
@@ -587,8 +587,8 @@ def test_a_read_only_folder(save_onnx: SaveOnnx) -> None:
     assert saved.read_bytes() == before
 
 
-def test_a_folder_that_is_not_there(save_onnx: SaveOnnx, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be written: No such file"):
+def test_a_missing_folder(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"m\.tecoengine.*No such file"):
         SdaaEngine(EngineSpec(save_onnx(LINE)), save_to=tmp_path / "none" / "m.tecoengine")
 
 
@@ -596,12 +596,12 @@ def test_a_model_that_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path
     with pytest.raises(ModelError, match="does not exist"):
         opened(tmp_path / "gone.onnx", save_engine=True)
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
-    with pytest.raises(ModelError, match="not ONNX or is cut short"):
+    with pytest.raises(ModelError, match=r"bad\.onnx.*not ONNX"):
         opened(tmp_path / "bad.onnx", save_engine=True)
     assert not list(tmp_path.glob("*.tecoengine"))
 
 
-def test_the_command_line_of_a_model_takes_what_lies_beside_it(digits_onnx: Path) -> None:
+def test_the_command_line_of_a_model_uses_its_folder(digits_onnx: Path) -> None:
     """The same through the registry."""
     save(digits_onnx, batch_size=4, input_size=((1, 3, 32, 32),))
     with open_engine("sdaa", EngineSpec(digits_onnx, 4, ((1, 3, 32, 32),))) as engine:
@@ -609,7 +609,7 @@ def test_the_command_line_of_a_model_takes_what_lies_beside_it(digits_onnx: Path
         assert engine.loaded
 
 
-def test_the_historical_face_asks_for_no_pass_of_its_own(save_onnx: SaveOnnx) -> None:
+def test_the_historical_interface_has_no_default_pass(save_onnx: SaveOnnx) -> None:
     saved = save(save_onnx(LINE), batch_size=8)
     engine = TecoInferEngine(ckpt=saved, dtype="float16", target="sdaa")
     assert engine(np.ones((3, 3), np.float16)).shape == (3, 3)  # type: ignore[union-attr]

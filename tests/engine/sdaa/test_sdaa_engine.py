@@ -135,7 +135,7 @@ def test_input_size_is_per_spa(save_onnx: SaveOnnx) -> None:
         assert "4 SPA x batch 5," in engine.describe()
 
 
-def test_one_spa_where_nothing_is_to_be_divided(save_onnx: SaveOnnx) -> None:
+def test_one_spa_for_undivided_models(save_onnx: SaveOnnx) -> None:
     model, _ = MODELS["softmax"]
     with opened(save_onnx(model), divided=False, batch_size=8) as engine:
         assert "1 SPA x batch 8," in engine.describe()

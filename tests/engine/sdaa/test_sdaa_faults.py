@@ -73,9 +73,7 @@ faults = st.builds(
 @example([Fault("lose", 0, 1)], [1], True)  # the second call is over when the first one is
 @given(st.lists(faults, max_size=8), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.booleans())
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_faults_leave_the_result_as_it_is(
-    path: Path, injected: list[Fault], sizes: list[int], queued: bool
-) -> None:
+def test_faults_do_not_change_the_result(path: Path, injected: list[Fault], sizes: list[int], queued: bool) -> None:
     resumes: list[int] = []
     with warnings.catch_warnings(record=True) as caught, opened(path, *injected) as engine:
         warnings.simplefilter("always")
@@ -94,7 +92,7 @@ def test_any_faults_leave_the_result_as_it_is(
     np.testing.assert_array_equal(np.concatenate(parts), whole(path))
 
 
-def test_the_run_goes_on_at_reduced_width(path: Path) -> None:
+def test_the_run_continues_at_reduced_width(path: Path) -> None:
     with opened(path, Fault("lose", 2, 1), Fault("hang", 0, 2)) as engine:
         assert engine.device_report()["healthy"] == 4
         engine(X[:8])
@@ -114,7 +112,7 @@ def test_the_run_goes_on_at_reduced_width(path: Path) -> None:
 def test_a_slow_spa_slows_the_card(path: Path) -> None:
     with opened(path, Fault("slow", 1, 1, 4.0)) as engine:
         engine(X[:8])
-        with pytest.warns(UserWarning, match=r"SPA 1.*SLOW in step 1; 4"):
+        with pytest.warns(UserWarning, match=r"SPA 1.*SLOW.*step 1"):
             engine(X[:8])
         first, second = engine.calls
         assert len(engine.device_report()["events"]) == 1
@@ -125,16 +123,16 @@ def test_a_slow_spa_slows_the_card(path: Path) -> None:
 def test_faults_of_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_FAULTS", "oom:spa=1,step=0; nan:spa=0,step=1")
     with open_engine("sdaa", EngineSpec(path, 8)) as engine:
-        with pytest.raises(DeviceOutOfMemory, match=r"SPA 1 of TECO_AICARD_01.*memory in step 0"):
+        with pytest.raises(DeviceOutOfMemory, match=r"SPA 1 .*memory.*step 0"):
             engine(X[:8])
         y = engine(X[:8])
         assert isinstance(y, np.ndarray)
         assert np.isnan(y[:2]).all()
         np.testing.assert_array_equal(y[2:], whole(path)[2:8])
     monkeypatch.setenv("TECO_SIM_FAULTS", "lose:spa=4,step=0")
-    with pytest.raises(ConfigError, match=r"no SPA 4;.*\(0 to 3\)"):
+    with pytest.raises(ConfigError, match=r"SPA 4 .*\(0 to 3\)"):
         open_engine("sdaa", EngineSpec(path, 8))
-    with pytest.raises(ConfigError, match=r"no SPA 1;.*\(0 to 0\)"):
+    with pytest.raises(ConfigError, match=r"SPA 1 .*\(0 to 0\)"):
         opened(path, Fault("lose", 1, 0), divided=False)
 
 

@@ -86,7 +86,7 @@ def test_answers_are_those_of_whole_tables(
                 np.testing.assert_array_equal(ours, theirs)
 
 
-def test_every_row_is_found_and_none_beyond(tmp_path: Path) -> None:
+def test_every_row_is_found_and_others_are_refused(tmp_path: Path) -> None:
     every = np.arange(-ROWS, ROWS)
     ids = np.stack([np.zeros_like(every), every, np.zeros_like(every)], 1)
     dense = np.zeros((len(every), WIDTH), np.float32)
@@ -105,7 +105,7 @@ def test_memory_time_and_description(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = (CARDS / "t1.yaml").read_text(encoding="utf-8").replace("value: 15296", "value: 1")
     (tmp_path / "card.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setenv("TECO_SIM_CARD", str(tmp_path / "card.yaml"))
-    with pytest.raises(DeviceOutOfMemory, match=r"4 SPA with --shard_tables, or train"):
+    with pytest.raises(DeviceOutOfMemory, match=r"4 SPA .*--shard_tables"):
         opened(path, False)
     with opened(path) as engine:
         size = 3 * 40_000 * WIDTH * 2
@@ -117,7 +117,7 @@ def test_memory_time_and_description(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert report["simulated_latency"] == pytest.approx(engine.card.elapsed)
         assert min(engine.device_seconds()) > 0
     saved(tmp_path, a=(99_000, WIDTH), b=(99_000, WIDTH), c=(9, WIDTH))
-    with pytest.raises(DeviceOutOfMemory, match=r"over 4 SPA,.*2 MB,.*1 MB;.*--dtype float16"):
+    with pytest.raises(DeviceOutOfMemory, match=r"4 SPA,.*2 MB,.*1 MB;.*--dtype"):
         opened(path, dtype="float32")
 
 
@@ -127,7 +127,7 @@ def test_the_rows_of_a_lost_spa_are_lost(tmp_path: Path, monkeypatch: pytest.Mon
         called(engine, inputs(8))
         with (
             pytest.warns(UserWarning, match=r"SPA 2.*DEVICE_LOST in step 1;.*tables"),
-            pytest.raises(DeviceError, match=r"lost.*SPA 2 DEVICE_LOST.*resume at sample 8"),
+            pytest.raises(DeviceError, match=r"SPA 2 DEVICE_LOST.*sample 8"),
         ):
             called(engine, inputs(8))
 

@@ -132,7 +132,7 @@ def test_a_device_beyond_the_configured_ones_is_shown(monkeypatch: pytest.Monkey
     assert [device["bus_id"] for device in data["devices"]] == ["00000000:01:00.0"] * 4 + ["00000000:02:00.0"] * 3
 
 
-def test_the_lines_stay_aligned_whatever_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_aligned_for_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "engine" / "sdaa" / "t1.yaml").read_text(encoding="utf-8")
     text = re.sub(r"(?m)^name:.*$", 'name: "A card whose name is far too long 加速卡"', text)
     (tmp_path / "long.yaml").write_text(text, encoding="utf-8")
@@ -328,7 +328,7 @@ def call(path: list[Path], *args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_vendors_command_takes_over(ours: Path, tmp_path: Path) -> None:
+def test_the_command_of_the_vendor_takes_precedence(ours: Path, tmp_path: Path) -> None:
     vendor = command(tmp_path / "vendor", VENDOR)
     done = call([ours, vendor], "-x", "two words")
     assert (done.returncode, done.stdout) == (3, "vendor: -x two words\n")
@@ -338,7 +338,7 @@ def test_the_vendors_command_takes_over(ours: Path, tmp_path: Path) -> None:
     assert "TECO_AICARD_01" in done.stdout
 
 
-def test_ours_never_takes_itself_for_the_vendors(ours: Path, tmp_path: Path) -> None:
+def test_our_command_is_not_mistaken_for_the_vendors(ours: Path, tmp_path: Path) -> None:
     other = command(tmp_path / "other", (ours / "teco-smi").read_text())  # in another environment
     linked = tmp_path / "linked"
     linked.mkdir()

@@ -67,7 +67,7 @@ def test_a_running_call_is_busy_for_any_time(folder: Path) -> None:
     assert [found.devices for found in read_all()] == [(IDLE,)]
 
 
-def test_a_call_that_fails_is_over(folder: Path) -> None:
+def test_a_failed_call_ends(folder: Path) -> None:
     publisher, devices = Publisher(), [BUSY]
 
     def lose() -> None:
@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_created_warns_once(
     assert str(tmp_path / "file") in caplog.messages[0]
 
 
-def test_a_folder_that_goes_away_is_made_again(folder: Path) -> None:
+def test_a_deleted_folder_is_recreated(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([BUSY])
     only_file(folder).unlink()
@@ -213,7 +213,7 @@ def test_a_folder_that_goes_away_is_made_again(folder: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ many processes
 
 
-def test_processes_that_end_take_their_file_with_them(folder: Path) -> None:
+def test_ended_processes_remove_their_file(folder: Path) -> None:
     with publishing(folder) as first, publishing(folder) as second:
         first.publish((0, "OK", MB, 1.0))
         second.publish((0, "HEARTBEAT_ERROR", 2 * MB, 0.25), (3, "OK", 0, 0.0))
@@ -263,7 +263,7 @@ def test_a_forked_child_neither_writes_nor_removes_its_parents_file(folder: Path
     assert list(folder.iterdir()) == []
 
 
-def test_an_idle_process_keeps_its_memory_and_computes_nothing(folder: Path) -> None:
+def test_an_idle_process_keeps_its_memory_without_computing(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([BUSY])
     for updated in (time.time() - 2.5, time.time() + 3600):  # the second: the host's clock was set back
@@ -297,7 +297,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def test_a_file_that_is_not_whole_is_left_out_and_left_alone(folder: Path) -> None:
+def test_an_incomplete_file_is_skipped_and_unchanged(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([BUSY])
     file = only_file(folder)
@@ -318,7 +318,7 @@ def test_a_file_that_is_not_whole_is_left_out_and_left_alone(folder: Path) -> No
 
 @pytest.mark.slow
 @given(content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: json.dumps(text).encode())))
-def test_no_content_breaks_reading(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_content_can_be_read(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp() / "fuzz"
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     (folder / f"{os.getpid()}-0.json").write_bytes(content)
@@ -339,7 +339,7 @@ def test_other_files_in_the_folder_stay(folder: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- the folder
 
 
-def test_the_folder_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_belongs_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TECO_SMI_DIR")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     own = tmp_path / f"tecoinfer-{os.getuid()}"

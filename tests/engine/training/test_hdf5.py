@@ -13,7 +13,7 @@ from tecoinfer_modelzoo import install_command
 from toolkit.dump.entries import h5py_module
 
 
-def test_it_is_h5py() -> None:
+def test_the_module_is_h5py() -> None:
     h5py = pytest.importorskip("h5py")
     assert needed_h5py("a test") is h5py
     assert h5py_module() is h5py

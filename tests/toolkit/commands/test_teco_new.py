@@ -137,7 +137,7 @@ def test_invalid_names(domain: str, model: str, message: str, contrib: bool, roo
 @pytest.mark.parametrize(
     "text", ["a: 1\n", "  - case_name: y\n    run_dir: z\n", "- case_name: [\n", "--- []\n...\n", "[]\n"]
 )
-def test_invalid_file_of_cases_changes_nothing(text: str, zoo: Path) -> None:
+def test_invalid_file_of_cases_has_no_effect(text: str, zoo: Path) -> None:
     (zoo / CONTRIB).write_text(text)
     before = tree(zoo)
     with pytest.raises(ConfigError, match=r"cannot be appended to .*contrib/model_config/model.yaml: ") as caught:

@@ -81,7 +81,7 @@ def test_a_device_that_loses_its_training_fails(capsys: pytest.CaptureFixture[st
 def test_nan_on_the_device_fails_and_nan_on_both_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert wrong("nan") == 1
     assert "FAIL: other, seed 0: the loss of step 7 is nan; 2 of 2 seeds" in capsys.readouterr().out
-    with pytest.raises(DataError, match="cpu, seed 0: the loss of step 7 is nan"):
+    with pytest.raises(DataError, match=r"seed 0: .*step 7 .*nan"):
         wrong("nan everywhere")
 
 
@@ -98,14 +98,14 @@ def test_nan_on_the_device_fails_and_nan_on_both_is_an_error(capsys: pytest.Capt
     ],
 )
 def test_an_incomplete_run_is_one_line_with_its_name(what: str, message: str) -> None:
-    with pytest.raises(DataError, match=rf"^training_script\.py on other, seed 0: .*{message}") as caught:
+    with pytest.raises(DataError, match=rf"^training_script\.py .*other, seed 0: .*{message}") as caught:
         wrong(what, seeds=1)
     assert "\n" not in str(caught.value)
 
 
 def test_a_script_that_hangs_is_killed() -> None:
     start = time.monotonic()
-    with pytest.raises(DataError, match=r"on cpu, seed 0: took longer than 0.5 s and was killed; .*--timeout"):
+    with pytest.raises(DataError, match=r"seed 0: .*0\.5 s .*--timeout"):
         gate("--timeout 0.5", "---", "--wrong=hang", seeds=1)
     assert time.monotonic() - start < 50  # it would have slept for 60
 
@@ -131,7 +131,7 @@ def _children(pid: int) -> list[str]:
 
 
 def test_a_script_that_ignores_its_seed_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"seeds 0 and 1 .* on cpu; .*--seed"):
+    with pytest.raises(DataError, match=r"seeds 0 and 1 .*--seed"):
         wrong("seed")
 
 

@@ -134,7 +134,7 @@ def test_non_tensors_are_skipped(kind: str, save_onnx: SaveOnnx, tmp_path: Path,
     assert "export the model with tensors" in teco("compare", path, "--b", "cpu")[2]  # an engine gives all of it
 
 
-def test_nothing_to_compare_is_exit_code_2(save_onnx: SaveOnnx, teco: Any) -> None:
+def test_an_empty_comparison_is_exit_code_2(save_onnx: SaveOnnx, teco: Any) -> None:
     path = save_onnx("net (float[2] x) => (seq(float[1]) s) { s = SplitToSequence(x) }")
     code, printed, _ = teco("compare", path)
     assert code == 2

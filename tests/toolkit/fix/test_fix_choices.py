@@ -72,7 +72,7 @@ def mistakes_free(source: Any) -> float:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_mistakes_alone_and_in_pairs(mistakes: Any, source: Any) -> None:
+def test_single_and_paired_mistakes(mistakes: Any, source: Any) -> None:
     """Mistakes of the benchmark that other tests do not cover, with few pairs."""
     alone = ["two sigmoids", "0 to 255", "stretched"]
     pairs = [("corner and size", "shares of the input")]

@@ -177,7 +177,7 @@ def test_failed_samples_are_skipped_with_a_note(model: Path, data: Path, tmp_pat
     found = fixed(model, broken, tmp_path)
     assert (found.verdict, found.culprits) == ("fixed", ["square", "down"])
     assert "1 samples were skipped, the first: line 0: a line without ids" in found.notes
-    with pytest.raises(DataError, match="line 0: a line without ids"):
+    with pytest.raises(DataError, match=r"line 0: .*without ids"):
         fixed(model, broken, tmp_path, limit=1)
 
 
@@ -292,7 +292,7 @@ def teco(run_python: RunPython, *words: object) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_task_of_the_zoo_through_the_command(tmp_path: Path, run_python: RunPython) -> None:
     digits = ROOT / "example" / "classification" / "digits"
     words = [digits / "digits_dyn.onnx", "--data", digits / "data" / "val", "--task", "classification"]
     behind = ["--", "--input_size", "32"]

@@ -72,7 +72,7 @@ def test_batch_from_data(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.Cap
     assert execute(["compare", model, "--data", str(tmp_path / "p.png"), "--batch_size", "4"]) == 0
     assert "4x3x8x8" in capsys.readouterr().out
     np.save(tmp_path / "flat.npy", np.ones((3, 8, 8), np.float32))
-    with pytest.raises(InputError, match=r"\[3, 8, 8\], .*\[N, 3, 8, 8\]"):
+    with pytest.raises(InputError, match=r"\[3, 8, 8\],.*\[N, 3,"):
         execute(["compare", model, "--data", str(tmp_path / "flat.npy")])
     with pytest.raises(DataError, match="No such file"):
         execute(["compare", model, "--data", str(tmp_path / "none.npy")])

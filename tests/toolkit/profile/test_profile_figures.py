@@ -142,7 +142,7 @@ def test_costliest_is_first_and_small_shares_are_skipped() -> None:
     assert mix(NOTICED * 0.99, NOTICED * 1.01) == ["format conversions"]
 
 
-def test_what_if() -> None:
+def test_estimated_savings() -> None:
     steps = (step("c", "Conv", 5e-3), step("a", "Add", 2e-3), step("t", "Transpose", 1e-3), step("k", "Cast", 2e-3))
     found, facts = profile(*steps), ShapeFacts((), (), frozenset({"t"}))
     assert [one.seconds for one in fusion(found)] == [pytest.approx(8e-3)]

@@ -93,7 +93,7 @@ def test_channel_shuffle_errors() -> None:
         lib.ChannelShuffle(7)
     with pytest.raises(ConfigError, match=r"9 channels .*split_shuffle=False"):
         lib.ChannelShuffle(9, 3)
-    with pytest.raises(ConfigError, match=r"inp=8\) got 4 and 2 channels"):
+    with pytest.raises(ConfigError, match=r"inp=8\).* 4 and 2"):
         lib.ChannelShuffle(8)(torch.ones(1, 4, 2, 2), torch.ones(1, 2, 2, 2))
 
 
@@ -126,7 +126,7 @@ def test_pairwise_iou_equals_torchvision_for_boxes_with_area() -> None:
 
 
 def test_pairwise_iou_errors() -> None:
-    with pytest.raises(DataError, match=r"boxes2 .*N x 4 .*\(3, 5\)"):
+    with pytest.raises(DataError, match=r"boxes2 .*N x 4.*\(3, 5\)"):
         lib.pairwise_iou(torch.ones(2, 4), torch.ones(3, 5))
     with pytest.raises(DataError, match=r"boxes1 .* not list"):
         lib.pairwise_iou([[0, 0, 1, 1]], torch.ones(3, 4))
@@ -208,7 +208,7 @@ def test_no_detections_and_mismatched_shapes() -> None:
     found, rows = lib.fast_rcnn_inference_single_image(boxes, scores, (80, 90), 2.0, 0.5, 10)
     assert C.launches() - before == 1
     assert [tuple(each.shape) for each in (*found, rows)] == [(0, 4), (0,), (0,), (0,)]
-    with pytest.raises(DataError, match=r"boxes \(5, 4\) and scores \(4, 3\)"):
+    with pytest.raises(DataError, match=r"\(5, 4\).*scores \(4, 3\)"):
         lib.fast_rcnn_inference_single_image(boxes, scores[:4], (80, 90), 0.5, 0.5, 10)
 
 
@@ -233,7 +233,7 @@ def test_a_detector_without_proposals_and_one_whose_output_has_gradients(own: bo
 def test_an_invalid_image_shape_is_an_error(shape: Any) -> None:
     with pytest.raises(DataError, match=r"image_shape .*\(height, width\)"):
         lib.fast_rcnn_inference_single_image(torch.ones(2, 4), torch.ones(2, 3), shape, 0.5, 0.5, 1)
-    with pytest.raises(DataError, match=r"boxes and scores .*list and Tensor"):
+    with pytest.raises(DataError, match=r"boxes and scores .*list"):
         lib.fast_rcnn_inference_single_image([1], torch.ones(2, 3), (9, 9), 0.5, 0.5, 1)
 
 

@@ -257,7 +257,7 @@ def test_guessed_values_are_reported(build: Build) -> None:
     assert line.startswith(f"{__file__}:")
 
 
-def test_numbers_are_copied_and_nothing_is_launched_for_it() -> None:
+def test_numbers_are_copied_without_a_launch() -> None:
     def build() -> Callable[[], Any]:
         x = torch.ones(3).to("sdaa")
         return lambda: x * torch.tensor(2.0, device="sdaa") + torch.randn(3, device="sdaa")

@@ -38,7 +38,7 @@ def test_a_big_product_costs_its_arithmetic_at_the_rate_of_its_dtype() -> None:
     assert pricer.assumed == {"float32_rate": "0.5 of float16's"}
 
 
-def test_a_big_sum_costs_its_bytes_and_nothing_of_it_is_assumed() -> None:
+def test_a_large_sum_costs_its_bytes_without_assumptions() -> None:
     n = 1 << 24
     price = prices.Pricer(CARD).price("aten::add", [_float(n)] * 2, [_float(n)])
     assert price == (pytest.approx(PLAIN.launch_us * 1e-6 + 3 * 4 * n / (PLAIN.memory_gb_s * 1e9)), 0.0, True)
@@ -141,7 +141,7 @@ def test_views_launch_nothing_and_in_place_lists_are_written() -> None:
     assert price.seconds == pytest.approx(PLAIN.launch_us * 1e-6 + 3 * 4 * n / (PLAIN.memory_gb_s * 1e9))
 
 
-def test_embedding_reads_no_more_than_it_writes() -> None:
+def test_embedding_reads_at_most_the_bytes_it_writes() -> None:
     table, rows = _float(1 << 20, 64), ("Long", 8, (16,))
     price = prices.Pricer(CARD).price("aten::embedding", [table, rows], [_float(16, 64)])
     assert price.seconds < 2 * PLAIN.launch_us * 1e-6

@@ -86,7 +86,7 @@ def test_without_a_name_the_cpu_has_gloo_and_the_device_tccl(ranks: Host) -> Non
 
 
 @needs_ranks
-def test_a_collective_takes_the_rings_time_and_runs_beside_the_computing(ranks: Host) -> None:
+def test_a_collective_takes_the_ring_time_and_overlaps_with_compute(ranks: Host) -> None:
     megabytes = 64
     for found in ranks.values(2, HERE + "simulated", megabytes):
         ring = 2 * STEP + (megabytes << 20) / RATE

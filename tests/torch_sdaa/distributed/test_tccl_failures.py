@@ -89,7 +89,7 @@ def test_different_world_sizes_are_an_error(ranks: Host) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not say who listens where")
-def test_ranks_of_one_host_listen_on_the_loopback_address_alone(ranks: Host) -> None:
+def test_ranks_of_one_host_listen_on_the_loopback_address_only(ranks: Host) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -269,7 +269,7 @@ def test_spawn(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert sorted(capfd.readouterr().out.splitlines()) == ["0 [1.0, 1.0]", "1 [1.0, 1.0]"]
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     began = time.monotonic()
-    with pytest.raises(Exception, match=r"process 1 terminated with signal SIGKILL|tccl: rank 0 lost rank 1 "):
+    with pytest.raises(Exception, match=r"process 1 .*SIGKILL|lost rank 1"):
         torch.multiprocessing.spawn(tccl_failures.mp_rank, (2, store.port, 1), nprocs=2)
     assert time.monotonic() - began < 2 * LIMIT
 
@@ -283,7 +283,7 @@ def test_every_rank_is_seen_by_teco_smi_and_may_see_one_device(tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_torch_sdaa_imports_nothing_of_distributed_that_torch_does_not() -> None:
+def test_torch_sdaa_imports_only_distributed_modules_that_torch_imports() -> None:
     code = (
         "import sys, torch; before = set(sys.modules); import torch_sdaa; "
         "print(sorted(m for m in set(sys.modules) - before if m.startswith('torch.distributed')))"

@@ -24,7 +24,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_ddp_has_the_bits_of_one_process_where_sums_are_exact(ranks: Host, size: int) -> None:
+def test_ddp_is_bit_identical_to_one_process_for_exact_sums(ranks: Host, size: int) -> None:
     found = ranks.values(size, HERE + "exact")
     assert {value for one in found for value in one.values()} == {found[0]["alone"]}
 
@@ -76,7 +76,7 @@ def test_fsdp_in_mixed_precision(ranks: Host) -> None:
 
 
 @pytest.mark.long
-def test_a_sharded_checkpoint_goes_on_with_other_numbers_of_devices(ranks: Host, tmp_path: Path) -> None:
+def test_a_sharded_checkpoint_resumes_on_other_device_counts(ranks: Host, tmp_path: Path) -> None:
     four, two = str(tmp_path / "four"), str(tmp_path / "two")
     whole = ranks.values(4, HERE + "checkpoint", "", 0, 6)
     ranks.values(4, HERE + "checkpoint", "", 0, 2, four)
@@ -86,7 +86,7 @@ def test_a_sharded_checkpoint_goes_on_with_other_numbers_of_devices(ranks: Host,
 
 
 @pytest.mark.long
-def test_a_checkpoint_of_rank_0_goes_on_with_other_numbers_of_devices(ranks: Host, tmp_path: Path) -> None:
+def test_a_checkpoint_of_rank_0_resumes_on_other_device_counts(ranks: Host, tmp_path: Path) -> None:
     file = str(tmp_path / "checkpoint.pth")
     ranks.values(2, HERE + "ddp_checkpoint", file, 0, 3)
     whole = ranks.values(4, HERE + "ddp_checkpoint", str(tmp_path / "other.pth"), 0, 5)

@@ -163,7 +163,7 @@ def test_a_nested_dumper_is_not_recorded_by_the_outer(tmp_path: Path) -> None:
         assert len(outer.calls) == 2 * len(inner.calls)
 
 
-def test_an_expanded_tensor_is_repeated_as_one(tmp_path: Path) -> None:
+def test_an_expanded_tensor_keeps_its_strides(tmp_path: Path) -> None:
     with dumper(use_dump=True, dump_path=tmp_path / "a.h5"):
         x = torch.randn(5, 1, 7).to("sdaa").expand(5, 6, 7)
         x.sum()

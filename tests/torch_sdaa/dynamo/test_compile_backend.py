@@ -282,7 +282,7 @@ def test_stored_models_run_on_the_engines(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_many_batch_norms_share_nothing() -> None:
+def test_many_batch_norms_are_independent() -> None:
     """ONNX Runtime overwrites the given statistics of a batch norm: each has its own copy."""
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())]
@@ -297,7 +297,7 @@ def test_many_batch_norms_share_nothing() -> None:
         same(model, plain)
 
 
-def test_threads_and_tensors_that_moved_have_their_own_values() -> None:
+def test_threads_and_moved_tensors_have_separate_values() -> None:
     """Bindings of a call are kept for the next: neither another thread nor reused memory may mix up values."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).sdaa()
     compiled = torch.compile(model, backend="sdaa")

@@ -26,7 +26,7 @@ def narrow(*shape: int) -> Any:
     return torch.randn(*shape).bfloat16().sdaa()
 
 
-def test_elementwise_results_are_those_of_the_uncompiled_device_bit_for_bit() -> None:
+def test_elementwise_results_are_bit_identical_to_the_uncompiled_device() -> None:
     def function(a: Any, b: Any) -> Any:
         moved = torch.cat([a.t(), b.t()], 1)[1:]
         made = a * 0.1 + b, a / b, a.sigmoid(), a.exp() - 1, a.float() * 3, (a > 0.1), a.half(), a.long(), a + 1.5

@@ -184,7 +184,7 @@ def test_a_function_beyond_the_recompile_limit_is_in_the_report() -> None:
     assert "recompile_limit is reached; " in str(found)
 
 
-def test_a_size_that_is_marked_unbacked_stays_with_the_device() -> None:
+def test_an_unbacked_size_stays_on_the_device() -> None:
     function = torch.compile(lambda v: (v * 2).sum(1), backend="sdaa")
     for size in (4, 6):
         given = torch.ones(size, 3, device="sdaa")

@@ -57,7 +57,7 @@ def test_a_lost_device_raises_one_clear_error_and_the_others_go_on() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_device_that_hangs_is_given_up_after_the_heartbeat() -> None:
+def test_a_hanging_device_is_lost_after_the_heartbeat() -> None:
     lines, errors = _train("hang:spa=0,step=1")
     assert lines[0].startswith(
         "RuntimeError sdaa:0 of TECO_AICARD_01: HEARTBEAT_ERROR in step 1 (simulated, given up after"
@@ -96,4 +96,4 @@ def test_a_slow_device_takes_longer() -> None:
 def test_a_fault_of_a_missing_device_is_an_error() -> None:
     lines, errors = _train("lose:spa=4,step=0", "import torch_sdaa")
     assert lines == []
-    assert errors.rstrip().endswith("TECO_SIM_FAULTS: there is no SPA 4; this card has 4 (0 to 3)")
+    assert errors.rstrip().endswith("TECO_SIM_FAULTS: SPA 4 does not exist; this card has 4 (0 to 3)")

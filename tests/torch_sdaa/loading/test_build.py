@@ -155,7 +155,7 @@ def test_without_a_cache_folder_a_temporary_one_is_used(
     assert build.compiled().parent == folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith(f"torch_sdaa: there is no cache folder: the extension is stored in {folder}; ")
+    assert said[0].startswith(f"torch_sdaa: no cache folder is available: the extension is stored in {folder}; ")
     assert len(said) == 2  # the other one is that of compiling
     assert build.compiled().parent == folder
     assert capsys.readouterr().err == ""
@@ -181,7 +181,7 @@ def test_without_a_compiler_the_error_has_the_package(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ImportError, match=r"^.*no C\+\+ compiler; run: apt-get install g\+\+ .*'train'$"):
+    with pytest.raises(ImportError, match=r"C\+\+ compiler .*install g\+\+ .*'train'$"):
         build.compiled()
     monkeypatch.setenv("CXX", "no-such-compiler -x")
     with pytest.raises(BuildError, match=r"^CXX='no-such-compiler' is not a program"):
@@ -220,7 +220,7 @@ def test_a_forked_child_does_not_hold_the_lock(
     os.waitpid(children[0], 0)
 
 
-def test_an_interrupted_compilation_leaves_nothing_running(tmp_path: Path, cache: Path, compiler: Make) -> None:
+def test_an_interrupted_compilation_ends_its_processes(tmp_path: Path, cache: Path, compiler: Make) -> None:
     compiler("sleep 60 & echo $! >> {folder}/calls; wait".replace("{folder}", str(tmp_path)))
     child = forked(build.compiled)
     while len(calls(tmp_path)) < 2:
@@ -247,7 +247,7 @@ def test_an_error_is_its_first_line_and_the_log(
     monkeypatch.setattr(build, "TESTED", ("9.8", "9.9"))
     monkeypatch.setenv("CXX", "/bin/false")
     capsys.readouterr()
-    with pytest.raises(BuildError, match=r"torch \S+; .*9\.8, 9\.9: .*exit code is 1"):
+    with pytest.raises(BuildError, match=r"torch \S+; .*9\.8, 9\.9: .*code"):
         build.compiled()
     assert "(tested with 9.8, 9.9), this once" in capsys.readouterr().err
     compiler()
@@ -277,7 +277,7 @@ def test_only_the_files_used_last_are_kept(cache: Path, compiler: Make) -> None:
     assert time.time() - used.stat().st_mtime < 3600
 
 
-def test_the_name_depends_on_what_it_was_compiled_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_depends_on_the_compiled_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(build.SOURCES, tmp_path / "csrc")
     keys = [build.key()]
     monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")

@@ -121,7 +121,7 @@ def test_torch_does_not_autoload_this_package() -> None:
 
 
 @pytest.mark.slow
-def test_a_spawned_worker_prints_nothing(packages: Path, tmp_path: Path) -> None:
+def test_a_spawned_worker_has_no_output(packages: Path, tmp_path: Path) -> None:
     script = tmp_path / "spawn.py"
     script.write_text(
         "import multiprocessing\nimport torch_sdaa\n"

@@ -47,7 +47,7 @@ def test_the_names_of_the_interface() -> None:
         lambda: torch.autocast(torch.device("sdaa", 1).type),
     ],
 )
-def test_every_way_to_switch_it_on(make: Any) -> None:
+def test_every_way_to_enable_it(make: Any) -> None:
     with make():
         assert torch.is_autocast_enabled("sdaa")
         assert not torch.is_autocast_enabled("cpu")
@@ -74,7 +74,7 @@ def test_nesting_and_switching_off() -> None:
     assert _product() is torch.float32
 
 
-def test_an_error_leaves_it_as_it_was() -> None:
+def test_an_error_leaves_it_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), torch.autocast("sdaa", dtype=torch.bfloat16):
         1 / 0  # noqa: B018
 
@@ -167,7 +167,7 @@ def test_gradients_are_those_of_casts_made_by_hand() -> None:
     assert all(torch.equal(a.cpu(), b) for a, b in zip(found, by_hand(), strict=True))
 
 
-def test_a_backward_inside_the_block_gives_what_one_outside_gives() -> None:
+def test_backward_inside_and_outside_the_block_are_equal() -> None:
     def grads(inside: bool) -> list[Any]:
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2)).sdaa()
@@ -182,7 +182,7 @@ def test_a_backward_inside_the_block_gives_what_one_outside_gives() -> None:
     assert all(torch.equal(a, b) for a, b in zip(grads(True), grads(False), strict=True))
 
 
-def test_a_thread_has_its_own() -> None:
+def test_autocast_is_per_thread() -> None:
     found: dict[str, Any] = {}
 
     def here() -> None:
@@ -290,7 +290,7 @@ def test_attention_layers_are_lowered_where_they_would_be_fused() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-def test_the_fused_form_is_still_there_outside() -> None:
+def test_the_fused_form_is_kept_outside() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -237,7 +237,7 @@ def test_every_operator_of_the_header_is_called_here() -> None:
     assert set(CALLS) == set(POLICIES)
 
 
-def test_the_device_registers_what_cuda_registers() -> None:
+def test_the_device_registers_the_kernels_of_cuda() -> None:
     ours, theirs = (
         set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
         for key in ("AutocastPrivateUse1", "AutocastCUDA")

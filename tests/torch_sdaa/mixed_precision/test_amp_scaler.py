@@ -196,7 +196,7 @@ def test_its_state_is_saved_and_loaded() -> None:
     assert other.state_dict() == scaler.state_dict()
 
 
-def test_a_disabled_scaler_does_nothing() -> None:
+def test_a_disabled_scaler_has_no_effect() -> None:
     model = _net("sdaa")
     optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("sdaa", enabled=False)
     loss = model(torch.ones(1, 5, device="sdaa")).sum()
@@ -243,7 +243,7 @@ def test_in_strict_mode() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_training_with_autocast_learns_what_one_without_learns(dtype: Any) -> None:
+def test_training_with_and_without_autocast_agree(dtype: Any) -> None:
     def losses(enabled: bool) -> list[float]:
         model = _net("sdaa")
         optimizer, scaler = torch.optim.Adam(model.parameters(), 0.05), torch.amp.GradScaler("sdaa", enabled=enabled)

@@ -82,7 +82,7 @@ def test_in_o1_weights_are_cast_once_a_forward_and_never_stale() -> None:
     assert model(x).tolist() == [[16] * 4]
 
 
-def test_an_error_in_the_model_leaves_autocast_as_it_was() -> None:
+def test_an_error_in_the_model_restores_autocast() -> None:
     model, _ = with_apex("O1", steps=1)
     with pytest.raises(RuntimeError):
         model(torch.ones(1, 1, device="sdaa"))
@@ -195,7 +195,7 @@ def test_zero_grad_clears_the_models_gradients_and_the_copies(to_none: bool) -> 
     assert (model[0].weight.grad is None) == to_none
 
 
-def test_disabled_amp_changes_nothing() -> None:
+def test_disabled_amp_has_no_effect() -> None:
     model = net()
     optimizer = sgd(model.parameters())
     assert amp.initialize(model, optimizer, opt_level="O2", enabled=False) == (model, optimizer)
@@ -209,7 +209,7 @@ def test_disabled_amp_changes_nothing() -> None:
 
 @pytest.mark.parametrize("combine", [None, True])
 @pytest.mark.parametrize("level", ["O1", "O2"])
-def test_nothing_is_left_on_the_device(level: str, combine: Any) -> None:
+def test_device_memory_is_released(level: str, combine: Any) -> None:
     gc.collect()
     before = torch.sdaa.memory_allocated()
     with_apex(level, lambda p: optimizers.SdaaFusedAdam(p, 0.01), steps=2, combine_grad=combine)

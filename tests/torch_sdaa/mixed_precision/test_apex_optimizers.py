@@ -63,7 +63,9 @@ def _step(params: list[Any], optimizer: Any, number: int) -> int:
 
 @pytest.mark.parametrize("device", ["cpu", "sdaa:1"])
 @pytest.mark.parametrize(("name", "options"), CONFIGURATIONS, ids=str)
-def test_it_steps_as_the_plain_one_in_one_launch(name: str, options: dict[str, Any], device: str) -> None:
+def test_a_fused_step_matches_the_plain_optimizer_in_one_launch(
+    name: str, options: dict[str, Any], device: str
+) -> None:
     ours, plain = _params(device), _params(device)
     fused = getattr(optimizers, name)(ours, **options)
     other = PLAIN[name](plain, **options, **({} if name == "SdaaFusedLamb" else {"foreach": False}))
@@ -80,7 +82,7 @@ def test_it_steps_as_the_plain_one_in_one_launch(name: str, options: dict[str, A
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))
-def test_it_takes_fewer_launches_than_a_list_at_a_time(name: str) -> None:
+def test_a_fused_step_takes_fewer_launches_than_foreach(name: str) -> None:
     """On the device PyTorch's default is an operator on a list of tensors (``foreach``)."""
     ours, plain = _params("sdaa"), _params("sdaa")
     fused, other = getattr(optimizers, name)(ours, lr=0.1), PLAIN[name](plain, lr=0.1)
@@ -105,7 +107,7 @@ def test_half_parameters_and_two_devices(name: str) -> None:
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_a_momentum_lies_as_the_plain_ones_where_gradients_lie_otherwise_than_weights(decay: float) -> None:
+def test_momentum_strides_match_the_plain_optimizer_for_gradients_of_other_strides(decay: float) -> None:
     states = []
     for kind, how in ((optimizers.SdaaFusedSGD, {}), (torch.optim.SGD, {"foreach": False})):
         generator = torch.Generator().manual_seed(0)
@@ -124,7 +126,7 @@ def test_a_momentum_lies_as_the_plain_ones_where_gradients_lie_otherwise_than_we
 
 
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - {"SdaaFusedLamb"}))
-def test_a_checkpoint_goes_from_the_plain_one_to_it_and_back(name: str) -> None:
+def test_checkpoints_are_interchangeable_with_the_plain_optimizer(name: str) -> None:
     plain = _params("sdaa")
     first = PLAIN[name](plain, lr=0.1, foreach=False)
     _step(plain, first, 0)
@@ -224,7 +226,7 @@ def test_a_cuda_kernel_is_an_error_with_a_replacement(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))
-def test_autograd_sees_that_parameters_were_written(name: str) -> None:
+def test_autograd_detects_written_parameters(name: str) -> None:
     weight = torch.ones(3, device="sdaa", requires_grad=True)
     weight.grad = torch.ones_like(weight)
     loss = (weight * weight).sum()

@@ -46,7 +46,7 @@ def unimported(monkeypatch: Any) -> None:
 
 
 @needs_none
-def test_it_is_one_module_under_both_names(unimported: None) -> None:
+def test_both_names_are_one_module(unimported: None) -> None:
     import apex
     import apex.parallel
     from apex import amp as theirs
@@ -61,7 +61,7 @@ def test_it_is_one_module_under_both_names(unimported: None) -> None:
 
 
 @needs_none
-def test_it_is_found_without_being_imported(unimported: None) -> None:
+def test_the_module_is_found_without_being_imported(unimported: None) -> None:
     assert importlib.util.find_spec("apex") is not None
     assert "apex" not in sys.modules
 
@@ -105,7 +105,7 @@ def test_the_finder_is_offered_once_and_last() -> None:
 
 
 @pytest.mark.slow
-def test_a_plain_training_imports_nothing_of_it() -> None:
+def test_a_plain_training_does_not_import_it() -> None:
     script = (
         "import sys, torch, torch_sdaa; torch.nn.Linear(2, 2).sdaa(torch.device('sdaa', 0)); "
         "print([name for name in sys.modules if 'apex' in name])"
@@ -182,7 +182,7 @@ def test_initializing_twice_is_an_error() -> None:
     assert _refused(_pair()[0], optimizer).startswith("this SGD was already passed to amp.initialize;")
 
 
-def test_an_error_changes_nothing() -> None:
+def test_an_error_has_no_effect() -> None:
     model, optimizer = _pair()
     _refused(model, [optimizer, _pair("cpu")[1]], opt_level="O2")
 
@@ -240,7 +240,7 @@ def test_the_printed_options(capsys: Any) -> None:
     )
 
 
-def test_it_returns_arguments_in_their_form() -> None:
+def test_arguments_are_returned_in_their_structure() -> None:
     model, optimizer = _pair()
     assert amp.initialize(model, verbosity=0) is model
     models, optimizers = amp.initialize([_pair()[0]], [], verbosity=0)

@@ -57,7 +57,7 @@ def test_o1_is_the_training_of_torch_amp(combine: Any) -> None:
 
 
 @pytest.mark.parametrize("combine", [None, True])
-def test_o2_is_it_to_rounding(combine: Any) -> None:
+def test_o2_matches_up_to_rounding(combine: Any) -> None:
     ours, losses = with_apex("O2", combine_grad=combine)
     _, expected = plainly(autocast=True)
 
@@ -185,7 +185,7 @@ def test_a_static_scale_neither_grows_nor_skips(scale: Any) -> None:
     assert amp.state_dict()["loss_scaler0"]["loss_scale"] == 128.0
 
 
-def test_a_scale_grows_to_its_limit_and_falls_to_its_own(monkeypatch: Any) -> None:
+def test_a_scale_grows_and_falls_to_its_limits(monkeypatch: Any) -> None:
     monkeypatch.setattr("torch_sdaa.apex.scaler.WINDOW", 2)
     scaler = LossScaler("dynamic", 2.0**15, 2.0**17)
     good, bad = torch.ones(2, device="sdaa"), torch.full((2,), INF, device="sdaa")
@@ -328,7 +328,7 @@ def test_sparse_gradients(level: str, combine: Any) -> None:
 
 
 @pytest.mark.parametrize("level", ["O0", "O1", "O2", "O3"])
-def test_a_training_goes_on_from_a_checkpoint_with_the_same_bits(level: str, monkeypatch: Any) -> None:
+def test_a_training_resumed_from_a_checkpoint_is_bit_identical(level: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("torch_sdaa.apex.scaler.WINDOW", 3)
     whole = net()
     whole, optimizer = amp.initialize(whole, sgd(whole.parameters()), opt_level=level, verbosity=0)
@@ -384,7 +384,7 @@ def test_another_number_of_losses_is_a_warning() -> None:
     with_apex("O1", steps=1, num_losses=2)
     state = amp.state_dict()
     with_apex("O1", steps=1)
-    with pytest.warns(UserWarning, match="2 loss scales, amp.initialize created 1"):
+    with pytest.warns(UserWarning, match=r"2 loss scales, .*1"):
         amp.load_state_dict(state)
     with pytest.raises(RuntimeError, match=r"'model' .*state of amp"):
         amp.load_state_dict({"model": {}})

@@ -65,9 +65,9 @@ def test_tensors_of_one_storage_are_recognized():
 
 def test_device_indices_of_a_cpu_tensor_are_an_error():
     index = torch.tensor([0, 2], device="sdaa")
-    with pytest.raises(RuntimeError, match=r"cpu and sdaa! .the indexed tensor is on the cpu"):
+    with pytest.raises(RuntimeError, match=r"cpu and sdaa! .*indexed tensor"):
         torch.arange(3.0)[index]
-    with pytest.raises(RuntimeError, match="indexed tensor is on the cpu"):
+    with pytest.raises(RuntimeError, match=r"indexed tensor .*cpu"):
         torch.arange(3.0)[index] = 1.0
 
 

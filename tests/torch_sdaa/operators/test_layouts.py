@@ -144,7 +144,7 @@ def test_zeros_without_memory() -> None:
 
 def test_operator_without_a_kernel_is_an_error_with_a_fix() -> None:
     x = torch.ones(1, 1, 3, 3, device=D)
-    with pytest.raises(NotImplementedError, match=r"no kernel for the host \(CPU\).*register a kernel"):
+    with pytest.raises(NotImplementedError, match=r"no kernel .*\(CPU\).*register"):
         torch.cudnn_convolution(x, x, [0, 0], [1, 1], [1, 1], 1, False, False, False)
 
 

@@ -39,7 +39,7 @@ def test_a_module_moves_while_its_output_is_alive():
     assert weight.device == weight.grad.device == torch.device("cpu")
 
 
-def test_pytorchs_switches_for_conversions_are_as_they_were():
+def test_conversion_switches_of_pytorch_are_restored():
     assert not torch.__future__.get_swap_module_params_on_conversion()
     layer = nn.Linear(2, 2)
     before, output = layer.weight, layer(torch.ones(2))  # swapping would refuse

@@ -91,7 +91,7 @@ def test_an_invalid_price_is_not_used(pricer: Any, answer: Any) -> None:
     assert "aten::tanh" in C.unpriced()
 
 
-def test_ctrl_c_while_launches_are_priced_is_not_lost_and_they_are_priced_later(pricer: Any) -> None:
+def test_ctrl_c_during_pricing_is_raised_and_pricing_continues_later(pricer: Any) -> None:
     def stopped(op: str) -> Prices:
         raise KeyboardInterrupt
 
@@ -124,7 +124,7 @@ def _launches_of(op: str) -> tuple[int, float]:
     return sum(count for count, _ in found), sum(count * seconds for count, seconds in found)
 
 
-def test_launches_that_are_forgotten_are_still_counted(limits: None, pricer: Any) -> None:
+def test_dropped_launches_are_counted(limits: None, pricer: Any) -> None:
     pricer(lambda op: (1e-3, 0.0, True))
     C.settle()
     count, seconds = _launches_of("aten::erfinv")

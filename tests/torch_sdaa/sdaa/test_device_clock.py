@@ -172,7 +172,7 @@ def test_elapsed_time_is_that_of_the_kernels_between() -> None:
     assert first.elapsed_time(second) == pytest.approx(5e3 * seconds)
 
 
-def test_threads_lose_no_launch_and_the_log_stays_short() -> None:
+def test_concurrent_launches_are_all_logged_in_a_bounded_log() -> None:
     x = [torch.ones(4, device=f"sdaa:{d}") for d in range(DEVICES)]
     torch.sdaa.synchronize()  # type: ignore[attr-defined]
     before = C.launches(), [C.times(d)["launches"] for d in range(DEVICES)]
@@ -206,6 +206,6 @@ def test_a_worker_of_autograd_waits_for_the_thread_that_called_it() -> None:
     assert start >= C.times(0)["host"] >= end > 0
 
 
-def test_a_stream_pool_goes_round() -> None:
+def test_a_stream_pool_is_round_robin() -> None:
     numbers = {torch.sdaa.Stream(1).stream_id for _ in range(100)}  # type: ignore[attr-defined]
     assert numbers == set(range(1, 33))

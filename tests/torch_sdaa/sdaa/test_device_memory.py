@@ -69,7 +69,7 @@ def test_out_of_memory_prints_plain_numbers(limit: int, shown: str) -> None:
     ],
 )
 def test_a_missing_device_is_an_error(name: str, index: int) -> None:
-    with pytest.raises(RuntimeError, match=rf"^Invalid SDAA device index {index}:.*4 devices"):
+    with pytest.raises(RuntimeError, match=rf"SDAA device index {index}:.*4 devices"):
         getattr(C, name)(index)
 
 

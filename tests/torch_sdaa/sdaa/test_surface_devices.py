@@ -35,7 +35,7 @@ def test_the_card_has_four_devices() -> None:
 
 
 @pytest.mark.parametrize("device", [2, "sdaa:2", torch.device("sdaa", 2)])
-def test_the_current_device_is_what_was_set(device: object) -> None:
+def test_the_current_device_is_the_device_set(device: object) -> None:
     torch.sdaa.set_device(device)
 
     assert torch.sdaa.current_device() == torch.accelerator.current_device_index() == 2
@@ -43,7 +43,7 @@ def test_the_current_device_is_what_was_set(device: object) -> None:
     assert torch.ones(1).sdaa().device == torch.device("sdaa:2")
 
 
-def test_a_negative_number_changes_nothing() -> None:
+def test_a_negative_number_has_no_effect() -> None:
     torch.sdaa.set_device(1)
     torch.sdaa.set_device(-1)
     with torch.sdaa.device(-1), torch.sdaa.device(None):
@@ -53,7 +53,7 @@ def test_a_negative_number_changes_nothing() -> None:
     assert torch.sdaa.memory_allocated(-1) == torch.sdaa.memory_allocated(1) >= x.nbytes
 
 
-def test_contexts_end_where_they_began() -> None:
+def test_contexts_restore_the_previous_state() -> None:
     x = torch.ones(1, device="sdaa:3")
     with torch.sdaa.device("sdaa:1"):
         with torch.sdaa.device_of(x):
@@ -64,7 +64,7 @@ def test_contexts_end_where_they_began() -> None:
     assert torch.sdaa.current_device() == 0
 
 
-def test_a_thread_has_a_current_device_of_its_own() -> None:
+def test_the_current_device_is_per_thread() -> None:
     seen = []
 
     def work(index: int) -> None:

@@ -20,7 +20,7 @@ def _unchanged() -> Iterator[None]:
     assert torch.sdaa.current_device() == 0
 
 
-def test_events_are_torchs_own() -> None:
+def test_events_are_torch_events() -> None:
     start, end = torch.sdaa.Event(enable_timing=True), torch.Event("sdaa", enable_timing=True)
     x = torch.ones(300, 300, device="sdaa")
     start.record()
@@ -64,7 +64,7 @@ def test_an_event_without_timing_is_an_error() -> None:
         torch.sdaa.Event(interprocess=True)
 
 
-def test_streams_are_torchs_own() -> None:
+def test_streams_are_torch_streams() -> None:
     mine, other = torch.sdaa.Stream(), torch.sdaa.Stream("sdaa:2", priority=-1)
 
     assert type(mine) is torch.Stream

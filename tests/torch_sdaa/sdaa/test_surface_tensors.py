@@ -94,7 +94,7 @@ def test_storages() -> None:
         torch.sdaa.FloatStorage.from_buffer(b"1234")
 
 
-def test_everything_that_holds_tensors_moves() -> None:
+def test_all_tensor_containers_are_moved() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).sdaa(1)
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)]).sdaa()
 
@@ -107,7 +107,7 @@ def test_everything_that_holds_tensors_moves() -> None:
 
 
 @pytest.mark.parametrize("device", [1, "sdaa:1", torch.device("sdaa", 1)])
-def test_where_a_tensor_moves_to(device: object) -> None:
+def test_the_target_device_of_a_tensor(device: object) -> None:
     assert torch.ones(2).sdaa(device, non_blocking=True).device == torch.device("sdaa:1")
     with torch.device("sdaa:1"):
         assert torch.ones(2).device == torch.device("sdaa:1")

@@ -71,7 +71,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Show]:
         yield show
 
 
-def test_it_is_shown_once_for_a_typed_import(terminal: Show) -> None:
+def test_the_banner_is_shown_once_for_an_interactive_import(terminal: Show) -> None:
     assert terminal() == banner.table()
     assert os.environ[banner.VARIABLE] == "0"  # what this process starts shows none
     assert terminal() == ""
@@ -90,7 +90,7 @@ def test_a_rank_above_0_does_not_show_it(name: str, terminal: Show, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_it_is_not_written_to_a_file(
+def test_the_banner_is_not_written_to_a_file(
     name: str, terminal: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (tmp_path / "output").open("w") as file:

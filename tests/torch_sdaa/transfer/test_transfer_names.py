@@ -46,7 +46,7 @@ def test_the_variable_starts_the_redirection_on_import(run_python: RunPython) ->
     )
 
 
-def test_other_ranks_print_nothing_and_both_imports_work(run_python: RunPython) -> None:
+def test_other_ranks_have_no_output_and_both_imports_work(run_python: RunPython) -> None:
     code = "import torch, torch_sdaa.contrib.transfer_to_sdaa; print(torch.ones(1).cuda().device)"
     done = run_python("-W", "error", "-c", code, RANK="1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "sdaa:0\n", "")

@@ -75,7 +75,7 @@ def test_scripts_give_the_losses_of_the_cpu(group: list[str], run_python: RunPyt
 
 
 @pytest.mark.long
-def test_gradients_of_gradients_are_those_of_a_cpu_with_a_thread_for_them(run_python: RunPython) -> None:
+def test_double_gradients_match_the_cpu_with_a_backward_thread(run_python: RunPython) -> None:
     there = run_python(SERIES, "import", "default_device.py")
     cpu = run_python(SERIES, "thread", "default_device.py")
     assert (there.returncode, cpu.returncode) == (0, 0), there.stderr[-2000:] + cpu.stderr[-2000:]

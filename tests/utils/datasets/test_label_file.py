@@ -80,7 +80,7 @@ def test_missing_and_other_files_are_rejected_and_the_rest_stays(root: Path) -> 
     assert "not an image file" in dataset.rejected[1].reason
 
 
-def test_nothing_usable(root: Path) -> None:
+def test_a_file_without_usable_lines(root: Path) -> None:
     with pytest.raises(DataError, match=r"2 images .*gone.png"):
         listed(root, "gone.png 1\nlost.png 2")
     with pytest.raises(DataError, match="lists no image"):

@@ -146,7 +146,7 @@ def test_damaged_images_are_skipped(data: Path) -> None:
     (data / "labels" / "val2017" / "2.txt").write_text("0 0.5 0.5")
     with (data / "val2017.txt").open("a") as file:
         file.write("./images/val2017/gone.png\n")
-    with pytest.warns(UserWarning, match=r"val: skipped files: 2, .*2\.png.*2\.txt, line 1: "):
+    with pytest.warns(UserWarning, match=r"val: .*2, .*2\.png.*2\.txt, line 1"):
         loader, dataset = create_dataloader(data / "val2017.txt", 64, 2, 32, workers=2, prefix="val: ")
     with pytest.warns(UserWarning, match=r"1\.png: .*\(skipped\)"):
         batches = list(loader)

@@ -132,7 +132,7 @@ def test_labels_of_another_length(labels: np.ndarray) -> None:
 @pytest.mark.parametrize("label", [-1, 2, 2**62])
 def test_label_out_of_range(label: int) -> None:
     metric = TopK()
-    with pytest.raises(DataError, match=rf"label {label} is not a class .*\(0 to 1\)"):
+    with pytest.raises(DataError, match=rf"label {label} .*\(0 to 1\)"):
         metric.update(np.zeros((3, 2)), np.array([0, label, 1]))
     assert metric.total == 0
 

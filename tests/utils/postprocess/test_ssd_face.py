@@ -268,11 +268,11 @@ def test_predictions_in_a_list() -> None:
 
 
 def test_invalid_predictions() -> None:
-    with pytest.raises(InputError, match=r"image_id 3 .* data set of 1"):
+    with pytest.raises(InputError, match=r"image_id 3 .* 1"):
         get_metrics(data([ONE]), {3: found([])})
     with pytest.raises(DataError, match="none of its 1 images"):
         get_metrics(data([ONE]), {})
-    with pytest.raises(InputError, match=r"image 0 .* scores, img_width, img_height"):
+    with pytest.raises(InputError, match=r"image 0 .*scores, img_width, img_height"):
         get_metrics(data([ONE]), {0: {"boxes": [], "labels": []}})
-    with pytest.raises(InputError, match="image 0 has no boxes, labels"):
+    with pytest.raises(InputError, match=r"image 0 .*boxes, labels"):
         get_metrics(data([ONE]), {0: None})

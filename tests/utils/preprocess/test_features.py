@@ -95,9 +95,9 @@ def test_features_that_do_not_fit_the_model() -> None:
     with pytest.raises(ModelError, match="no 'features' in its metadata"):
         Features.of(model(None))
     for data in ([], {"fields": []}, {"fields": 3}):
-        with pytest.raises(ModelError, match=r"must be an object with .*'fields'"):
+        with pytest.raises(ModelError, match=r"object .*'fields'"):
             Features.of(model(data))
-    with pytest.raises(ModelError, match=r"inputs dense, ids, .* takes ids"):
+    with pytest.raises(ModelError, match=r"dense, ids, .*takes ids"):
         Features.of(model({"fields": FIELDS}, INPUTS[:1]))
     wide = (TensorSpec("ids", np.dtype("int64"), (None, 5)), INPUTS[1])
     with pytest.raises(ModelError, match=r"'ids' of shape \(None, 5\) must be N x 4"):

@@ -142,7 +142,7 @@ def test_filters_and_scales_with_every_decode(tmp_path: Path) -> None:
 @FACES
 @pytest.mark.parametrize("interpolation", ["cubic", "BICUBIC", "nearest-exact", "", None, 3])
 def test_unknown_interpolation(face: Any, interpolation: Any) -> None:
-    with pytest.raises(ConfigError, match=r"unknown interpolation .*: bilinear, bicubic, nearest, box"):
+    with pytest.raises(ConfigError, match=r"interpolation .*bilinear, bicubic, nearest, box"):
         face(Image.new("RGB", (4, 4)), interpolation=interpolation)
 
 
@@ -152,7 +152,7 @@ def test_unknown_interpolation(face: Any, interpolation: Any) -> None:
     "values", [(), (1, 2), [1] * 4, "0.5", None, True, [[1]] * 3, float("nan"), float("inf"), [1, 1, None], 10**400]
 )
 def test_invalid_scale(face: Any, name: str, values: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name}=.* must be three numbers.*, one per RGB channel, or one for all$"):
+    with pytest.raises(ConfigError, match=rf"^{name}=.* three numbers"):
         face(Image.new("RGB", (4, 4)), **{name: values})
 
 
@@ -160,7 +160,7 @@ def test_invalid_scale(face: Any, name: str, values: Any) -> None:
 @pytest.mark.parametrize("std", [-0.1, (0.2, -1, 0.2), 0, 1e-60])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_std_that_overflows(face: Any, std: Any, dtype: str) -> None:
-    with pytest.raises(ConfigError, match=r"three numbers above 0|float\d\d cannot hold"):
+    with pytest.raises(ConfigError, match=r"numbers above 0|float\d\d cannot"):
         face(Image.new("RGB", (4, 4)), dtype, std=std)
 
 

@@ -111,11 +111,11 @@ def test_maps_by_their_names_or_their_order(tiny: Path) -> None:
     for other in (again, third):
         assert np.array_equal(found.landmarks, other.landmarks)
     assert np.array_equal(as_detections(found).boxes, found.boxes)
-    with pytest.raises(InputError, match=rf"{NAME}_dyn.onnx: the outputs are \[1, 1, 4, 4\] for 1 samples; faces need"):
+    with pytest.raises(InputError, match=rf"{NAME}_dyn\.onnx: .*\[1, 1, 4, 4\] "):
         FaceDetection(opt).bind(bare).decode(maps[0], [geometry])
 
 
-def test_stored_thresholds_hold_and_flags_come_first(tiny: Path) -> None:
+def test_stored_thresholds_are_used_and_flags_take_precedence(tiny: Path) -> None:
     maps = [np.zeros((1, channels, 4, 4), np.float32) for channels in (1, 2, 2, 10)]
     maps[0][0, 0, 0] = (0.9, 0.45, 0.3, 0.02)
     stored = {"detection": json.dumps({"score_threshold": 0.4, "iou_threshold": 1.0, "max_detections": 1})}

@@ -23,7 +23,7 @@ LIST = "from utils.tasks.find import add_contrib, tasks\nfrom pathlib import Pat
 LIST += "add_contrib(Path(sys.argv[1]))\nprint(sorted(tasks()))\n"
 
 
-def test_the_zoos_own() -> None:
+def test_tasks_of_the_zoo() -> None:
     assert all(issubclass(task, Task) and task.name == name for name, task in tasks().items())
     assert tasks()["ctr_prediction"] is find_task("ctr_prediction") is CtrPrediction
     assert task_class(CTR_PREDICTION) is CtrPrediction

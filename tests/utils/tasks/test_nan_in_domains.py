@@ -87,5 +87,5 @@ def test_answers(
 def test_trivial_metric_is_rejected(tiny: tuple[type[Task], Path, Path], tmp_path: Path, topk: str) -> None:
     if tiny[0].name != "text_classification":
         pytest.skip("has no --topk")
-    with pytest.raises(ConfigError, match=rf"^--topk {topk}: .* has 2 classes, so every sample would be right; use 1$"):
+    with pytest.raises(ConfigError, match=rf"^--topk {topk}: .*2 classes, .*use 1$"):
         run("valid", tiny, tmp_path, "--topk", topk)

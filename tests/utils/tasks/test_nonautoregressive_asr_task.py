@@ -74,7 +74,7 @@ def test_combinations() -> None:
 def test_invalid_combinations() -> None:
     with pytest.raises(ModelError, match="metadata 'parallel_transcription' cannot be used"):
         Notes.of(Model(Path("x.onnx")))
-    with pytest.raises(ConfigError, match="--tokens 0 must be at least 1"):
+    with pytest.raises(ConfigError, match="--tokens 0 "):
         task(Model(Path("x.onnx")), tokens=[0]).check()
     with pytest.raises(ModelError, match="stores no vocabulary"):
         task(Model(Path("x.onnx"))).decode([], [])

@@ -64,7 +64,7 @@ def described(made: Any) -> Model:
 
 
 @pytest.mark.parametrize(("arch", "processor"), [("owlvit", "OwlViTImageProcessor"), ("owlv2", "Owlv2ImageProcessor")])
-def test_images_texts_and_answers_are_those_of_transformers(arch: str, processor: str, tmp_path: Path) -> None:
+def test_images_texts_and_answers_match_transformers(arch: str, processor: str, tmp_path: Path) -> None:
     made, paths = detector(arch, "random"), image_files(tmp_path)
     theirs = getattr(transformers(), processor)(size={"height": 96, "width": 96})
     opened = [Image.open(path) for path in paths]
@@ -173,7 +173,7 @@ def test_queries_default_to_the_data_sets_classes(tmp_path: Path) -> None:
     assert task.show(path, found[0]).answer[0]["label"] == "cup"
 
 
-def test_what_an_export_decides_for_a_detector_is_left_out() -> None:
+def test_export_settings_of_a_detector_are_omitted() -> None:
     model = described(detector("owlvit", "random"))
     task = bound(OpenVocabulary, model, queries=QUERIES)
     assert (task.writes, task.export_settings, task.has_reference(), task.template) == ("", (), False, None)

@@ -84,7 +84,7 @@ def task_of(ckpt: Path, script: str, *flags: str) -> QuestionAnswering:
     return task
 
 
-def test_an_answer_is_found_in_any_window_and_is_the_texts_own_characters(ckpt: Path) -> None:
+def test_an_answer_is_found_in_any_window_and_copied_from_the_text(ckpt: Path) -> None:
     short = Question("Where?", "The Dog. A red CAT!")
     found, also = answered(ckpt, Question("where ?", LONG), short)
     assert (found.text, found.begin, found.end) == ("red Cat", 280, 287)
@@ -177,7 +177,7 @@ def test_questions_on_the_command_line(ckpt: Path) -> None:
         task_of(ckpt, "single", "--text", "where ?").inline_samples()
 
 
-def test_answers_are_saved_as_squads_own_evaluation_reads_them(ckpt: Path, tmp_path: Path) -> None:
+def test_answers_are_saved_in_the_format_of_squad_evaluation(ckpt: Path, tmp_path: Path) -> None:
     rows = [{"id": "a", "question": "where ?", "context": "A red Cat.", "answers": ["red Cat"]}]
     (tmp_path / "q.json").write_text(json.dumps(rows))
     data = load_questions(tmp_path / "q.json")

@@ -81,7 +81,9 @@ def test_the_reranker_decides_the_order(data: Path, tmp_path: Path) -> None:
     assert [one["score"] for one in passages] == [3.0, 2.0, 1.0, 0.0]
 
 
-def test_reranking_alone_orders_candidates(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reranking_orders_candidates_without_retrieval(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ckpt = pair_model(tmp_path / "r.onnx")
     (tmp_path / "run.txt").write_text("q1 Q0 p1 1 9 x\nq1 Q0 p4 2 8 x\nq2 Q0 p3 1 9 x\nq2 Q0 p7 2 9 x\n")
     paths = {"data": data, "candidates": tmp_path / "run.txt"}
@@ -142,7 +144,7 @@ def test_agreement_of_rankings() -> None:
     assert agreement(found, ["b", "a", "c"]) == pytest.approx(2 / 3)
 
 
-def test_passages_that_were_cut_are_told_of_kept_vectors_too(
+def test_truncated_passages_are_reported_for_stored_vectors(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ckpt, kept = {"embedder": word_vectors(tmp_path / "m.onnx")}, tmp_path / "kept"

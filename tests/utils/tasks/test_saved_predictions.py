@@ -117,7 +117,7 @@ def test_ids_are_the_data_sets_and_foreign_classes_are_left_out(image_folder: Pa
     assert [(row["image_id"], row["category_id"]) for row in json.loads(file.read_text())] == [(5, 6), (3, 4)]
 
 
-def test_classes_that_became_one_have_the_first_ones_id(image_folder: Path) -> None:
+def test_merged_classes_have_the_first_id(image_folder: Path) -> None:
     dataset = renamed(load_boxes(image_folder), {"fox": "dog"}, image_folder / "labels.txt")
     assert (dataset.notes["categories"], dataset.notes["category_ids"]) == (("cat", "dog"), (4, 6))
 

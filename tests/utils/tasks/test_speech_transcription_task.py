@@ -30,7 +30,7 @@ FRAMES = 60
 NOTES = Notes(3, 2, {"en": 4, "de": 5}, {"transcribe": 6, "translate": 7}, 8, (9, 10), (11,), 32)
 
 
-def test_a_prompt_has_language_and_task() -> None:
+def test_a_prompt_contains_language_and_task() -> None:
     assert prompt(NOTES, 5, "transcribe").tolist() == [3, 5, 6, 8]
     assert prompt(NOTES, 4, "translate").tolist() == [3, 4, 7, 8]
     alone = NOTES._replace(languages={}, tasks={})
@@ -50,7 +50,7 @@ def test_suppressed_tokens_are_not_chosen() -> None:
 def test_invalid_metadata() -> None:
     with pytest.raises(ModelError, match="metadata 'transcription' cannot be used"):
         Notes.of(Model(Path("x.onnx")))
-    with pytest.raises(ConfigError, match="--lengths 4 must be at least 5"):
+    with pytest.raises(ConfigError, match=r"--lengths 4 .*5"):
         SpeechTranscription(options(SpeechTranscription, lengths=[4])).check()
 
 

@@ -152,7 +152,7 @@ def test_sample_data_is_always_the_same_and_small(task: str, tmp_path: Path) -> 
     assert sum(map(len, first.values())) < 200_000
 
 
-def test_the_squares_lie_where_the_boxes_say(tmp_path: Path) -> None:
+def test_the_squares_match_the_boxes(tmp_path: Path) -> None:
     squares.fill(tmp_path)
     found = load_boxes(tmp_path / "data" / "val.json")
     assert len(found) == squares.IMAGES
@@ -173,7 +173,7 @@ def test_the_squares_lie_where_the_boxes_say(tmp_path: Path) -> None:
     assert len({np.asarray(Image.open(path)).shape for path in batch.samples}) == len(squares.SHAPES)
 
 
-def test_the_masks_say_what_the_pixels_show(tmp_path: Path) -> None:
+def test_masks_match_the_pixels(tmp_path: Path) -> None:
     discs.fill(tmp_path)
     found = load_masks({"data": tmp_path / "data"})
     assert len(found) == discs.IMAGES
@@ -190,7 +190,7 @@ def test_the_masks_say_what_the_pixels_show(tmp_path: Path) -> None:
     assert (counts > 1000).all()
 
 
-def test_the_words_say_what_the_labels_say(tmp_path: Path) -> None:
+def test_the_words_match_the_labels(tmp_path: Path) -> None:
     sentences.fill(tmp_path)
     found = load_texts(tmp_path / "data" / "val.tsv")
     batch = found.batch(range(len(found)))

@@ -53,7 +53,7 @@ def test_the_constructed_model_reads_on_the_card(tiny: Path, file: str) -> None:
     assert len(scores) == 80
 
 
-def test_the_static_file_takes_truncated_texts(tiny: Path) -> None:
+def test_the_static_file_accepts_truncated_texts(tiny: Path) -> None:
     with opened(tiny / f"{NAME}.onnx", "onnx") as engine:
         model, data = described(engine), tiny / "data" / "texts.txt"
         _, scores = evaluated(
@@ -131,7 +131,7 @@ def test_one_sample_is_the_first_line(tmp_path: Path) -> None:
     assert len(bound(TextClassification, MODEL, "single", batch_size=9).load(paths)) == 3
 
 
-def test_the_metric_that_is_asked_for(tmp_path: Path) -> None:
+def test_the_requested_metric(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     data = bound(TextClassification, MODEL).load({"data": tmp_path / "a.txt"})
     accuracy, f1 = (

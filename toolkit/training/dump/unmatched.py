@@ -137,7 +137,7 @@ def forward_of(calls: Iterable[OpCall], found: OpCall) -> OpCall:
 
 
 def other_way(ours: Way, theirs: Way, like: Mapping[str, OpCall]) -> tuple[OpCall | None, str]:
-    """Return why a value differs although no operator on its path computes anything; "" if there is no reason.
+    """Return why a value differs although no operator on its path computes anything; "" without a reason.
 
     Args:
         ours, theirs: the paths back from the value, without unmatched calls. like: the reference's call by the judged

@@ -108,7 +108,7 @@ def _parted(what: str, arguments: Sequence[str]) -> tuple[str, str]:
     place, colon, name = what.rpartition(":")
     if not colon or not name.isidentifier() or not place:
         raise ConfigError(
-            f"there is no script {what}; pass a Python file, or a module as python -m takes it, or MODULE:NAME or "
+            f"script {what} does not exist; pass a Python file, or a module as python -m takes it, or MODULE:NAME or "
             "FILE.py:NAME of a function"
         )
     if place.endswith(".py") and not Path(place).is_file():

@@ -65,7 +65,7 @@ def profile_script(
 
 
 def _why_none(name: str, code: int | None, timeout: float, folder: Path) -> str:
-    """Return why there is no profile."""
+    """Return why the profile is missing."""
     failure = folder / "failure.txt"
     if code is None:
         return f"the script took longer than {timeout:g} s and was ended; see --timeout and --steps"

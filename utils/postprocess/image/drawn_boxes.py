@@ -16,7 +16,7 @@ _LEAST = 320
 def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
     """Return a copy of an RGB image with boxes, names, scores and points; a small one is enlarged by an integer factor.
 
-    A name is above its box, or inside if there is no room above.
+    A name is above its box, or inside if the space above is too small.
 
     Args:
         image: mode ``RGB``.
@@ -49,7 +49,7 @@ def write_name(
     height: float,
     size: tuple[int, int],
 ) -> None:
-    """Write a box's name on a background of its colour: above the box, or inside if there is no room above.
+    """Write a box's name on a background of its colour: above the box, or inside if the space above is too small.
 
     Args:
         pen: of the image. corner: left and top of the box in pixels. line: width of the box's lines.

@@ -173,7 +173,7 @@ def get_metrics(
             class without objects. ``iteration``, if it was given.
 
     Raises:
-        DataError: there is no prediction, or no object in the images with predictions.
+        DataError: predictions are missing, or the images with predictions have no objects.
         InputError: a prediction's index is invalid, or its boxes, labels, scores or size are missing.
     """
     from utils.metrics.detection.metric import MeanAveragePrecision

@@ -57,7 +57,7 @@ def first_of(prediction: Any) -> Any:
     """
     while isinstance(prediction, (list, tuple)):
         if not len(prediction):
-            raise InputError("there is no prediction: the list of outputs is empty")
+            raise InputError("the list of outputs is empty; pass at least one prediction")
         prediction = prediction[0]
     return prediction
 

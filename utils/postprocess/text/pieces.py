@@ -30,5 +30,5 @@ def joined(pieces: Sequence[str]) -> str:
 
 
 def _unspaced(character: str) -> bool:
-    """Return whether there is no space next to a character."""
+    """Return whether a character is written without spaces around it."""
     return character.isdigit() or "\u2e80" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff"

@@ -14,7 +14,7 @@ from utils.torch_array import like
 __all__ = ["MEAN", "STRETCHED", "preprocess"]
 
 MEAN = (123.0, 117.0, 104.0)
-"""Mean of red, green and blue, in levels of 0 to 255; there is no division by a standard deviation, as in the published
+"""Mean of red, green and blue, in levels of 0 to 255, without division by a standard deviation, as in the published
 configuration of these weights (lufficc/SSD, ``INPUT.PIXEL_MEAN``)."""
 
 STRETCHED = Placement("stretch", interpolation="opencv")

@@ -46,7 +46,7 @@ def preprocess(
 
     Raises:
         ConfigError: the batch size or input size is not positive.
-        DataError: there is no image, or one cannot be read. InputError: an array is not an image.
+        DataError: an image is missing or cannot be read. InputError: an array is not an image.
     """
     if kw:
         warnings.warn(f"preprocess does not use {', '.join(sorted(kw))}", stacklevel=2)

@@ -16,7 +16,7 @@ CUT_TEXTS, CUT_TOKENS, KEPT = "cut_texts", "cut_tokens", "cut_texts_tokens_kept"
 
 
 def shortest(limits: Iterable[int | None]) -> int:
-    """Return the smallest limit; ``None`` and 0 are no limits, also as the result."""
+    """Return the smallest limit; ``None`` and 0 mean unlimited, and so does a result of 0."""
     return min((limit for limit in limits if limit), default=0)
 
 

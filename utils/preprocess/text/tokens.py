@@ -145,7 +145,7 @@ class Tokens:
 
     @classmethod
     def find(cls, model: Described, options: object = None) -> Tokens | None:
-        """Return the result of :meth:`of`, or ``None`` if there is no tokenizer."""
+        """Return the result of :meth:`of`, or ``None`` without a tokenizer."""
         given = getattr(options, "tokenizer", None)
         if given is not None:
             return _fitting(_of_file(str(given)), model)

@@ -100,7 +100,7 @@ class WordStream:
         return words
 
     def _recognise(self, stop: int) -> list[str]:
-        """Run the model on the frames up to ``stop``, and drop those that are no longer needed."""
+        """Run the model on the frames up to ``stop``, and drop those not needed for later steps."""
         frames = np.concatenate(self._frames)
         steps = self._windows.steps(self._engine, frames, self._done - self._begin, stop - self._begin)
         self._done, self.chunks = stop, self.chunks + 1

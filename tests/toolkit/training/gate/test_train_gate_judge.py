@@ -130,15 +130,15 @@ def test_an_invalid_run_fails_regardless_of_its_metric(losses: tuple[float, ...]
 
 
 def test_a_diverging_baseline_is_an_error() -> None:
-    with pytest.raises(DataError, match="cpu, seed 0: the loss of step 1 is nan"):
+    with pytest.raises(DataError, match=r"cpu, seed 0: .*1 .*nan"):
         paired(run("cpu", 0, 0.9, (2.0, math.nan)), run("sdaa", 0, 0.9, (2.0, 1.0)))
-    with pytest.raises(DataError, match="cpu, seed 0: its metric is inf"):
+    with pytest.raises(DataError, match=r"cpu, seed 0: .*inf"):
         paired(run("cpu", 0, math.inf), run("sdaa", 0, 0.9))
 
 
 def test_seeds_without_effect_are_an_error() -> None:
     runs = [Run(device, seed, (0, 1), (2.0, 1.0), 0.9) for seed in (0, 1) for device in ("cpu", "sdaa")]
-    with pytest.raises(DataError, match=r"seeds 0 and 1 .* on cpu"):
+    with pytest.raises(DataError, match=r"seeds 0 and 1 .*cpu"):
         judge([paired(*runs[:2]), paired(*runs[2:])])
 
 

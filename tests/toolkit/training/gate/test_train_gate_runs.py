@@ -20,7 +20,7 @@ def read(text: str, tmp_path: Path, device: str = "sdaa") -> tuple[tuple[int, ..
     return read_losses(file, device, 0, "the run")
 
 
-def test_losses_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_losses_round_trip(tmp_path: Path) -> None:
     text = HEAD + STEP + '{"step": 5, "loss": NaN, "rate": 0.1}\n{"step": 6, "loss": 2}\n{"step": 7, "loss": -Infinity}'
     steps, losses = read(text, tmp_path)
     assert steps == (0, 5, 6, 7)
@@ -38,7 +38,7 @@ def test_a_device_without_an_index_matches_any_of_its_type(device: str, tmp_path
 
 @pytest.mark.parametrize("device", ["sdaa:1", "cpu", "sda", "sdaa:00"])
 def test_another_device_than_requested_is_an_error(device: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"the run: it ran on sdaa:0, not on {device}; .*--device"):
+    with pytest.raises(DataError, match=f"the run: .*sdaa:0, .*{device}; .*--device"):
         read(HEAD + STEP, tmp_path, device)
 
 
@@ -69,5 +69,5 @@ def test_invalid_losses_are_one_line_with_their_place(text: str, message: str, t
 def test_bytes_that_are_not_text_are_one_line(tmp_path: Path) -> None:
     file = tmp_path / "losses.jsonl"
     file.write_bytes(b"\xff\xfe\n")
-    with pytest.raises(DataError, match=r"the run: .* cannot be read"):
+    with pytest.raises(DataError, match=r"the run: .*losses\.jsonl"):
         read_losses(file, "sdaa", 0, "the run")

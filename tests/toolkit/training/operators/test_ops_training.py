@@ -159,7 +159,7 @@ def test_the_stored_table_has_the_level_of_an_operator() -> None:
     assert Counter(table.levels.values()).keys() == LEVELS.keys()
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_table_round_trips(tmp_path: Path) -> None:
     table = stored_table()
     assert as_table(as_text(table), Path("here")) == table
     assert yaml_text(table) == STORED.read_text(encoding="utf-8")
@@ -222,7 +222,7 @@ def _cached() -> dict[str, str]:
 # ------------------------------------------------------------------------------------------------------- judgement
 
 
-def test_operators_of_a_script_are_judged_by_what_it_registers() -> None:
+def test_operators_of_a_script_are_judged_by_its_registrations() -> None:
     keys = {
         "own::device": ["CPU", "PrivateUse1"],
         "own::any": ["CompositeExplicitAutograd"],
@@ -376,7 +376,7 @@ print(C.times(0)["compute"] - before)
 @pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.slow
-def test_the_simulated_time_is_the_devices_own(folder: Path) -> None:
+def test_simulated_time_is_per_device(folder: Path) -> None:
     """The tool adds up single calls; a run of the same forward and backward on the device must give the same time."""
     pytest.importorskip("torch")
     done = _teco("--training", "job/net.py:build", "--json", "out.json", cwd=folder)

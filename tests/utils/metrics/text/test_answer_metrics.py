@@ -58,7 +58,7 @@ def test_f1_counts_repeated_words(one: list[str], other: list[str]) -> None:
         ("the GPU卡", "GPU卡", "zh", 2 * 2 / 5),
     ],
 )
-def test_f1_of_known_answers(found: str, right: str, language: str, wanted: float) -> None:
+def test_f1_of_reference_answers(found: str, right: str, language: str, wanted: float) -> None:
     assert f1(found, right, language) == pytest.approx(wanted)
 
 

@@ -64,7 +64,7 @@ def test_a_process_is_stopped_after_consecutive_checks(stopped: int) -> None:
 
 
 def test_waiting_for_a_stopped_rank_is_an_error(stopped: int) -> None:
-    with pytest.raises(EngineError, match=rf"rank 3 \(process {stopped}\) is stopped"):
+    with pytest.raises(EngineError, match=rf"rank 3 .*{stopped}\) is stopped"):
         mpi._wait(lambda: False, at_once(stopped), {stopped: 3})
 
 
@@ -90,5 +90,5 @@ def test_a_lost_ray_cluster_gives_one_line() -> None:
     ray = SimpleNamespace(wait=gone, exceptions=SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError))
     actor = SimpleNamespace(start=SimpleNamespace(remote=lambda *_: "call"))
     run = ray_launcher._Run(ray, lambda: actor, "m:f", (), 1, {})
-    with pytest.raises(EngineError, match=r"0 of 1 parts .*: the raylet is gone;"):
+    with pytest.raises(EngineError, match=r"0 of 1 .*raylet"):
         ray_launcher._finish(run, print)

@@ -18,7 +18,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_rank_and_size_set_by_hand_merge_nothing(run_python: RunPython, tmp_path: Path) -> None:
+def test_rank_and_size_set_by_hand_are_not_merged(run_python: RunPython, tmp_path: Path) -> None:
     """And need no mpi4py."""
     settings = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
     done = run_python("-W", "error", "-c", BLOCKED, CROWD, tmp_path, **settings)
@@ -43,7 +43,7 @@ def test_missing_mpi4py_is_reported_before_the_work(run_python: RunPython, tmp_p
     assert 'run: pip install -c constraints.txt -e ".[mpi]"' in done.stderr
 
 
-def test_one_process_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_needs_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report("top1", 1.0, 1, 1, 1.0, 1.0, 0.1, 0.1, 0.1)
     said: list[str] = []
     assert mpi.gather(lambda: report, said.append) is report

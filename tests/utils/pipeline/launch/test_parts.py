@@ -54,7 +54,7 @@ def test_in_order_keeps_false_values() -> None:
         lambda c: sum(map(sum, c)) > 0
     )
 )
-def test_the_metric_is_that_of_all_samples(counts: list[tuple[int, int]]) -> None:
+def test_the_metric_is_over_all_samples(counts: list[tuple[int, int]]) -> None:
     merged = merge(parts(*(report(*count) for count in counts)))
     right, wrong = map(sum, zip(*counts, strict=True))
     assert (merged.metric, merged.samples) == (right / (right + wrong), right + wrong)

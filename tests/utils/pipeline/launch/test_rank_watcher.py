@@ -136,7 +136,7 @@ def test_the_watcher_is_not_a_rank(start: Start) -> None:
     wait_until(lambda: os.getpgid(int(child)) == int(child))  # a stop of the rank's whole group does not reach it
 
 
-def test_nothing_is_ended_while_the_launcher_is_stopped(start: Start) -> None:
+def test_processes_are_kept_while_the_launcher_is_stopped(start: Start) -> None:
     launcher = start(LAUNCHER)
     pid = first_line(launcher)
     watcher = Watcher(pid, 0, 2, 3, 600, "")

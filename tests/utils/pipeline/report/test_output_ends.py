@@ -95,7 +95,7 @@ def test_files_are_written_if_streams_fail(command: str, end: str, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "end"), _cases(PRINTING))
-def test_what_only_prints(command: str, end: str, tmp_path: Path) -> None:
+def test_commands_that_only_print(command: str, end: str, tmp_path: Path) -> None:
     code, err = ended(PRINTING[command], end, tmp_path)
     assert code == (2 if end in LOST else 0), err
     assert ("Traceback" in err, "Exception ignored" in err) == (False, False)
@@ -207,7 +207,7 @@ def test_foreign_exit_in_a_child_is_an_error(what: str, tmp_path: Path) -> None:
     assert not (tmp_path / "r.json").exists()
 
 
-def test_a_stream_that_foreign_code_closes_stays(tmp_path: Path) -> None:
+def test_a_stream_closed_by_other_code_is_kept(tmp_path: Path) -> None:
     assert run_foreign("decode", "closes the stream", tmp_path) == (0, "")
     check_json(tmp_path / "r.json")
 

@@ -30,7 +30,7 @@ def test_characters_missing_in_the_encoding_are_escaped(
     assert written.getvalue().decode(encoding) == f"half \\ud800, byte \\udcff, {wide}\n" * 2
 
 
-def test_the_streams_own_error_handler_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_handler_of_the_stream_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     stream = io.TextIOWrapper(written, "ascii", "replace", newline="", write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)

@@ -147,7 +147,7 @@ def test_lines_that_are_not_objects(tmp_path: Path, text: bytes, number: int) ->
     lines = path.read_bytes().splitlines(keepends=True)
     lines[number] = b"%08x %s\n" % (zlib.crc32(text), text)
     path.write_bytes(b"".join(lines))
-    with pytest.raises(ConfigError, match=rf"line {number + 1} is not (a )?JSON"):
+    with pytest.raises(ConfigError, match=rf"line {number + 1} .*JSON"):
         run(tmp_path)
 
 

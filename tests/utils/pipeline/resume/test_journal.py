@@ -250,7 +250,7 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
         assert (first.done, second.done) == (1, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal-0of2.jsonl", "journal-1of2.jsonl"]
     for identity, size in (({**IDENTITY, "rank": 0, "size": 4}, 4), (IDENTITY, 1)):
-        with pytest.raises(ConfigError, match=f"journal-0of2.jsonl .*size is 2 there and {size} here"):
+        with pytest.raises(ConfigError, match=f"journal-0of2.jsonl .*size .*2 .*{size} "):
             Journal.open(tmp_path, identity)
 
 
@@ -265,7 +265,7 @@ def child(code: str, *args: object, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
 
 
-def test_two_runs_at_once_are_refused_until_one_dies(tmp_path: Path) -> None:
+def test_concurrent_runs_are_refused_until_one_ends(tmp_path: Path) -> None:
     code = "journal = Journal.open(Path(sys.argv[1]), IDENTITY); journal.append(made(0)); print(1, flush=True)"
     with child(f"{code}; time.sleep(60)", tmp_path) as other:
         assert other.stdout.readline() == "1\n"
@@ -413,7 +413,7 @@ def test_a_disk_that_fails_later_is_an_error(tmp_path: Path, monkeypatch: pytest
     journal = Journal.open(tmp_path, IDENTITY, sync_every=60 if late else 0.01)
     monkeypatch.setattr(os, "fsync", failing)
     journal.append(made(0))
-    with pytest.raises(ConfigError, match=r"Input/output error; .* \d stored steps"):
+    with pytest.raises(ConfigError, match=r"Input/output error; .*\d stored"):
         use_until_it_fails(journal.close if late else lambda: journal.append(made(1)))
     monkeypatch.undo()
     if not late:

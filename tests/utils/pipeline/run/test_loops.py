@@ -107,7 +107,7 @@ def test_bad_samples_are_listed_and_not_counted(engine: Engine, tmp_path: Path) 
     assert report.metric == (batches.dataset.rows[good].argmax(1) == batches.dataset.labels[good]).mean()
 
 
-def test_nothing_could_be_run(engine: Engine, tmp_path: Path) -> None:
+def test_all_samples_failed(engine: Engine, tmp_path: Path) -> None:
     def broken(samples: list[np.ndarray]) -> np.ndarray:
         raise OSError("disk on fire")
 

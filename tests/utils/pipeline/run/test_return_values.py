@@ -118,7 +118,7 @@ def test_show_must_return_a_rendering(copier: Path, monkeypatch: pytest.MonkeyPa
 
 def test_save_must_return_a_file(copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["multi", "--target", "onnx", "--workers", "0", "--save", str(tmp_path / "drawn")])
-    with pytest.raises(ConfigError, match=r"task echo: wrong .* a Path"):
+    with pytest.raises(ConfigError, match=r"echo: wrong .*Path"):
         answered("", task(show=partial(wrong, value=Artifact("seven", 7, wrong))), "multi", ckpt=copier, batch_size=3)
 
 

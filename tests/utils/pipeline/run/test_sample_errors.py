@@ -64,7 +64,7 @@ def test_samples_without_an_answer_are_listed() -> None:
     report = evaluate_pipeline(made(), batches, Hits())
     assert (report.metric, report.samples, report.failures) == (1.0, 3, failures)
     none = ListDataset([3.0, 3.0], [9, 9]).batches(1)
-    with pytest.raises(DataError, match="evaluated: 0: 3 is none; 1: 3"):
+    with pytest.raises(DataError, match=r": 0: 3 .*; 1: 3"):
         evaluate_pipeline(made(), none, Hits())
 
 

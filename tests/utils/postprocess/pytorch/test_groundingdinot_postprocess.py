@@ -103,10 +103,10 @@ def test_swapped_sizes_of_files_just_read(bert: CaptionTokenizer, tmp_path: Path
     assert np.array_equal(post(outputs, [[40, 30]])[0]["boxes"], other)
 
 
-def test_nan_finds_nothing(bert: CaptionTokenizer) -> None:
+def test_nan_gives_no_detections(bert: CaptionTokenizer) -> None:
     outputs = random_outputs(2, 5)
     outputs["pred_logits"][1, 2, 3] = np.nan
-    with pytest.warns(UserWarning, match="image 1 of the batch: .*not numbers"):
+    with pytest.warns(UserWarning, match="image 1 .*not numbers"):
         found = PostProcessCocoGrounding(4, API, bert)(outputs, [[30, 40]] * 2)
     assert [len(one["scores"]) for one in found] == [4, 0]
     assert found[1]["boxes"].shape == (0, 4)
@@ -114,11 +114,11 @@ def test_nan_finds_nothing(bert: CaptionTokenizer) -> None:
 
 def test_inconsistent_arguments(bert: CaptionTokenizer) -> None:
     post = PostProcessCocoGrounding(coco_api=API, tokenlizer=bert)
-    with pytest.raises(InputError, match="pass N x Q x T, N x Q x 4 and N x 2"):
+    with pytest.raises(InputError, match=r"x T, .*x 4"):
         post(random_outputs(2, 5), [[30, 40]])
     short = random_outputs(1, 5)
     short["pred_logits"] = short["pred_logits"][:, :, :7]
-    with pytest.raises(InputError, match=r"8 tokens, .* pred_logits only 7"):
+    with pytest.raises(InputError, match=r"8 tokens, .*pred_logits .*7"):
         post(short, [[30, 40]])
     with pytest.raises(ConfigError, match="num_select 0"):
         PostProcessCocoGrounding(0, API, bert)

@@ -90,10 +90,10 @@ def test_unambiguous_steps_give_the_greedy_text():
 
 
 def test_invalid_arguments():
-    with pytest.raises(ConfigError, match=r"no word of the lexicon .*'xyz'"):
+    with pytest.raises(ConfigError, match=r"lexicon .*'xyz'"):
         Lexicon(["xyz", ""], names("ab"))
     assert Lexicon(["ab", "éa"], names("ab")).unwritable == ["éa"]
-    with pytest.raises(ConfigError, match="width 0 must be at least 1"):
+    with pytest.raises(ConfigError, match="width 0 "):
         beam(np.zeros((1, 2, 3)), "ab", width=0)
     (nothing,) = beam(np.array([[[0.0, 1.0, 0.0]]]), "ab", lexicon=Lexicon(["ab"], names("ab")))
     assert nothing[:2] == ("", 0.0)

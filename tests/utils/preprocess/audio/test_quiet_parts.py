@@ -17,7 +17,7 @@ def test_joined_parts_are_the_recording(count: int, most: int, seed: int) -> Non
     assert all(len(part) >= 0.7 * most for part in found[:-1] if most > 20)
 
 
-def test_a_cut_lies_in_the_pause() -> None:
+def test_windows_are_cut_in_pauses() -> None:
     samples = np.ones(16000, np.float32)
     samples[8500:8900] = 0
     first, second = quiet_parts(samples, 10000)

@@ -76,7 +76,7 @@ def test_other_rates_are_resampled_with_a_warning_or_refused(tmp_path: Path) -> 
 def test_silence_is_warned_of(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="a.wav: all samples are 0"):
         assert not read_sound(saved(tmp_path / "a.wav", np.zeros(100))).samples.any()
-    with pytest.warns(UserWarning, match="b.wav: all samples are 0.5: silence"):
+    with pytest.warns(UserWarning, match=r"b\.wav: .*0\.5: silence"):
         read_sound(saved(tmp_path / "b.wav", np.full(100, 0.5)))
     with pytest.warns(UserWarning, match="c.wav: 0.00625 s"):
         read_sound(saved(tmp_path / "c.wav", tone(16000, 0.1)[:100]), 16000)
@@ -84,14 +84,14 @@ def test_silence_is_warned_of(tmp_path: Path) -> None:
 
 def test_an_invalid_rate(tmp_path: Path) -> None:
     saved(tmp_path / "a.wav", tone(16000, 0.1), rate=7)
-    with pytest.raises(DataError, match=r" 7 Hz, .*1000 to 1000000 Hz"):
+    with pytest.raises(DataError, match=r" 7 Hz, .*1000 .*1000000"):
         read_sound(tmp_path / "a.wav", 16000)
 
 
 def test_bad_floats_are_refused(tmp_path: Path) -> None:
     broken = tone(16000, 0.1)
     broken[[3, 5]] = np.nan, np.inf
-    with pytest.raises(DataError, match="2 of 1600 samples are NaN"):
+    with pytest.raises(DataError, match=r"2 of 1600 .*NaN"):
         read_sound(saved(tmp_path / "a.wav", broken, subtype="FLOAT"))
     with pytest.raises(DataError, match=r"floats .*9830"):
         read_sound(saved(tmp_path / "b.wav", tone(16000, 0.1) * 32768, subtype="FLOAT"))

@@ -68,13 +68,13 @@ def test_a_file_of_many_chunks(tmp_path: Path) -> None:
 def test_unsupported_formats_are_not_tried(form: str, tmp_path: Path) -> None:
     path = tmp_path / "a.flac"
     soundfile.write(path, SOUND, 16000, format=form)
-    with pytest.raises(DataError, match=r"a\.flac: not a sound file \(it begins"):
+    with pytest.raises(DataError, match=r"a\.flac: not a sound"):
         read_sound(path)
 
 
 @pytest.mark.parametrize(("start", "seconds"), [(1e308, None), (0.0, 1e308), (float("nan"), None), (-1e300, 1.0)])
 def test_invalid_times(start: float, seconds: float | None, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"offset .* and duration .* are invalid"):
+    with pytest.raises(DataError, match=r"offset .*duration .*invalid"):
         read_sound(Recording(wav(tmp_path / "a.wav"), start, seconds))
 
 

@@ -235,13 +235,13 @@ def test_decompression_bomb(tmp_path: Path, side: int, recwarn: pytest.WarningsR
     assert "decompression bomb?" in refused(path)
 
 
-def test_decompression_bomb_where_warnings_are_errors(tmp_path: Path) -> None:
+def test_decompression_bomb_with_warnings_as_errors(tmp_path: Path) -> None:
     path = tmp_path / "bomb.png"
     path.write_bytes(png_of(10_000, 10_000))
     assert "decompression bomb?" in refused(path)
 
 
-def test_the_limit_is_pillows_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_equals_that_of_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(Image.fromarray(COLOUR), tmp_path / "c.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 255)
     refused(path)

@@ -145,7 +145,7 @@ def test_attributes_of_tokens() -> None:
     assert [made(kind).pad for kind in KINDS] == [0, 1, 0, 0]
 
 
-def test_windows_hold_every_token_of_the_second_text() -> None:
+def test_windows_contain_every_token_of_the_second_text() -> None:
     question, context = "who wrote it?", " ".join(LINES[:3])
     tokens = made("word_piece")
     found = tokens.encode(["x", (question, context)], 30, "only_second", 6, overflow=True)
@@ -171,7 +171,7 @@ def test_windows_hold_every_token_of_the_second_text() -> None:
 def test_invalid_truncation(how: dict[str, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         made("word_piece").encode([(LINES[0], LINES[1])], **how)
-    with pytest.raises(ConfigError, match=r"stride of 7 tokens .* 9"):
+    with pytest.raises(ConfigError, match=r"stride .*7 .*9"):
         made("word_piece").encode([LINES[0]], 9, stride=7)
 
 
@@ -187,14 +187,14 @@ def test_sources_of_tokenizers(tmp_path: Path) -> None:
     text = text_of("word_piece")
     assert Tokens.of(model(tokenizer=text)).size == made("word_piece").size
     assert Tokens.find(model()) is None
-    with pytest.raises(ModelError, match=r"no tokenizer.json in its folder; .*--tokenizer FILE"):
+    with pytest.raises(ModelError, match=r"tokenizer\.json .*--tokenizer FILE"):
         Tokens.of(model())
     (tmp_path / "tokenizer.json").write_text(text_of("gpt2"))
     nearby = Model(tmp_path / "m.onnx")
     assert Tokens.of(nearby).size == made("gpt2").size
     given = Tokens.of(model(tokenizer=text), given_options(tokenizer=str(tmp_path)))
     assert given.size == made("gpt2").size  # a flag takes precedence
-    with pytest.raises(ConfigError, match=r"nowhere does not exist; .*tokenizer.json or vocab.txt"):
+    with pytest.raises(ConfigError, match=r"nowhere .*tokenizer\.json or vocab\.txt"):
         Tokens.of(model(), given_options(tokenizer="nowhere"))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\n")
     pieces = Tokens.of(model(), given_options(tokenizer=str(tmp_path / "vocab.txt")))
@@ -218,7 +218,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
     text, size = text_of("word_piece"), made("word_piece").size
     assert Tokens.of(model(tokenizer=text, vocabulary_size=str(size + 2))).size == size
     for known in (size - 1, 2 * size):
-        with pytest.raises(ModelError, match=f"has {known} tokens, .*of m.onnx has {size};"):
+        with pytest.raises(ModelError, match=rf" {known} tokens, .*m\.onnx .*{size};"):
             Tokens.of(model(tokenizer=text, vocabulary_size=str(known)))
     with pytest.raises(ModelError, match="metadata 'vocabulary_size': 'many' is not a number"):
         Tokens.of(model(tokenizer=text, vocabulary_size="many"))
@@ -227,7 +227,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
         embedding(tmp_path / f"{rows}.onnx", rows)
     given = given_options(tokenizer=str(tmp_path / "t.json"))
     assert Tokens.of(Model(tmp_path / f"{size}.onnx"), given).size == size
-    with pytest.raises(ModelError, match=rf"onnx: .*has {size - 1} tokens, .*t.json"):
+    with pytest.raises(ModelError, match=rf"onnx: .* {size - 1} .*t\.json"):
         Tokens.of(Model(tmp_path / f"{size - 1}.onnx"), given)
 
 
@@ -271,7 +271,7 @@ def test_catastrophic_backtracking_is_refused() -> None:
 def test_a_vocabulary_without_its_special_tokens(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     options = argparse.Namespace(tokenizer=str(tmp_path))
-    with pytest.raises(ModelError, match=r"vocab\.txt: not a tokenizer .*not found"):
+    with pytest.raises(ModelError, match=r"vocab\.txt: not a tokenizer"):
         Tokens.find(Model(tmp_path / "m.onnx"), options)
 
 

@@ -60,7 +60,7 @@ def test_any_split_of_a_prompt_gives_the_same_logits(cuts: list[int]) -> None:
     chunks=st.sampled_from([(1,), (1, 3), (5,), (1, 64)]),
     slots=st.sampled_from([(64,), (31, 33, 64), (1, 2, 4, 8, 16, 32, 64)]),
 )
-def test_batches_and_plans_never_change_an_answer(
+def test_batches_and_plans_do_not_change_results(
     lengths: list[int], chunks: tuple[int, ...], slots: tuple[int, ...]
 ) -> None:
     prompts = [TEXT[40 - count :] for count in lengths]
@@ -91,7 +91,7 @@ def test_new_tokens_may_end_a_text() -> None:
     assert (one.ids, one.why) == (wanted, "ended")
 
 
-def test_scores_are_of_the_models_own_probabilities() -> None:
+def test_scores_are_model_probabilities() -> None:
     (one,) = generate(decoder(), [TEXT[:5]], Limits(3), Chooser(Sampling()))
     logits = torch.from_numpy(whole([*TEXT[:5].tolist(), *one.ids])).log_softmax(-1)
     assert one.score == pytest.approx(sum(float(logits[4 + i, token]) for i, token in enumerate(one.ids)), rel=1e-4)
@@ -127,7 +127,7 @@ def test_other_models_are_rejected() -> None:
         Decoder(called(network()), Model(model.ckpt, (*model.inputs, odd), model.outputs))
 
 
-def test_a_cache_that_comes_back_whole_is_read_at_its_end() -> None:
+def test_a_full_cache_output_is_read_at_its_end() -> None:
     inner, model = called(network()), described()
 
     def call(arrays: list[Any]) -> list[Any]:

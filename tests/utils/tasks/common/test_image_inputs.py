@@ -120,7 +120,7 @@ def test_grey_inputs(dtype: str, last: bool, data: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("notes", [None, PLAIN])
-def test_a_grey_input_needs_a_mean_of_its_own(notes: Any, data: Path, tmp_path: Path) -> None:
+def test_a_grey_input_needs_its_own_mean(notes: Any, data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="store one"):
         prepared(network(tmp_path / "m.onnx", channels=1, notes=notes), data)
 
@@ -137,7 +137,7 @@ def test_a_grey_input_needs_a_mean_of_its_own(notes: Any, data: Path, tmp_path: 
         ((None, 3, 8, 8), "object", "takes object"),
     ],
 )
-def test_what_takes_no_image_is_one_line(shape: Any, dtype: str, said: str) -> None:
+def test_models_without_an_image_input_are_one_line(shape: Any, dtype: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         image_form(TensorSpec("x", np.dtype(dtype), shape), Path("m.onnx"))
     assert "\n" not in str(caught.value)
@@ -147,7 +147,7 @@ SIZES = st.none() | st.integers(1, 9)
 
 
 @given(st.tuples(st.none(), SIZES, SIZES, SIZES))
-def test_channels_are_where_only_they_can_be(shape: tuple[int | None, ...]) -> None:
+def test_the_only_possible_channel_axis_is_used(shape: tuple[int | None, ...]) -> None:
     first, last = shape[1] in (1, 3), shape[3] in (1, 3)
     try:
         form = image_form(TensorSpec("x", np.dtype(np.float32), shape), Path("m.onnx"))

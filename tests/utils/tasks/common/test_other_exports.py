@@ -180,7 +180,7 @@ def test_a_detector_is_never_refused(seed: int, classes: int, labelled: bool, la
     assert len(answers[0].scores)
 
 
-def test_logits_are_read_where_the_flag_says_so() -> None:
+def test_logits_are_read_with_the_flag() -> None:
     rng = np.random.default_rng(1)
     rows = np.concatenate([boxes(rng, COUNT), rng.normal(-2, 3, (COUNT, 5))], 1).astype(np.float32)[None]
     (answer,) = found([rows.transpose(0, 2, 1)], score_form="logit")

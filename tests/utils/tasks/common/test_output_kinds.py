@@ -145,7 +145,7 @@ def answers(found: Sequence[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("steps", [SOFTMAX, LOG_SOFTMAX])
-def test_the_scores_that_people_see_stay(steps: list[Step], tmp_path: Path) -> None:
+def test_displayed_scores_are_unchanged(steps: list[Step], tmp_path: Path) -> None:
     for name, rank in (("classification", 2), ("nlp", 2)):
         case = CASES[name]
         file = extended(case.ckpt, tmp_path / "m.onnx", steps, rank)
@@ -225,7 +225,7 @@ def test_metadata_go_before_the_graph(tmp_path: Path) -> None:
     assert case.value(wrong, output_kind="probabilities") == known("classification")
 
 
-def test_the_layout_may_be_said(tmp_path: Path) -> None:
+def test_the_layout_may_be_set(tmp_path: Path) -> None:
     """Behind an operator that is not followed, and without labels, a flag says where the classes lie."""
     steps: list[Step] = [*LAST, ("CumSum", {"inputs": [np.int64(3)]}), ("Slice", {"inputs": [[0], [200], [1]]})]
     file = extended(UNET, tmp_path / "m.onnx", steps, 4, without=["class_labels"])

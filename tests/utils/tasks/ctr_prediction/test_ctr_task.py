@@ -45,7 +45,7 @@ def loaded(path: Path, script: str = "valid", **given: Any) -> Dataset:
     return CtrPrediction(options(CtrPrediction, script, **given)).load({"data": path})
 
 
-def test_ratings_become_rows_with_what_is_known(ratings: Path) -> None:
+def test_ratings_become_rows_with_known_fields(ratings: Path) -> None:
     every = loaded(ratings, part="all")
     batch = every.batch(range(len(every)))
     assert batch.samples[0] == {"user_id": "1", "item_id": "1"}
@@ -58,7 +58,7 @@ def test_ratings_become_rows_with_what_is_known(ratings: Path) -> None:
     assert [one.clicked for one in strict.targets] == [row[2] >= 5 for row in RATINGS]
 
 
-def test_the_baseline_is_of_the_training_alone(ratings: Path) -> None:
+def test_the_baseline_is_of_the_training_only(ratings: Path) -> None:
     found = RatedRows(read_ratings(ratings), Wanted("leave_one_out", part="test"))
     batch = found.batch(range(len(found)))
     assert [name.split(", ")[1] for name in batch.names] == ["item 10"] * 4
@@ -101,7 +101,7 @@ def test_a_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no user 'anne'; did you mean 'ann'"):
         load_table(file, only="anne")
     file.write_text("x\n3\n")
-    with pytest.raises(DataError, match=r"no row can be used: .*'3'"):
+    with pytest.raises(DataError, match=r"row .*'3'"):
         load_table(file, label="x")
     with pytest.raises(ConfigError, match="--user_column"):
         load_table(file, only="ann")
@@ -142,7 +142,7 @@ def test_outputs() -> None:
     assert [one.score for one in big] == [0.0, 0.5]
     with pytest.raises(InputError, match=r"1\.5, .*--output logits"):
         task().decode([np.array([0.5, 1.5], np.float32)], contexts)
-    with pytest.raises(InputError, match=r"shape \(2, 2\) .*one floating-point number"):
+    with pytest.raises(InputError, match=r"\(2, 2\) .*floating-point"):
         task().decode([np.zeros((2, 2), np.float32)], contexts)
     with pytest.raises(ModelError, match="output 'odds' must be one of probability, logits"):
         output_of(stored(ctr_prediction='{"output": "odds"}'), options(CtrPrediction))
@@ -151,22 +151,22 @@ def test_outputs() -> None:
 def test_training_rows_are_rejected(ratings: Path) -> None:
     with opened(CKPT, "onnx") as engine:
         run = bound(CtrPrediction, described(engine))
-        with pytest.raises(DataError, match=r"fields age, category, .* has user_id, item_id"):
+        with pytest.raises(DataError, match=r"age, category, .* user_id, item_id"):
             run.setup({"model": engine}, loaded(ratings))
         run.setup({"model": engine}, loaded(FOLDER / "data" / "val.csv"))
         trained = {"how": "random", "seed": 0, "positive": 4.0, "ratings": 40}
         for part in ("test", "valid"):
             refuse_trained_rows(trained, loaded(ratings, part=part), CKPT)
         for wrong in ({"part": "train"}, {"split": "temporal"}, {"split_seed": 3}, {"positive": 3.0}, {"part": "all"}):
-            with pytest.raises(ConfigError, match=r"use --split random --split_seed 0 --positive 4\.0 --part test"):
+            with pytest.raises(ConfigError, match=r"--split random --split_seed 0 --positive"):
                 refuse_trained_rows(trained, loaded(ratings, **wrong), CKPT)
-        with pytest.raises(ConfigError, match=r"split of 100000 ratings.* are 40"):
+        with pytest.raises(ConfigError, match=r"100000 ratings.* 40"):
             refuse_trained_rows({**trained, "ratings": 100000}, loaded(ratings), CKPT)
         with pytest.warns(UserWarning, match="does not store the split"):
             refuse_trained_rows(None, loaded(ratings), CKPT)
 
 
-def test_an_answer_is_drawn(tmp_path: Path) -> None:
+def test_a_result_is_drawn(tmp_path: Path) -> None:
     row = {"user_id": "7", "title": "Dr. Strangelove", "year": "1963", "genres": "Comedy|War"}
     shown = task().show(row, Likely(0.75, "Dr. Strangelove (1963)"))
     assert shown.text == "0.750  Dr. Strangelove (1963)"

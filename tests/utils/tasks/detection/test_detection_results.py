@@ -84,7 +84,7 @@ def test_invalid_results_are_rejected(data: Path, rows: Any, message: str) -> No
         read(data, rows)
 
 
-def test_golden_beside_entries_that_cannot_be_used(data: Path) -> None:
+def test_golden_with_unusable_entries(data: Path) -> None:
     content = json.loads((data / "val.json").read_text())
     content["images"] += [{"file_name": "c.png"}, 5, {"id": 9}, {"id": [1], "file_name": "d.png"}]
     content["categories"][1]["id"] = "x"  # of another kind than the other one
@@ -94,7 +94,7 @@ def test_golden_beside_entries_that_cannot_be_used(data: Path) -> None:
     assert second is None
 
 
-def test_golden_with_numbers_that_nothing_holds(data: Path) -> None:
+def test_golden_with_overflowing_numbers(data: Path) -> None:
     rows = f'[{{"image_id": 5, "category_id": 7, "bbox": [1, 2, 3, {"9" * 400}], "score": 0.5}}]'
     with pytest.raises(DataError, match="must be four numbers"):
         read(data, rows)

@@ -156,7 +156,7 @@ def test_sizes() -> None:
     free = replace(MODEL, inputs=(replace(IMAGE, shape=(None, 3, None, None)),))
     with pytest.raises(ConfigError, match="pass --input_size"):
         bound(Detection, free).prepare([])
-    with pytest.raises(ConfigError, match="N x C x H x W"):
+    with pytest.raises(ConfigError, match="C x H x W"):
         bound(Detection, replace(MODEL, inputs=(replace(IMAGE, shape=(None, 7)),))).prepare([])
 
 

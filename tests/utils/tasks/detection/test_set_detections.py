@@ -65,7 +65,7 @@ def assert_same(found: list[Detections], wanted: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arch", "processor"), [("detr", "DetrImageProcessor"), ("rtdetr", "RTDetrImageProcessor")])
-def test_images_and_answers_are_those_of_transformers(arch: str, processor: str, tmp_path: Path) -> None:
+def test_images_and_answers_match_transformers(arch: str, processor: str, tmp_path: Path) -> None:
     size = (96, 96) if arch == "detr" else (64, 64)
     made = detector(arch, "random", size)
     model, paths = described(made), images(tmp_path)

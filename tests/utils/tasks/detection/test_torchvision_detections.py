@@ -149,7 +149,7 @@ def _order(scores: Any, classes: Any, boxes: Any) -> Any:
 @pytest.mark.parametrize(
     "arch", [pytest.param("ssd300_vgg16", marks=pytest.mark.long), "ssdlite320_mobilenet_v3_large"]
 )
-def test_ssd_finds_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssd_matches_torchvision(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = whole(arch)
     made = _made(arch, model, monkeypatch)
     side = model.transform.fixed_size[0]
@@ -162,7 +162,7 @@ def test_ssd_finds_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["retinanet_resnet50_fpn", "fcos_resnet50_fpn", "retinanet_resnet50_fpn_v2"])
-def test_pyramids_find_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyramids_match_torchvision(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two images of other proportions share a batch: one is padded, and its boxes end at its own edges."""
     model = whole(arch, min_size=160, max_size=288, score_thresh=0.05, topk_candidates=150)
     made = _made(arch, model, monkeypatch, [160])

@@ -39,7 +39,7 @@ def run(script: str, result: Path, *argv: str, **how: Any) -> tuple[int, dict[st
     return code, json.loads(result.read_text())
 
 
-def test_the_pipeline_finds_what_the_crops_hold(tiny: Path, tmp_path: Path) -> None:
+def test_the_pipeline_finds_the_text_of_the_crops(tiny: Path, tmp_path: Path) -> None:
     """All people are told apart, at any place in the image, and each image is described once."""
     code, found = run("valid", tmp_path / "r.json", ckpt=ckpt(tiny), data_path=tiny / "photographs", input_size=SIDE)
     assert (code, found["metric"], found["samples"]) == (0, 1.0, 144)
@@ -115,7 +115,7 @@ def test_images_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None:
 def test_other_models_are_rejected(tiny: Path, tmp_path: Path) -> None:
     wrong = {"detector": tiny / "detector.onnx", "descriptor": tiny / "detector.onnx"}
     how: dict[str, Any] = {"data_path": tiny / "photographs" / "ben", "input_size": SIDE}
-    with pytest.raises(ModelError, match=r"output is \[4, 1, 56, 56\] float32; .*N x D"):
+    with pytest.raises(ModelError, match=r"\[4, 1, 56, 56\] .*D"):
         run("multi", tmp_path / "r.json", ckpt=wrong, **how)
 
 

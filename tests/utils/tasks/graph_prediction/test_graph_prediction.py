@@ -84,7 +84,7 @@ def run(script: str, folder: Path, ckpt: str, data: Path, *words: str) -> tuple[
 @pytest.mark.parametrize(
     "words", [("--target", "onnx"), ("--target", "sdaa", "--batch_size", "5"), ("--target", "sdaa", "--nodes", "16")]
 )
-def test_both_layouts_give_one_answer(words: tuple[str, ...], folder: Path) -> None:
+def test_both_layouts_give_equal_results(words: tuple[str, ...], folder: Path) -> None:
     data = folder / "data" / "val.npz"
     found = {ckpt: run("valid", folder, ckpt, data, *words) for ckpt in (f"{NAME}_dyn.onnx", "packed.onnx")}
     for code, result in found.values():
@@ -155,7 +155,7 @@ def test_invalid_metadata(notes: object, said: str) -> None:
 
 
 def test_inputs_of_another_model() -> None:
-    with pytest.raises(ModelError, match=r"inputs are a, b; .*x, adjacency, mask \(dense\) or x"):
+    with pytest.raises(ModelError, match=r"a, b; .*mask \(dense\)"):
         bound(GraphPrediction, model_of(names=("a", "b"))).prepare([])
 
 
@@ -200,7 +200,7 @@ def test_molecules_need_stored_atom_features() -> None:
     assert found.contexts == [(2, 4)]
     np.testing.assert_allclose(found.arrays[1][0], 0.5)
     short = Graph(np.zeros((2, 3), np.float32), np.array([[0], [1]]), None, "one")
-    with pytest.raises(ConfigError, match=r"one has 3 .*m\.onnx takes 22"):
+    with pytest.raises(ConfigError, match=r"one .*3 .*m\.onnx .*22"):
         bound(GraphPrediction, model_of()).prepare([short])
 
 
@@ -232,7 +232,7 @@ def test_sizes_with_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     other = bound(GraphPrediction, None, batch_size=1, edges=[50])
     assert other.open_sizes()["model"]["all_edges"] == (50,)
     for flag in ("nodes", "edges"):
-        with pytest.raises(ConfigError, match=f"--{flag} 0 must be at least 1"):
+        with pytest.raises(ConfigError, match=f"--{flag} 0 "):
             bound(GraphPrediction, None, **{flag: [0]}).check()
     names = ("x", "edges", "weights", "member", "share", "sizes")
     assert packed_limits(model_of(names=names)) == ((), (), ())

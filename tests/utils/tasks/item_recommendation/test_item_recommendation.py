@@ -149,7 +149,7 @@ def test_unknown_users_and_histories(data: Path, tmp_path: Path) -> None:
 def test_other_split_than_the_training_is_rejected(data: Path, tmp_path: Path) -> None:
     note = {"split": "random", "seed": 3}
     ckpt = {"query": follows(tmp_path / "m.onnx", ITEMS, _next(), recommendation=note)}
-    with pytest.raises(ConfigError, match=r"split random.*pass --split random --seed 3"):
+    with pytest.raises(ConfigError, match=r"random.*--split random --seed 3"):
         _run("valid", tmp_path, ckpt, data_path=data)
     with pytest.raises(ConfigError, match="--seed 3"):
         _run("valid", tmp_path, ckpt, "--split", "random", data_path=data)
@@ -171,10 +171,10 @@ def test_nan_in_item_vectors_makes_all_scores_nan(data: Path, tmp_path: Path) ->
 
 def test_mismatched_models_are_one_line(data: Path, tmp_path: Path) -> None:
     two = towers(tmp_path, ITEMS, np.ones((13, 4)))
-    with pytest.raises(ModelError, match="score for each of 12 items"):
+    with pytest.raises(ModelError, match="12 items"):
         _run("valid", tmp_path, {"query": two["query"]}, data_path=data)
     scores = follows(tmp_path / "m.onnx", ITEMS, _next())
-    with pytest.raises(ModelError, match=r"vectors of 4 .*leave item=FILE out"):
+    with pytest.raises(ModelError, match=r"vectors of 4 .*item=FILE"):
         _run("valid", tmp_path, {"query": scores, "item": two["item"]}, data_path=data)
     with pytest.raises(ModelError, match="no stored item names"):
         _run("valid", tmp_path, {"query": two["item"]}, data_path=data)
@@ -204,7 +204,7 @@ def test_numbers_of_items_above_2048_are_kept_on_the_card(tmp_path: Path) -> Non
     assert card["metric"] == pytest.approx(plain["metric"], rel=0.01)
 
 
-def test_a_script_that_names_users_takes_a_history_and_other_ratings(data: Path, tmp_path: Path) -> None:
+def test_a_script_with_users_accepts_a_history_and_other_ratings(data: Path, tmp_path: Path) -> None:
     ckpt = {"query": follows(tmp_path / "m.onnx", ITEMS, _next())}
     (found,) = _run("multi", tmp_path, ckpt, "--history", "i3", data_path=data, users=["u1"])["answers"]
     assert found["answer"]["items"][0]["id"] == "i4"
@@ -221,5 +221,5 @@ def test_reason_is_reported_if_all_users_are_skipped(data: Path, tmp_path: Path)
     with pytest.raises(DataError, match=r"\(1 with nothing new"):
         _run("valid", tmp_path, ckpt, data_path=data)
     (data / "r.inter").write_text("\n".join([HEAD, "u1\ti1\t4\t1", "u1\ti2\t4\t"]))
-    with pytest.raises(ConfigError, match=r"r\.inter: 1 of 2 rows .*use --split random"):
+    with pytest.raises(ConfigError, match=r"r\.inter: 1 of 2 .*--split"):
         _run("valid", tmp_path, ckpt, data_path=data)

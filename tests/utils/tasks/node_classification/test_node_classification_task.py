@@ -61,7 +61,7 @@ def test_the_accuracy_on_the_other_targets(ckpt: Path, target: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
 @pytest.mark.filterwarnings("ignore:.*samples depend on one another")
-def test_sampled_neighbours_answer_alike_in_both_forms(target: str) -> None:
+def test_sampled_neighbours_agree_in_both_forms(target: str) -> None:
     words = ("--target", target, "--neighbours", "sampled", "--fanout", 6, 4)
     _, dense = ran(DENSE, *words, count=130)
     _, scatter = ran(SCATTER, *words, count=130)
@@ -172,7 +172,7 @@ def test_blocks_of_a_spa() -> None:
     assert last[0].tolist() == [*x[2].tolist(), *x[2].tolist()]  # filled up
 
 
-def test_an_answer_and_its_drawing(tmp_path: Path) -> None:
+def test_a_result_and_its_image(tmp_path: Path) -> None:
     opt = options(None, NodeClassification, "single", ["--ckpt", str(DENSE), "--data_path", str(DATA), "--topk", "2"])
     node = load_nodes(DATA, "test", ["24"]).samples[0]
     known = Model(DENSE, (TensorSpec("x", np.dtype(np.float32), (None, None, 64)),) * 2)

@@ -130,9 +130,9 @@ def test_invalid_page_is_skipped(tiny: Path, tmp_path: Path) -> None:
 
 def test_swapped_models_are_rejected(files: dict[str, Path], truth: dict[Path, list[str]]) -> None:
     page = list(truth)[:1]
-    with pytest.raises(ModelError, match=r"tiny_det_dyn\.onnx: .*model cls .*N x 2, .*check --ckpt"):
+    with pytest.raises(ModelError, match=r"tiny_det_dyn\.onnx: .*cls .*N x 2.*--ckpt"):
         read({**files, "cls": files["det"]}, page, "onnx", **SMALL)
-    with pytest.raises(ModelError, match=r"tiny_rec_dyn\.onnx: .*model det .*N x 1 x H x W"):
+    with pytest.raises(ModelError, match=r"tiny_rec_dyn\.onnx: .*det .*H x W"):
         read({**files, "det": files["rec"]}, page, "onnx", **{**SMALL, "det_side": 320})
 
 

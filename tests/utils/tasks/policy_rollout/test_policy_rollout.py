@@ -123,7 +123,7 @@ def test_failed_episode_is_skipped(env: str, tmp_path: Path, capsys: pytest.Capt
         assert (code, len(shown["answers"]), len(shown["failures"])) == (1, 7, 3)
 
 
-def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
+def test_metric_is_missing_without_finished_episodes(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"seed 1000: .* 20 steps"):
         run("valid", policy(tmp_path), "--env", "Never-v0", "--max_steps", 20)
 

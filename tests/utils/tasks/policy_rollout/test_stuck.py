@@ -32,7 +32,7 @@ def test_fast_calls_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == ""
 
 
-def test_error_whose_str_fails() -> None:
+def test_error_with_a_failing_str() -> None:
     class SilentError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")

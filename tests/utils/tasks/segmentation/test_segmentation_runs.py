@@ -99,7 +99,7 @@ def test_the_json_of_answers_names_the_masks(tiny: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("words", [("--worker_mode", "process"), ("--batch_size", "1"), ("--workers", "0")])
-def test_the_result_does_not_depend_on_how_it_is_run(words: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
+def test_the_result_is_independent_of_the_run_options(words: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
     _, usual = run(tiny, tiny / "data", tmp_path / "a.json")
     _, other = run(tiny, tiny / "data", tmp_path / "b.json", *words)
     assert other["metric"] == usual["metric"]

@@ -182,7 +182,7 @@ def test_masks_are_read_with_the_image(tmp_path: Path) -> None:
 
 def test_classes_that_the_model_does_not_have(tmp_path: Path) -> None:
     values = np.array([[0, 1, 3]] * 2, np.uint8)
-    with pytest.raises(DataError, match=r"m\.png: class 3 at 2,0 .*m\.onnx has 3 classes"):
+    with pytest.raises(DataError, match=r"m\.png: class 3 .*2,0 .*m\.onnx"):
         bound(Segmentation, model()).prepare([labelled(tmp_path, values)])
 
 
@@ -252,7 +252,7 @@ def test_every_kind_of_output() -> None:
     "array", [np.zeros((1, 4, 8)), np.zeros((2, 3, 4, 8)), np.zeros((1, 3)), np.zeros((1, 2, 4, 8), int)]
 )
 def test_outputs_of_another_shape(array: np.ndarray) -> None:
-    with pytest.raises(InputError, match="scores N x C x h x w"):
+    with pytest.raises(InputError, match="C x h x w"):
         bound(Segmentation, model()).decode(array, contexts((4, 8)))
 
 

@@ -157,7 +157,7 @@ def test_classes_beyond_an_output_of_open_size_are_refused(tmp_path: Path) -> No
 
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from([0, 1, 255]), min_size=1, max_size=9))
-def test_a_level_means_the_same_in_every_mask_of_a_data_set(
+def test_mask_levels_are_consistent_across_a_data_set(
     tmp_path_factory: pytest.TempPathFactory, whites: list[int]
 ) -> None:
     folder = data(tmp_path_factory.mktemp("masks"), [square(white) for white in whites])

@@ -222,7 +222,7 @@ def test_unsupported_characters_are_listed(folder):
     assert "1 of 1 texts have characters that the model lacks (ü n)" in diagnostics.hints()[0]
 
 
-def test_files_beside_the_sound_are_files(tmp_path: Path) -> None:
+def test_special_files_next_to_the_audio_are_errors(tmp_path: Path) -> None:
     import os
 
     from utils.postprocess.text.language_model import read_arpa

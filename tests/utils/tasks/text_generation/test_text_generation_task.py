@@ -102,7 +102,7 @@ def test_drawn_texts_do_not_depend_on_the_batch(run: Callable[..., Any]) -> None
     assert [one["answer"]["text"] for one in made[0]] != [one["answer"]["text"] for one in again]
 
 
-def test_a_text_on_the_command_line_and_where_it_stops(run: Callable[..., Any]) -> None:
+def test_a_text_on_the_command_line_and_stop_strings(run: Callable[..., Any]) -> None:
     _, found, _ = run("single", "--text", TEXTS[0], "--max_new_tokens", 20)
     whole = found["answers"][0]["answer"]["text"]
     string = whole[5:7]
@@ -209,7 +209,7 @@ def test_an_answer_is_one_line_and_a_file(tmp_path: Path) -> None:
     assert shown.save(tmp_path / "new").read_text(encoding="utf-8") == "a b c\n\x1b[31md\n"
 
 
-def test_equal_prompts_have_files_of_their_own_which_another_run_writes_again(tmp_path: Path) -> None:
+def test_equal_prompts_have_separate_files_with_stable_names(tmp_path: Path) -> None:
     files, task = [], bound(TextGeneration, model_of())
     for again in (0, 1, 2, 0, 1, 2):
         shown = task.show(Prompt("a b", again), Answer("a b", "c\ud800", 1, "limit", -1.0))

@@ -45,7 +45,7 @@ def path(*classes: int, of: int = 4) -> np.ndarray:
     return np.eye(of, dtype=np.float32)[list(classes)]
 
 
-def test_pp_ocrs_characters_are_behind_the_blank_and_a_space_is_the_last():
+def test_pp_ocr_characters_follow_the_blank_and_end_with_a_space():
     of = model(character="a\nb\n")
     assert charset_of(of, given(), 4).characters == ("a", "b", " ")
     assert charset_of(of, given(), 3).characters == ("a", "b")
@@ -53,7 +53,7 @@ def test_pp_ocrs_characters_are_behind_the_blank_and_a_space_is_the_last():
     assert read.text == "aa b"
 
 
-def test_a_vocabulary_may_hold_the_blank_and_a_file_goes_before_it(tmp_path):
+def test_a_vocabulary_may_contain_the_blank_and_a_file_takes_precedence(tmp_path):
     of = model(vocabulary=json.dumps(["a", "b", "<blank>"]), text_recognition=json.dumps({"blank": -1}))
     assert charset_of(of, given(), 3) == (("a", "b"), -1)
     (read,) = task(of).decode(path(0, 2, 0, 1, of=3)[None], [None])
@@ -68,7 +68,7 @@ def test_steps_may_come_first():
     for axis, count in ((1, 2), (None, 2), (0, 2)):  # what the graph says, or else the batch's size
         assert steps_of(steps, count, model(axis=axis)).shape == (2, 7, 5)
     assert steps_of([steps], 7, model()).shape == (7, 2, 5)
-    with pytest.raises(InputError, match=r"shape \(7, 2, 5\).* 3 lines"):
+    with pytest.raises(InputError, match=r"\(7, 2, 5\).* 3 lines"):
         steps_of(steps, 3, model())
     with pytest.raises(InputError, match=r"shape \(7, 2\)"):
         steps_of(steps[..., 0], 7, model())
@@ -84,7 +84,7 @@ def test_the_input_decides_on_size_and_channels_before_notes_do():
     assert (asked.height, asked.least, asked.most) == (24, 90, 90)
 
 
-def test_lines_of_other_widths_become_a_list_and_images_themselves_will_do():
+def test_lines_of_other_widths_become_a_list_and_images_are_accepted():
     made = task().prepare([Image.new("RGB", (100, 10)), Image.new("L", (400, 20))])
     assert [one.shape for one in made.arrays[0]] == [(3, 48, 480), (3, 48, 960)]
     assert made.contexts is not None
@@ -125,7 +125,7 @@ def test_invalid_flags():
             task(**flags).check()
     with pytest.raises(ConfigError, match="--channel_order GRAY"):
         form_of(model(), given(channel_order="GRAY"))
-    with pytest.raises(ModelError, match="N x 1 or 3 x H x W"):
+    with pytest.raises(ModelError, match="3 x H x W"):
         form_of(model((None, 3, 48)), given())
 
 
@@ -217,7 +217,7 @@ def test_drawn_answers(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_card_in_float16_reads_what_the_baseline_reads(tmp_path):
+def test_float16_on_the_card_matches_the_baseline(tmp_path):
     baseline = run(tmp_path, "--target", "onnx")["metric"]
     card = run(tmp_path, "--target", "sdaa", "--widths", "96", "160", "256", "512")["metric"]
     assert abs(card - baseline) <= 0.004
