@@ -36,6 +36,7 @@ class Answered(Valued):
     """
 
     def __init__(self, pairs: Pairs, said: Mapping[str, Any]) -> None:
+        super().__init__(pairs)
         self.higher_is_better, self.bounds = direction_of(said), bounds_of(said)
         self._is_mean = is_mean(pairs, None) and _of(said, "mean", bool)
         self._whole = _numbers(said, "whole", (2,))
