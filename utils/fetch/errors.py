@@ -1,4 +1,4 @@
-"""What goes wrong with files out of packages; every text is one line."""
+"""Errors of package downloads; each message is one line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from engine import DataError
 
 
 class FetchError(DataError):
-    """The files of a package cannot be had, or are not what its row says; the text names package, value and fix."""
+    """The files of a package are unavailable or differ from its table row."""
 
 
 class UnreachableError(FetchError):
-    """No registry gave the archive: there is no network, or they do not have this version."""
+    """No registry returned the archive: no network, or the version is missing."""

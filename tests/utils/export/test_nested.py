@@ -86,10 +86,10 @@ class TestOutputs:
             (None, "the source model returns no tensor"),
             (
                 (X, 3),
-                "output 'output_1' of the source model is no tensor but of type int; let the model return",
+                "output 'output_1' of the source model is not a tensor but of type int; let the model return",
             ),
-            ({"cache": object()}, "output 'cache' of the source model is no tensor but of type object"),
-            ("text", "output 'output' of the source model is no tensor but of type str"),
+            ({"cache": object()}, "output 'cache' of the source model is not a tensor but of type object"),
+            ("text", "output 'output' of the source model is not a tensor but of type str"),
         ],
     )
     def test_what_is_no_tensor(self, found: Any, message: str) -> None:

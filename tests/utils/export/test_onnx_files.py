@@ -97,7 +97,7 @@ class TestWriting:
         assert result.max_relative_error == pytest.approx(1e-2, rel=1e-3)
 
     def test_the_checker_is_asked(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match=r"net.onnx: onnx.checker refuses .*NoSuchOperator"):
+        with pytest.raises(ModelError, match=r"net.onnx: onnx.checker rejects .*NoSuchOperator"):
             write_onnx_files(tmp_path / "net", [variant(linear(op="NoSuchOperator"))], ModelNotes())
         assert not list(tmp_path.iterdir())
 

@@ -27,7 +27,7 @@ def test_a_page_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError("as older parsers do")
 
     monkeypatch.setattr(simple_index._Page, "feed", feed)
-    with pytest.raises(UnreachableError, match=r"https://example\.org/simple/mine/: is no page of an index"):
+    with pytest.raises(UnreachableError, match=r"https://example\.org/simple/mine/: is not an index page"):
         list(_parsed(text, BASE))
 
 

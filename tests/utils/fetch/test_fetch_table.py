@@ -69,26 +69,26 @@ def test_a_good_row(good: dict[str, Any], told: Callable[..., list[str]], tmp_pa
 
 MISTAKES = [
     ({"sha256": "abc"}, "sha256 'abc' cannot be one; write 64 hexadecimal digits, as sha256sum does"),
-    ({"version": 1.0}, "version 1.0 is no text in one line; write one, in quotes where it looks like a number"),
-    ({"what": "two\nlines"}, "what 'two\\nlines' is no text in one line"),
+    ({"version": 1.0}, "version 1.0 is not a one-line string; quote it if it looks like a number"),
+    ({"what": "two\nlines"}, "what 'two\\nlines' is not a one-line string"),
     ({"name": "Mine!"}, "name 'Mine!' cannot be one; use lower-case letters, digits and underscores"),
     ({"name": "../x"}, "name '../x' cannot be one"),
     ({"package": "x y"}, "package 'x y' cannot be one; write it as the registry does"),
     ({"package": "--index-url=https://evil"}, "package '--index-url=https://evil' cannot be one"),
     ({"version": "-x"}, "version '-x' cannot be one"),
-    ({"size": "3 MB"}, "size '3 MB' is no count of bytes; write a whole number"),
-    ({"unpacked": 0}, "unpacked 0 is no count of bytes"),
-    ({"size": True}, "size True is no count of bytes"),
+    ({"size": "3 MB"}, "size '3 MB' is not a byte count; write a positive integer"),
+    ({"unpacked": 0}, "unpacked 0 is not a byte count"),
+    ({"size": True}, "size True is not a byte count"),
     ({"registry": "pypi"}, "unknown registry 'pypi'; did you mean 'pip'? registries: pip, npm, debian"),
-    ({"registry": ["pip"]}, "registry ['pip'] is no text in one line"),
+    ({"registry": ["pip"]}, "registry ['pip'] is not a one-line string"),
     ({"kind": "deb"}, "kind 'deb' is none of pip's; use one of: wheel, sdist"),
     ({"pool": "main/m"}, "pool is for Debian's packages, and they need it; leave it out"),
     ({"registry": "debian", "kind": "deb"}, "pool is for Debian's packages, and they need it; add it, such as"),
-    ({"members": []}, "members [] is no list; write patterns, such as [folder/*.onnx]"),
-    ({"members": "*"}, "members '*' is no list"),
-    ({"members": ["../x"]}, "member '../x' is no path in an archive; write one without '..', such as folder/*.onnx"),
-    ({"members": ["/etc/*"]}, "member '/etc/*' is no path in an archive"),
-    ({"members": [3]}, "member 3 is no path in an archive"),
+    ({"members": []}, "members [] is not a list; write patterns, such as [folder/*.onnx]"),
+    ({"members": "*"}, "members '*' is not a list"),
+    ({"members": ["../x"]}, "member '../x' is not a path in an archive; write one without '..', such as folder/*.onnx"),
+    ({"members": ["/etc/*"]}, "member '/etc/*' is not a path in an archive"),
+    ({"members": [3]}, "member 3 is not a path in an archive"),
     ({"licens": "MIT"}, "unknown key 'licens'; did you mean 'licence'? keys: "),
 ]
 
@@ -104,9 +104,9 @@ def test_several_mistakes(good: dict[str, Any], told: Callable[..., list[str]]) 
     found = told([lacking | {"size": -1}, "words", good | {"name": "other", "members": ["x\\y"]}])
     assert [line.partition(" ")[2].partition(";")[0] for line in found] == [
         "lacks 'licence'",
-        "size -1 is no count of bytes",
-        "'words' is no row",
-        "member 'x\\\\y' is no path in an archive",
+        "size -1 is not a byte count",
+        "'words' is not a row",
+        "member 'x\\\\y' is not a path in an archive",
     ]
     assert [int(line.split(":")[1]) for line in found] == sorted(int(line.split(":")[1]) for line in found)
 
@@ -115,7 +115,7 @@ def test_several_mistakes(good: dict[str, Any], told: Callable[..., list[str]]) 
     ("text", "words"),
     [
         ("- name: [", r":1: not YAML: "),
-        ("name: x", r": holds no list of rows; start each row with '- name:'"),
+        ("name: x", r": does not contain a list of rows; start each row with '- name:'"),
         ("- name: one\n  name: two", r":1: key 'name' is there twice; leave one out"),
         ("- !!python/object/apply:os.system [ls]", r":1: not YAML: "),
         ("\x00", r": not YAML: "),

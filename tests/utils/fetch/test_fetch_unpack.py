@@ -199,7 +199,7 @@ def test_a_file_that_is_there_twice(tmp_path: Path) -> None:
             one.size = 4
             file.addfile(one, io.BytesIO(value))
     archive.write_bytes(text.getvalue())
-    assert "is in the archive twice" in refused(archive, row(archive, kind="sdist", unpacked=8))
+    assert "occurs twice in the archive" in refused(archive, row(archive, kind="sdist", unpacked=8))
 
 
 def test_a_file_where_a_folder_is(tmp_path: Path) -> None:

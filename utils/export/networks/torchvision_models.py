@@ -96,12 +96,12 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     made = _Made(models, arch, pictures.crop, size)
     if weights == RANDOM:
         module = seeded(made, size if made.is_sized else None)
-        told = RANDOM
+        weights_name = RANDOM
     elif is_weights_file(weights):
         module = made.sized(lambda model: load_weights(model, weights, _TRAINING_HEADS))
-        told = Path(weights).name
+        weights_name = Path(weights).name
     else:
-        module, told = made.sized(partial(_downloaded, arch, named)), named.name
+        module, weights_name = made.sized(partial(_downloaded, arch, named)), named.name
     return Classifier(
         module=module.eval(),
         pictures=pictures,
@@ -111,7 +111,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         class_ids=WNIDS,
         name=arch,
         source=f"torchvision {arch}",
-        weights=told,
+        weights=weights_name,
     )
 
 

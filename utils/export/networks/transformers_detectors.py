@@ -138,7 +138,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read ({first_line(error)}); get the file again") from error
     if not isinstance(found, dict):
-        raise ModelError(f"{path}: holds no JSON object; get the file again")
+        raise ModelError(f"{path}: does not contain a JSON object; get the file again")
     return found
 
 

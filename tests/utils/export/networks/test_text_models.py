@@ -125,7 +125,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown pooling 'maen'; did you mean 'mean'"):
         encoder_model(place, partial(Embedded, pooling="maen"))
     (place / "tokenizer.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ModelError, match="holds no vocabulary"):
+    with pytest.raises(ModelError, match="does not contain a vocabulary"):
         encoder_model(place)
     (place / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match="no such tokenizer"):

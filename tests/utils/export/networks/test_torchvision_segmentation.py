@@ -79,7 +79,7 @@ def test_labels_that_are_none(tmp_path: Path) -> None:
         "--input_size",
         "32",
     ]
-    with pytest.raises(ConfigError, match="is no JSON list of names"):
+    with pytest.raises(ConfigError, match="is not a JSON list of names"):
         export_segmenter("x", tmp_path, (SMALLEST,), words)
 
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import parser
 
 from engine import EngineSpec, open_engine
-from utils.export.choices import answers, choices, with_picks
 from utils.export.graphs import to_float16
+from utils.export.near_ties import answers, ranking_nodes, with_picks
 from utils.export.onnx_files import Expected, ExportError, ExportResult, ModelNotes, Variant, write_onnx_files
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
@@ -67,7 +67,7 @@ def test_a_mask_does_not_hide_a_wrong_rank() -> None:
     x = near(1e-1)
     x[:, ::2] = np.finfo(np.float32).min
     model, [case] = forms(TOPK.replace("9", "40"), x)
-    made = choices(model)
+    made = ranking_nodes(model)
     right = with_picks(model, made, [x], {"i": case.wanted[1]})[1]
     swapped = case.wanted[1].copy()
     swapped[:, [0, 9]] = swapped[:, [9, 0]]
@@ -79,9 +79,9 @@ def test_picks_that_are_none(pick: int) -> None:
     x = near(0)
     model, _ = forms(TOPK, x)
     picks = np.tile(np.arange(9), (4, 1))
-    assert with_picks(model, choices(model), [x], {"i": picks})[1] == 0
+    assert with_picks(model, ranking_nodes(model), [x], {"i": picks})[1] == 0
     picks[2, 3] = pick
-    assert with_picks(model, choices(model), [x], {"i": picks})[1] == np.inf
+    assert with_picks(model, ranking_nodes(model), [x], {"i": picks})[1] == np.inf
 
 
 def test_a_framework_that_breaks_ties_otherwise(tmp_path: Path) -> None:
