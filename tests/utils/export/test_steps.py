@@ -181,7 +181,10 @@ def test_one_axis_name_on_two_inputs(tmp_path: Path) -> None:
     ("model", "message"),
     [
         (Calls(lambda self, x: None), "the source model returns no tensor; let it return those that are wanted"),
-        (Calls(lambda self, x: (x + 1, 3)), "output 'output_1' of the source model is not a tensor but of type int; let"),
+        (
+            Calls(lambda self, x: (x + 1, 3)),
+            "output 'output_1' of the source model is not a tensor but of type int; let",
+        ),
         (
             Calls(lambda self, x: {"past": type("DynamicCache", (), {})()}),
             r"output 'past' of the source model is not a tensor but of type DynamicCache \(a cache: use_cache=False ",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from utils.stored import PictureNotes
@@ -39,8 +39,6 @@ class Classifier:
     name: str
     source: str
     weights: str
-    said: tuple[str, ...] = ()
-    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def preprocess(self) -> dict[str, Any]:

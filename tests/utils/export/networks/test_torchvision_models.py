@@ -14,7 +14,8 @@ pytest.importorskip("onnxsim")
 import onnx
 
 from engine import ConfigError, ModelError
-from utils.export.networks.torchvision_models import _described, build, import_torchvision
+from utils.export.networks.classifiers import plain
+from utils.export.networks.torchvision_models import build, import_torchvision, pictures_of
 
 pytestmark = pytest.mark.torch
 
@@ -54,12 +55,16 @@ def test_random_weights_are_seeded_and_stay_in_range() -> None:
 
 
 def test_the_filter_and_scale_of_the_weights_are_told(torchvision: Any) -> None:
-    bicubic = _described(torchvision.models.Swin_T_Weights.IMAGENET1K_V1)[1]
+    bicubic = plain(pictures_of(torchvision.models.Swin_T_Weights.IMAGENET1K_V1).scaled())
     assert bicubic == {"resize_shape": 232, "crop_shape": 224, "interpolation": "bicubic"} | {
         "mean": [0.485, 0.456, 0.406],
         "std": [0.229, 0.224, 0.225],
     }
-    assert _described(torchvision.models.EfficientNet_V2_L_Weights.IMAGENET1K_V1)[1]["mean"] == [0.5, 0.5, 0.5]
+    assert plain(pictures_of(torchvision.models.EfficientNet_V2_L_Weights.IMAGENET1K_V1).scaled())["mean"] == [
+        0.5,
+        0.5,
+        0.5,
+    ]
 
 
 def test_a_preset_of_a_height_and_a_width_and_a_filter_that_pillow_names_otherwise(torchvision: Any) -> None:
@@ -68,7 +73,7 @@ def test_a_preset_of_a_height_and_a_width_and_a_filter_that_pillow_names_otherwi
     )
     preset.resize_size = [8, 6]
     weights = SimpleNamespace(transforms=lambda: preset, meta={"categories": ["a"]})
-    told = _described(weights)[1]
+    told = plain(pictures_of(weights).scaled())
     assert (told["resize_shape"], told["crop_shape"], told["interpolation"]) == ([8, 6], 4, "nearest")
 
 
