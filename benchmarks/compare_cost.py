@@ -141,7 +141,7 @@ class Work:
             return in_turn({kind: _timed(work) for kind, work in done.items()}, rounds, warm_up=True)
 
     def warm_up_imports(self) -> None:
-        """Import what any of them uses; that is no part of a cold run."""
+        """Import what any of them uses; which is not part of a cold run."""
         from engine import engine_class
 
         import_module("toolkit.compare.report")

@@ -105,7 +105,7 @@ def searched(network: Network, kind: str, count: int, seed: int, folder: Path) -
 
 
 def around(found: Fix) -> int:
-    """Return the runs that are no part of the search: two before it, and one per file written."""
+    """Return the runs that are not part of the search: two before it, and one per file written."""
     return 2 + (found.pass_file is not None) + (found.model_file is not None)
 
 

@@ -2,7 +2,7 @@
 
 MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The digits' CNN
 is trained too; every eighth of its validation pictures is what it is calibrated on, the others judge it. resnet50 has
-random weights, so only its speed is told.
+random weights, so only its speed is reported.
 """
 
 from __future__ import annotations

@@ -156,12 +156,12 @@ class Bench:
 
     def _run(self, kind: str, seed: int, tool: str, planted: Sequence[str], named: Callable[[], str]) -> Row:
         start = time.perf_counter()
-        told = named()
+        reported = named()
         seconds = time.perf_counter() - start
-        found = planted[0] in told.split(" ") if kind not in INPUTS and planted else told == ""
+        found = planted[0] in reported.split(" ") if kind not in INPUTS and planted else reported == ""
         if kind in INPUTS:
-            found = told.startswith(planted[0])
-        return Row(self.model.name, kind, seed, tool, planted, told, found, seconds)
+            found = reported.startswith(planted[0])
+        return Row(self.model.name, kind, seed, tool, planted, reported, found, seconds)
 
 
 def _quiet(words: Sequence[str]) -> int:

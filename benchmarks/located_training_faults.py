@@ -124,8 +124,8 @@ class Bench:
                 layer.eps = 0.5
 
         train(self._training, replace(self._judged, changed=changed), path)
-        told = self._told(path)
-        bad = told["first_bad"] or {"call": "", "module": ""}
+        report = self._report(path)
+        bad = report["first_bad"] or {"call": "", "module": ""}
         right = bad["module"].partition(".")[2] == name and bad["phase"] == "forward"
         again = _same_again(path, bad["call"])
         path.unlink()
@@ -142,7 +142,7 @@ class Bench:
         path = self._folder / f"{kind}.h5"
         begin = time.perf_counter()
         train(self._training, replace(self._judged, **made), path)  # type: ignore[arg-type]
-        bad = self._told(path)["first_bad"] or {"call": "", "op": "", "phase": "", "why": "", "module": ""}
+        bad = self._report(path)["first_bad"] or {"call": "", "op": "", "phase": "", "why": "", "module": ""}
         right = {
             "activation": bad["op"] == "aten.softplus.default" and bad["phase"] == "forward",
             "rate": bad["phase"] == "optimizer",
@@ -153,10 +153,10 @@ class Bench:
         return self._row(kind, kind, f"{bad['call']} of {bad['module']}", right, again, begin)
 
     def _compare(self, path: Path) -> str:
-        bad = self._told(path)["first_bad"]
+        bad = self._report(path)["first_bad"]
         return str(bad["call"]) if bad else ""
 
-    def _told(self, path: Path) -> dict[str, Any]:
+    def _report(self, path: Path) -> dict[str, Any]:
         file = self._folder / "found.json"
         with contextlib.redirect_stdout(io.StringIO()):
             execute(["train", "compare", str(self._a), str(path), "--json", str(file)])

@@ -80,7 +80,7 @@ def _chosen(rows: dict[str, str], only: Sequence[str], families: Sequence[str]) 
     """Return names of rows in order.
 
     Raises:
-        ValueError: there is no such row or family.
+        ValueError: unknown row or family.
     """
     for asked, known in ((only, list(rows)), (families, list(dict.fromkeys(rows.values())))):
         for name in asked:

@@ -1,4 +1,4 @@
-"""The rules of the house, read off the source: floors, vendor packages, style limits, and a bare environment."""
+"""Architecture rules checked in the source: layers, vendor packages, style limits, and a bare environment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FLOORS = {
     "example": 5,
     "contrib": 5,
 }
-"""An import only goes down, or stays in its own package; nothing imports the scripts of the top floor."""
+"""Imports go to lower layers or stay in the package; nothing imports the scripts of the top layer."""
 
 VENDORS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("engine/backends/ort.py", "engine/backends/quantize.py"),
@@ -106,7 +106,7 @@ BLOCKED = (
     "jinja2",
     "libcst",
 )
-"""What is not there in a bare environment."""
+"""Packages missing in a bare environment."""
 
 COMMAND_LINES = re.compile(
     r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|valid|report/console)\.py$|^toolkit/commands/|^utils/export/scripts/"
@@ -125,7 +125,7 @@ def test_there_is_something_to_check() -> None:
 
 
 def test_imports_are_seen() -> None:
-    """The two tests below would also pass if this file could not read imports."""
+    """Guards the two tests below, which would pass without any imports."""
     seen = {(name, module.split(".")[0]) for name in SOURCES for _, module, _ in imports(name)}
     assert {
         ("engine/backends/ort.py", "onnxruntime"),
@@ -214,7 +214,7 @@ def test_no_dangerous_calls() -> None:
 
 
 MOST_MODULES = 25
-"""Of a folder: more are rooms of their own."""
+"""Maximum modules of a folder."""
 
 
 def test_no_folder_is_flat() -> None:
@@ -244,7 +244,7 @@ FACES = {module_of(name): name for name in SOURCES if name.startswith("engine/")
 """What outsiders import of ``engine``: packages that say in ``_HOMES`` where each name of theirs is."""
 
 HISTORICAL = re.compile(r"engine\.(base|tecoinfer_\w+)")
-"""What scripts imported that people already have; the core does so nowhere."""
+"""Imports of existing scripts, which the core does not use."""
 
 PUBLIC = frozenset({"engine.measures", "engine.signature", "engine.spec"})
 """Modules of ``engine`` that others import as well."""
@@ -303,7 +303,7 @@ def test_tests_take_from_the_faces_what_they_show() -> None:
 
 
 def test_engine_does_not_import_its_own_faces() -> None:
-    """Modules of ``engine`` import one another by their own path: a face is for others."""
+    """Modules of ``engine`` import each other directly, not from the public package."""
     inside = [name for name in SOURCES if name.startswith("engine/")]
     graph = graph_of(inside)
     assert not [
@@ -313,7 +313,7 @@ def test_engine_does_not_import_its_own_faces() -> None:
 
 @pytest.mark.parametrize("face", sorted(FACES))
 def test_a_face_says_one_thing(face: str, run_python: RunPython) -> None:
-    """Its table, its imports for types and its modules agree, and importing it imports nothing else."""
+    """Its table, type imports and modules agree, and importing it imports nothing else."""
     homes = {home: set(names) for home, names in table(FACES[face], "_HOMES").items()}
     assert typing_only(FACES[face]) == homes
     names = sorted(name for shown in homes.values() for name in shown)
@@ -337,7 +337,7 @@ for name in sys.argv[2:]:
     assert name in dir(face)
 assert set(getattr(face, "__all__", ())) <= set(sys.argv[2:])
 """
-"""Print what importing a face imports, then ask it for every name it promises."""
+"""Print the modules that importing a package imports, then access every public name."""
 
 
 def test_no_import_goes_round_in_a_circle() -> None:
@@ -379,7 +379,7 @@ print("\\n".join(failed))
 
 
 def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> None:
-    """Only the files whose business is torch or paddle may need them."""
+    """Only files for torch or paddle may require them."""
     own = {
         file
         for vendor in ("torch", "torch_sdaa", "torchvision", "paddle", "libcst")
@@ -401,7 +401,7 @@ assert not {"torch", "torch_sdaa"} & set(sys.modules)
 
 
 def test_importing_the_rest_imports_neither_torch_nor_the_training_side(run_python: RunPython) -> None:
-    """Both are there to be imported: where they are missing is another test's subject."""
+    """Both are importable; another test covers missing ones."""
     pytest.importorskip("torch")
     done = run_python("-c", TRAINING)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

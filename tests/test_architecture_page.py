@@ -1,4 +1,4 @@
-"""``docs/architecture.md`` says what the source says: its floors, its rooms, and the files a sample goes through."""
+"""``docs/architecture.md`` agrees with the source: layers, packages, and the files a sample passes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_room_is_on_the_page() -> None:
 
 
 def _cell(room: str) -> str:
-    """Return what the page is to say of a room's imports from its own package."""
+    """Return the expected text of a folder's imports from its package."""
     package = room.split("/")[0]
     own = sorted(
         other.removeprefix(f"{package}/") for other in imported_rooms()[room] if other.split("/")[0] == package
@@ -95,7 +95,7 @@ def test_a_sample_goes_through_what_is_there() -> None:
 
 @pytest.mark.slow
 def test_the_steps_are_in_the_order_of_a_samples_way(run_python: RunPython, tmp_path: Path) -> None:
-    """Reading ahead has begun before the walk does."""
+    """Prefetching starts before the walk."""
     done = run_python("benchmarks/sample_walk.py", "--json", str(tmp_path / "walk.json"))
     assert done.returncode == 0, done.stderr
     walk = json.loads((tmp_path / "walk.json").read_text())["order"]

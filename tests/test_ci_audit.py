@@ -1,4 +1,4 @@
-""".ci/audit: what is unsafe is found by the settings that the project has, and what could not be asked is said."""
+""".ci/audit: finds vulnerabilities with the project's settings, and reports failed queries."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_a_weakness_is_a_line_unless_it_is_accepted(audit: ModuleType) -> None:
 def test_an_accepted_weakness_that_is_gone_is_told(audit: ModuleType) -> None:
     found = {"dependencies": [{"name": "jinja2", "version": "3.1.6", "vulns": []}]}
     assert "CVE-1 is reported no more" in next(audit.weaknesses(found, {"CVE-1": "why"}))
-    nobody = {"dependencies": [{"name": "jinja2", "skip_reason": "no network"}]}
-    assert not list(audit.weaknesses(nobody, {"CVE-1": "why"}))
+    unaudited = {"dependencies": [{"name": "jinja2", "skip_reason": "no network"}]}
+    assert not list(audit.weaknesses(unaudited, {"CVE-1": "why"}))
 
 
 def test_a_package_without_its_pin_is_a_line(audit: ModuleType) -> None:

@@ -1,4 +1,4 @@
-""".ci/long on a tiny table of suites, in a clone of its own: what has finished stays so, whatever ends the script."""
+""".ci/long on a tiny table of suites, in a separate clone: finished suites are kept however the script ends."""
 
 from __future__ import annotations
 

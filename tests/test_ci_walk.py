@@ -1,4 +1,4 @@
-"""`.ci/walk` runs commands as users do, and reports each way in which one fails."""
+"""`.ci/walk` runs commands as users do, and reports each failure."""
 
 from __future__ import annotations
 

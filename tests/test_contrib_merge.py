@@ -1,4 +1,4 @@
-"""``contrib/utils`` merges behind the zoo's own ``utils``, however the zoo came onto the path."""
+"""``contrib/utils`` is merged after the zoo's ``utils``, for every way of putting the zoo on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes for real: ``mpirun`` starts the example script, and ranks are killed."""
+"""Real ``mpirun`` of the example script, with killed ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def start(count: int, *args: object, **env: str) -> subprocess.Popen[str]:
-    """Start so many ranks, more than there are cores too, in a process group of their own."""
+    """Start so many ranks, more than there are cores too, in a separate process group."""
     settings = {**os.environ, **ROOT_MAY, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **env}
     command = ["mpirun", "--oversubscribe", "-n", str(count), sys.executable, *map(str, args)]
     return subprocess.Popen(

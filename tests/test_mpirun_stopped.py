@@ -1,4 +1,4 @@
-"""Ranks of a real ``mpirun`` that are stopped, killed or left at any moment: the job ends by itself, and says why."""
+"""Ranks of a real ``mpirun`` that are stopped, killed or exit at any time: the job ends, with a reason."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("how", [0, int(signal.SIGKILL)])
 def test_a_rank_that_is_gone_ends_the_job(place: str, how: int, tmp_path: Path) -> None:
-    """Also one that leaves without a word, before or after it has begun MPI."""
+    """Also one that exits silently, before or after MPI_Init."""
     words = ("--at", place, "--rank", 1, "--signal", how, *SIZE)
     code, _, stderr = mpirun(2, CROWD, tmp_path, *words, **NOT_ALL)
     assert code != 0

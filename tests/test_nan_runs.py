@@ -1,4 +1,4 @@
-"""Whole scripts on a card that gives NaN: every such sample is counted and named, and the exit code is 1."""
+"""Scripts on a card that returns NaN: all such samples are counted and listed, and the exit code is 1."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_resumed_after_the_fault(
 
 
 class Stacked(Classification):
-    """Arrays go in as they are."""
+    """Arrays are passed unchanged."""
 
     def prepare(self, samples: Sequence[Any], *, out: Any = None) -> Prepared:
         return Prepared([np.stack(samples)])

@@ -1,4 +1,4 @@
-"""A pass file goes by the same names in every command and in Python, and a wrong one gets the same message."""
+"""Pass files have the same names and errors in every command and in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster for real: a cluster on this machine, actors that are killed, Ctrl-C."""
+"""Workers on a real local Ray cluster: killed actors, Ctrl-C."""
 
 from __future__ import annotations
 

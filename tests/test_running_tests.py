@@ -1,4 +1,4 @@
-"""The tests as users run them: without flags, without settings of ours around them, and with the long profile."""
+"""Running the tests as users do: without flags or our settings, and with the long profile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_count():
 
 
 def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env: str) -> CompletedProcess[str]:
-    """Run pytest on a file of its own with the zoo's configuration and conftest.py."""
+    """Run pytest on a separate file with the zoo's configuration and conftest.py."""
     (folder / "test_given.py").write_text(text, encoding="utf-8")
     command = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "-c", ROOT / "pyproject.toml"]
     command += ["--rootdir", folder, folder / "test_given.py", *words]
@@ -78,7 +78,7 @@ def test_slow_tests_run_where_they_are_asked_for(
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "counts"), [("", [3, 10, 100]), ("long", [60, 200, 2000])])
 def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python: RunPython, tmp_path: Path) -> None:
-    """Also where a test names its number of examples, or takes it from settings it was given; none has a deadline."""
+    """Also for tests with an explicit number of examples; none has a deadline."""
     done = run_tests(run_python, tmp_path, PROPERTIES, "-s", HYPOTHESIS_PROFILE=profile)
     assert done.returncode == 0, done.stdout
     assert str(counts) in done.stdout

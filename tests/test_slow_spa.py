@@ -1,4 +1,4 @@
-"""Whole commands on a card with a slow SPA: it is reported in every run, whatever the host does meanwhile."""
+"""Whole commands on a card with a slow SPA: it is reported in every run, independent of the host's load."""
 
 from __future__ import annotations
 

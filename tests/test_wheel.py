@@ -1,4 +1,4 @@
-"""The wheel, built and installed as a user has it: no clone anywhere, and every command on files of the user's own.
+"""The wheel, built and installed without a clone, with every command on the user's files.
 
 The environment lends the packages of this one, but not the zoo: that comes from the wheel.
 """
@@ -29,7 +29,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def files_of_the_packages() -> list[str]:
-    """Return what git has, or would have, of the packages."""
+    """Return the packages' files in git, or not ignored by it."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PACKAGES]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return sorted(name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
@@ -37,7 +37,7 @@ def files_of_the_packages() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy, in which nothing of an older build is left."""
+    """Build the wheel from a clean copy."""
     if subprocess.run([sys.executable, "-c", "import setuptools"], check=False, capture_output=True).returncode:
         pytest.skip("setuptools is not installed here, and building the wheel needs it")
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
@@ -83,7 +83,7 @@ def run(installed: Path, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Path]:
-    """Put a model and pictures of the user's into the folder."""
+    """Write a model and images into the folder."""
     shutil.copy(DIGITS / "digits_dyn.onnx", tmp_path / "mine.onnx")
     for digit in range(10):
         for picture in sorted((DIGITS / "data" / "val" / str(digit)).iterdir())[:2]:

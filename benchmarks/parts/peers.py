@@ -409,5 +409,5 @@ INSTALL = {
 
 def quiet() -> None:
     """Keep what libraries print (telemetry, progress) out of the table."""
-    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # how Python is told that a module is missing
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # marks a module as missing
     sys.stdout = sys.stderr

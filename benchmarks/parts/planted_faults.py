@@ -30,7 +30,7 @@ WEIGHTED = (*LINEAR, "ConvTranspose", "GRU", "LSTM", "RNN")
 NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 
 LEAST = {"epsilon": 2e-4, "scaled": 1e-3, "swapped": 1e-3}
-"""Difference that a fault of a kind makes at least, where not what the planter is told."""
+"""Default minimum difference that a fault causes, by kind."""
 
 EPSILON = 1e-3
 """In place of a normalisation's own, as where an export takes the framework's default."""

@@ -1,4 +1,4 @@
-"""Tasks that the core does not know, found in ``contrib/utils/tasks``: every way to run them, with no core edit."""
+"""Tasks in ``contrib/utils/tasks`` unknown to the core, run in every way without core changes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_bad_samples_are_listed_and_the_rest_is_done(run_python: RunPython, pair
     data = tmp_path / "bad.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
     out = run(run_python, pairs, "example_valid.py", "--target", "onnx", "--data_path", data, code=1)
-    assert "bad.jsonl:6: -3 is no token" in out
+    assert "bad.jsonl:6: -3 is not a token" in out
     out = run(run_python, pairs, "example_multi_batch.py", "--target", "onnx", "--data_path", data, code=1)
     assert "59 samples, 1 could not be run" in out
 
@@ -207,7 +207,7 @@ def test_pairs_on_ray(run_python: RunPython, pairs: Path) -> None:
 
 
 def test_a_faster_mode_that_rises_is_refused(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
-    """int8 makes the error rate another one; whether that is accepted goes by the direction of the metric."""
+    """int8 changes the error rate; the direction of the metric decides whether that is accepted."""
     words = ("--target", "cpu", "--dtype", "int8", "--calib", "16")
     result = tmp_path / "int8.json"
     done = run_python(pairs / "example_valid.py", *words, "--json", result, "--max_drop", "0", cwd=pairs)
@@ -220,14 +220,14 @@ def test_a_faster_mode_that_rises_is_refused(run_python: RunPython, pairs: Path,
 
 
 def judged(ours: dict[str, Any], theirs: dict[str, Any], root: Path) -> Accuracy:
-    """Judge two runs by their JSON results and what lies beside them, as the check does."""
+    """Compare two runs by their JSON results and files, as the check does."""
     metric = metric_from_json(ours["metric_definition"], root)
     records = read_pairs(*(found["path"].with_name(found["records"]) for found in (ours, theirs)))
     return judge(records, ours["metric"], theirs["metric"], metric_of=metric)
 
 
 def test_the_gate_judges_by_the_metric_of_the_task(run_python: RunPython, pairs: Path) -> None:
-    """Two runs of the task, one with the model's counts scaled: the gate knows the ratio, its direction, its units."""
+    """Two runs of the task, one with the model's counts scaled: the gate uses the ratio, its direction and units."""
     good, same = (valid(run_python, pairs, "--target", target) for target in ("onnx", "cpu"))
     bad = valid(run_python, pairs, "--target", "onnx", "--gain", "1.5")
     equal = judged(same, good, pairs.parents[3])

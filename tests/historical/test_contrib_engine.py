@@ -1,4 +1,4 @@
-"""``contrib/engine`` and ``contrib/utils`` find the core of the clone they lie in, and say so where there is none."""
+"""``contrib/engine`` and ``contrib/utils`` find the core of their clone, or raise an error without one."""
 
 from __future__ import annotations
 

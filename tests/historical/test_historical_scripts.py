@@ -1,4 +1,4 @@
-"""Scripts written for the zoo that this one replaces run unchanged, from ``example/`` and from ``contrib/example/``."""
+"""Scripts of the previous zoo run unchanged, from ``example/`` and from ``contrib/example/``."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ PATHS = {
     "utils.datasets.groundingdinot_dataset": "CocoDetection collate_fn",
     "utils.pipeline": "evaluate predict",
 }
-"""What scripts that people have import, whatever room the code itself moves to."""
+"""Imports of existing scripts, which must stay valid."""
 
 
 @pytest.mark.parametrize("module", PATHS)

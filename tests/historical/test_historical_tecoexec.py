@@ -1,4 +1,4 @@
-"""What harnesses of older zoos do with tecoexec: SaveEngine by its short name, one command line, two figures read."""
+"""Use of tecoexec by harnesses of older zoos: SaveEngine's short name, a command line, two figures."""
 
 from __future__ import annotations
 

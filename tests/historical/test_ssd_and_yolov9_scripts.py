@@ -1,4 +1,4 @@
-"""Scripts that people have for SSD and YOLOv9 run unchanged, from both places, and tell what the zoo's own tell."""
+"""Historical scripts for SSD and YOLOv9 run unchanged from both places, with the metrics of the zoo's own scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from test_historical_scripts import nothing_installed
 from wrapped_detectors import HOME, save_ssd, save_yolo, write_voc, write_yolo
 
 COUNT = 48
-"""Scenes that are evaluated."""
+"""Number of evaluated scenes."""
 
 BOXES = "source_image=None, conf_thres=0.001, iou_thres=0.7, max_det=300, device=cpu"
 STATS = "images, preds, paths, shapes, stats, targets, niou, iouv, seen, device=cpu"
@@ -37,7 +37,7 @@ FACES = {
     "postprocess.pytorch.detection.get_stats": STATS,
     "postprocess.pytorch.detection.get_metrics": "stats",
 }
-"""What the scripts call, in ``utils``, by the arguments that they may give by place."""
+"""Positional arguments of the functions in ``utils`` that the scripts call."""
 
 
 @pytest.mark.parametrize("name", FACES)
