@@ -67,7 +67,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]
 
 
 @pytest.mark.parametrize("spa", [0, 1, 2, 3, None])
-def test_a_card_that_gives_nan(
+def test_card_returns_nan(
     valid: Run,
     names: list[str],
     healthy: dict[str, float | None],
@@ -118,7 +118,7 @@ class Stacked(Classification):
         return Prepared([np.stack(samples)])
 
 
-def test_nan_in_the_input_is_no_success(
+def test_nan_in_the_input_fails(
     valid: Run, tmp_path: Path, save_onnx: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = np.random.default_rng(0).random((6, 3, 32, 32)).astype(np.float32)
@@ -154,7 +154,7 @@ def shown(tmp_path: Path) -> Run:
     return run
 
 
-def test_one_sample_without_an_answer(
+def test_single_sample_without_a_result(
     shown: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = DIGITS / "data" / "val" / "7" / "0081.png"
@@ -170,7 +170,7 @@ def test_one_sample_without_an_answer(
     assert [path.name for path in (tmp_path / "drawn").iterdir()] == ["0081.png"]
 
 
-def test_some_of_a_folder_without_answers(
+def test_some_samples_without_results(
     shown: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = DIGITS / "data" / "val" / "7"

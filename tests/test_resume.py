@@ -137,7 +137,7 @@ def test_killed_at_random_moments(whole: tuple[Job, Ended], data: Path, tmp_path
     assert job.journal.read_bytes() == want.journal.read_bytes()
 
 
-def test_a_finished_run_has_nothing_left_to_do(whole: tuple[Job, Ended], data: Path, tmp_path: Path) -> None:
+def test_finished_run_does_no_steps(whole: tuple[Job, Ended], data: Path, tmp_path: Path) -> None:
     want, uninterrupted = whole
     job = Job(tmp_path / "job", "--data_path", data)
     shutil.copytree(want.journals, job.journals)
@@ -151,7 +151,7 @@ def test_a_finished_run_has_nothing_left_to_do(whole: tuple[Job, Ended], data: P
 
 
 @pytest.mark.slow
-def test_a_run_that_took_all_from_the_journal_is_bound_by_nothing(tmp_path: Path) -> None:
+def test_run_from_the_journal_alone_has_no_bottleneck(tmp_path: Path) -> None:
     job = Job(tmp_path / "job", "--target", "sdaa")
     first, again = job.run(), job.run()
     assert (first.code, again.code) == (0, 0)
@@ -161,7 +161,7 @@ def test_a_run_that_took_all_from_the_journal_is_bound_by_nothing(tmp_path: Path
     assert first.out.splitlines()[-2] == again.out.splitlines()[-2]
 
 
-def test_ctrl_c_keeps_what_was_done(data: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_steps(data: Path, tmp_path: Path) -> None:
     job = Job(tmp_path / "job", "--data_path", data)
     with job.start() as process:
         while process.poll() is None and not job.steps:
@@ -202,7 +202,7 @@ def other_metric(folder: Path, data: Path) -> list[object]:
     ("change", "key"),
     [(other_model, "model"), (other_data, "data"), (other_batch, "batch_size"), (other_metric, "metric")],
 )
-def test_the_journal_of_another_run_is_refused(
+def test_journal_of_another_run_raises(
     whole: tuple[Job, Ended],
     data: Path,
     tmp_path: Path,

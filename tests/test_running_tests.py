@@ -66,9 +66,7 @@ def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env
 @pytest.mark.parametrize(
     ("words", "ran"), [([], ["usual"]), (["-m", "slow"], ["slow"]), (["-m", ""], ["usual", "slow"])]
 )
-def test_slow_tests_run_where_they_are_asked_for(
-    words: list[str], ran: list[str], run_python: RunPython, tmp_path: Path
-) -> None:
+def test_slow_tests_run_on_request(words: list[str], ran: list[str], run_python: RunPython, tmp_path: Path) -> None:
     done = run_tests(run_python, tmp_path, MARKED, "-v", *words)
     assert done.returncode == 0, done.stdout
     assert [name for name in ("usual", "slow") if f"::test_{name} PASSED" in done.stdout] == ran
@@ -84,7 +82,7 @@ def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python
     assert str(counts) in done.stdout
 
 
-def test_an_unknown_profile_is_named(run_python: RunPython, tmp_path: Path) -> None:
+def test_unknown_profile_is_reported(run_python: RunPython, tmp_path: Path) -> None:
     done = run_tests(run_python, tmp_path, MARKED, HYPOTHESIS_PROFILE="longer")
     assert done.returncode != 0
     assert done.stderr.strip() == "ERROR: HYPOTHESIS_PROFILE=longer is not known; use default or long"

@@ -31,7 +31,7 @@ def test_in_the_warnings_and_in_the_json(words: tuple[object, ...], run_python: 
 
 
 @pytest.mark.parametrize("script", ["single", pytest.param("multi", marks=pytest.mark.slow)])
-def test_where_answers_are_shown(script: str, run_python: RunPython) -> None:
+def test_displayed_results(script: str, run_python: RunPython) -> None:
     """A single sample is one shard: the slow SPA has none."""
     faults = "slow:spa=3,step=0,factor=2"
     done = run_python(DIGITS / f"example_{script}_batch.py", "--target", "sdaa", TECO_SIM_FAULTS=faults)

@@ -123,7 +123,7 @@ LOOKS = {
 
 
 @pytest.mark.long
-def test_every_command_works_on_a_users_own_files(own: Path, run: Run) -> None:
+def test_commands_work_on_user_files(own: Path, run: Run) -> None:
     import onnx
 
     words = {
@@ -138,7 +138,7 @@ def test_every_command_works_on_a_users_own_files(own: Path, run: Run) -> None:
 
 
 @pytest.mark.long
-def test_a_project_of_ones_own_begins_runs_and_is_checked(own: Path, run: Run) -> None:
+def test_user_project_starts_runs_and_is_checked(own: Path, run: Run) -> None:
     assert run("teco", "list", code=2).stderr == (
         f"error: no models under {own}; begin one: teco new DOMAIN MODEL; or go to a folder that has some\n"
     )
@@ -203,7 +203,7 @@ sys.exit(teco())
         (["teco", "dump", "full", "mine.onnx", "--out", "a.h5"], ["h5py"], "toolkit"),
     ],
 )
-def test_the_command_it_names_installs_from_the_wheel(
+def test_suggested_command_installs_from_the_wheel(
     argv: list[str], missing: list[str], extra: str, own: Path, run: Run
 ) -> None:
     said = run("python", "-c", NO_EXTRAS.format(names=missing, argv=argv), code=2).stderr

@@ -65,7 +65,7 @@ def test_pairs_are_evaluated(run_python: RunPython, pairs: Path, target: str) ->
     assert found["metric_definition"]["class"] == "utils.tasks.counted_pairs:CountErrorRate"
 
 
-def test_pairs_on_the_card_need_sizes_and_say_which(run_python: RunPython, pairs: Path) -> None:
+def test_pairs_on_the_card_report_missing_sizes(run_python: RunPython, pairs: Path) -> None:
     out = run(run_python, pairs, "example_valid.py", "--target", "sdaa", code=2)
     assert "Traceback" not in out
     assert "left_length" in out
@@ -86,7 +86,7 @@ def test_a_sample_longer_than_every_plan_is_left_out_by_name(run_python: RunPyth
     assert "left_length" in out
 
 
-def test_bad_samples_are_listed_and_the_rest_is_done(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
+def test_invalid_samples_are_listed_and_skipped(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
     rows = lines_of(pairs)
     rows[5]["left"] = [-3]
     data = tmp_path / "bad.jsonl"
@@ -151,7 +151,7 @@ def same_records(one: dict[str, Any], other: dict[str, Any]) -> None:
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
-def test_a_run_that_ended_goes_on(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
+def test_interrupted_run_continues(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
     whole = valid(run_python, pairs, "--target", "onnx")
     first = valid(
         run_python, pairs, "--target", "onnx", "--resume", tmp_path / "kept", TECO_INFER_PIPELINES_MAX_STEPS="3"
@@ -168,7 +168,7 @@ def test_a_run_that_ended_goes_on(run_python: RunPython, pairs: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_where_preprocessing_runs_changes_nothing(run_python: RunPython, pairs: Path, mode: str) -> None:
+def test_place_of_preprocessing_does_not_change_results(run_python: RunPython, pairs: Path, mode: str) -> None:
     found = valid(run_python, pairs, "--target", "onnx", "--worker_mode", mode, "--workers", "2", "--streams", "2")
     plain = valid(run_python, pairs, "--target", "onnx", "--workers", "0")
     assert found["metric"] == plain["metric"]
@@ -206,7 +206,7 @@ def test_pairs_on_ray(run_python: RunPython, pairs: Path) -> None:
     same_records(found, whole)
 
 
-def test_a_faster_mode_that_rises_is_refused(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
+def test_int8_with_a_higher_error_rate_is_rejected(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
     """int8 changes the error rate; the direction of the metric decides whether that is accepted."""
     words = ("--target", "cpu", "--dtype", "int8", "--calib", "16")
     result = tmp_path / "int8.json"
@@ -226,7 +226,7 @@ def judged(ours: dict[str, Any], theirs: dict[str, Any], root: Path) -> Accuracy
     return judge(records, ours["metric"], theirs["metric"], metric_of=metric)
 
 
-def test_the_gate_judges_by_the_metric_of_the_task(run_python: RunPython, pairs: Path) -> None:
+def test_gate_uses_the_metric_of_the_task(run_python: RunPython, pairs: Path) -> None:
     """Two runs of the task, one with the model's counts scaled: the gate uses the ratio, its direction and units."""
     good, same = (valid(run_python, pairs, "--target", target) for target in ("onnx", "cpu"))
     bad = valid(run_python, pairs, "--target", "onnx", "--gain", "1.5")
@@ -280,7 +280,7 @@ def test_episodes_need_no_data(run_python: RunPython, episodes: Path, tmp_path: 
     assert valid(run_python, episodes, *words)["comparison"]["accepted"]
 
 
-def test_two_models_make_one_answer(run_python: RunPython, two_models: Path) -> None:
+def test_two_models_compute_one_result(run_python: RunPython, two_models: Path) -> None:
     for target in ("onnx", "sdaa", "cpu"):
         found = valid(run_python, two_models, "--target", target)
         assert found["metric"] == 0.9  # four of forty labels are wrong on purpose
@@ -299,7 +299,7 @@ def test_models_are_given_by_name(run_python: RunPython, two_models: Path) -> No
     assert "kind" in out
 
 
-def test_each_of_two_models_is_calibrated_by_what_it_is_fed(run_python: RunPython, two_models: Path) -> None:
+def test_two_models_are_calibrated_by_their_own_inputs(run_python: RunPython, two_models: Path) -> None:
     found = valid(run_python, two_models, "--target", "cpu", "--dtype", "int8", "--calib", "24", "--max_drop", "0.2")
     assert found["metric"] >= 0.8
     assert found["comparison"]["exact_metric"] == 0.9

@@ -206,6 +206,6 @@ PATHS = {
 
 
 @pytest.mark.parametrize("module", PATHS)
-def test_a_path_that_scripts_import_holds(module: str) -> None:
+def test_import_paths_of_scripts_are_valid(module: str) -> None:
     found = importlib.import_module(module)
     assert [name for name in PATHS[module].split() if not hasattr(found, name)] == []

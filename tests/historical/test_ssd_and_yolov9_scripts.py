@@ -41,7 +41,7 @@ FACES = {
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_a_function_takes_what_scripts_pass(name: str) -> None:
+def test_functions_accept_arguments_of_scripts(name: str) -> None:
     module, _, function = f"utils.{name}".rpartition(".")
     parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters.values()
     taken = [
@@ -53,7 +53,7 @@ def test_a_function_takes_what_scripts_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["yolov9m_dataset", "object_detection_dataset"])
-def test_a_loader_takes_what_scripts_pass(name: str) -> None:
+def test_loaders_accept_arguments_of_scripts(name: str) -> None:
     mine = inspect.signature(importlib.import_module(f"utils.datasets.{name}").create_dataloader).parameters
     theirs = inspect.signature(importlib.import_module("utils.datasets.yolo_pt_dataset").create_dataloader).parameters
     assert set(mine) == {*theirs, "min_items"}
