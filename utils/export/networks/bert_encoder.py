@@ -82,7 +82,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read as JSON ({first_line(error)}); get the file again") from error
     if not isinstance(found, dict):
-        raise ModelError(f"{path}: does not contain a JSON object; give a model's config.json")
+        raise ModelError(f"{path}: does not contain a JSON object; get the file again")
     return found
 
 

@@ -6,7 +6,6 @@ feed-forward network, learned positions, output weights shared with the embeddin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from engine import ModelError
-from tecoinfer_modelzoo.files import text_of
+from utils.export.networks.bert_encoder import read_config
 
 MASKED = -10000.0
 """Score of an empty slot: its softmax is 0, and it is in the range of float16, unlike -3e38."""
@@ -58,12 +57,9 @@ SIZES: Mapping[str, Form] = {
 
 def read_form(path: Path) -> Form:
     """Read a ``config.json`` of model type ``gpt2``; raise ModelError if it is invalid or unsupported."""
-    try:
-        found = json.loads(text_of(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read ({error}); use a folder in the layout of transformers") from error
-    if not isinstance(found, dict) or found.get("model_type") != "gpt2":
-        kind = found.get("model_type") if isinstance(found, dict) else None
+    found = read_config(path)
+    kind = found.get("model_type")
+    if kind != "gpt2":
         raise ModelError(f"{path}: model_type is {kind!r}, not 'gpt2'; use the folder of a GPT-2 style model")
     _check_supported(found, path)
     width, heads = _count(found, "n_embd", 768, path), _count(found, "n_head", 12, path)
@@ -78,8 +74,8 @@ def read_form(path: Path) -> Form:
         inner=_count(found, "n_inner", 4 * width, path),
         activation=str(found.get("activation_function", "gelu_new")),
         epsilon=float(found.get("layer_norm_epsilon", 1e-5)),
-        begin=_token(found, "bos_token_id", path),
-        end=_token(found, "eos_token_id", path),
+        begin=_whole(found, "bos_token_id", path),
+        end=_whole(found, "eos_token_id", path),
     )
 
 
@@ -97,20 +93,14 @@ def _check_supported(found: Mapping[str, Any], path: Path) -> None:
 
 
 def _count(found: Mapping[str, Any], key: str, usual: int, path: Path) -> int:
-    value = found.get(key)
-    if value is None:
-        return usual
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ModelError(f"{path}: {key} {value!r} is not a positive integer; correct the file")
-    return value
+    value = _whole(found, key, path, 1)
+    return usual if value is None else value
 
 
-def _token(found: Mapping[str, Any], key: str, path: Path) -> int | None:
+def _whole(found: Mapping[str, Any], key: str, path: Path, least: int = 0) -> int | None:
     value = found.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ModelError(f"{path}: {key} {value!r} is not a token id; correct the file")
+    if value is not None and (type(value) is not int or value < least):
+        raise ModelError(f"{path}: {key} {value!r} is not an integer of at least {least}; correct the file")
     return value
 
 

@@ -55,7 +55,8 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     data = timm.data.resolve_data_config(pretrained_cfg=plain)
     pictures = pictures_of(data, name)
     size = size or pictures.crop
-    make = partial(_made, timm, name, _size_options(timm, name, plain, size, pictures.crop))
+    options = {"img_size": size} if size != pictures.crop and plain.get("fixed_input_size") else {}
+    make = partial(_made, timm, name, options)
     if weights == RANDOM:
         is_sized = bool(plain.get("fixed_input_size"))
         module, weights_name = seeded(partial(make, pretrained=False), size if is_sized else None), RANDOM
@@ -113,11 +114,6 @@ def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
         std=tuple(data["std"]),
         interpolation=interpolation,
     )
-
-
-def _size_options(timm: ModuleType, name: str, config: Mapping[str, Any], size: Size, own: Size) -> dict[str, Any]:
-    """Return the options to build a network for a size, if it has a fixed input size."""
-    return {"img_size": size} if size != own and config.get("fixed_input_size") else {}
 
 
 def _made(timm: ModuleType, name: str, options: Mapping[str, Any], *, pretrained: bool) -> torch.nn.Module:

@@ -81,7 +81,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     published = models.get_model_weights(arch)
     named = next(iter(published))
     if weights != RANDOM and not is_weights_file(weights):
-        named = _named(arch, weights, published)
+        named = published_weights(arch, weights, published)
     pictures = pictures_of(named)
     size = size or pictures.crop
     made = _Made(models, arch, pictures.crop, size)
@@ -106,7 +106,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     )
 
 
-def _named(arch: str, weights: str, published: Any) -> Any:
+def published_weights(arch: str, weights: str, published: Any) -> Any:
     """Return published weights by name."""
     if weights not in published.__members__:
         names = ", ".join(published.__members__)

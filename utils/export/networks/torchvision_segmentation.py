@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, ModelError
+from engine import ModelError
 from utils.export.graphs import first_line
 from utils.export.networks.random_weights import RANDOM, seeded
-from utils.export.networks.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision, published_weights
 from utils.export.weight_files import is_weights_file, load_state, read_state
 
 ARCHS = (
@@ -116,12 +116,7 @@ def _made(models: ModuleType, arch: str, classes: int) -> torch.nn.Module:
 
 
 def _downloaded(models: ModuleType, arch: str, weights: str, published: Any) -> tuple[torch.nn.Module, Any]:
-    if weights not in published.__members__:
-        names = ", ".join(published.__members__)
-        raise ConfigError(
-            f"unknown weights {weights!r} for {arch}; use {names}, random, or the path of a .pth or .safetensors file"
-        )
-    named = published[weights]
+    named = published_weights(arch, weights, published)
     try:
         return models.get_model(arch, weights=named), named
     except (OSError, RuntimeError) as error:  # network errors; a truncated file

@@ -5,7 +5,6 @@ The folder has ``config.json``, the weights and optionally ``preprocessor_config
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import torch
 
 from engine import ConfigError, ModelError, TargetError
-from tecoinfer_modelzoo.files import text_of
 from utils.export.graphs import first_line
+from utils.export.networks.bert_encoder import read_config
 from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.torchvision_models import import_torchvision
 from utils.export.scripts.detector import Detector
@@ -122,15 +121,7 @@ def _fit(found: Any, masked: bool, given: tuple[int, int] | None) -> tuple[dict[
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file, empty if there is no file; raise ModelError for other content."""
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(text_of(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: cannot be read ({first_line(error)}); get the file again") from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{path}: does not contain a JSON object; get the file again")
-    return found
+    return read_config(path) if path.is_file() else {}
 
 
 def pretrained(folder: str, loader: str) -> Any:

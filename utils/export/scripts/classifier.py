@@ -44,7 +44,6 @@ def export_classifier(
     Args:
         description: the script's docstring. folder: default of ``--out``. arch: default of ``--arch``.
         archs: allowed networks; ``None``: any of torchvision and timm.
-        argv: command line; ``None``: that of the process.
 
     Raises:
         ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
@@ -57,7 +56,8 @@ def export_classifier(
             f"unknown arch {args.arch!r};{did_you_mean(args.arch, archs)} this folder is for {', '.join(archs)}; "
             "example/classification/imagenet exports any"
         )
-    found = find_classifier(args.arch, args.weights, _size(args.input_size))
+    size = (args.input_size[0], args.input_size[-1]) if args.input_size else None
+    found = find_classifier(args.arch, args.weights, size)
     if found.weights == RANDOM:
         print("random weights: for functional and speed checks only")
     if not found.free:
@@ -91,10 +91,6 @@ def check_sizes(batch_size: int, input_size: Sequence[int] | None) -> None:
         raise ConfigError(
             f"--batch_size {batch_size} must be at least 1, --input_size {shown} one or two numbers >= {SMALLEST}"
         )
-
-
-def _size(given: Sequence[int] | None) -> Size | None:
-    return None if not given else (given[0], given[-1])
 
 
 def find_classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:

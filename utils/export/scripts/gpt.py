@@ -47,10 +47,6 @@ def export_gpt(
         weights: default of ``--weights``: a folder in transformers' layout, or ``random``.
         begins: the model was trained on texts that start with the begin token.
         source: origin of the weights, for the metadata.
-        argv: command line; ``None``: that of the process.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
     """
     args = _arguments(description, folder, weights, argv)
     if args.weights == RANDOM:

@@ -55,10 +55,6 @@ def export_graph_network(
         description: the script's docstring. folder: default of ``--out``. form: default of ``--form``.
         archs: sizes of networks by name, the default first.
         features: default of ``--features``, the scaling of node features, which is stored.
-        argv: command line; ``None``: that of the process.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a file cannot be made.
     """
     args = _arguments(description, folder, archs, form, features, argv)
     sizes = _sizes(args, archs[args.arch])

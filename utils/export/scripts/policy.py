@@ -40,7 +40,6 @@ def export_policy(
         description: the script's docstring.
         stem: path and start of the names of the weights (``.pth``) and of the ONNX files.
         network: observations to actions. environment: the training environment. output: name of the output.
-        argv: command line; ``None``: that of the process.
     """
     parser = argparse.ArgumentParser(description=description)
     add_version(parser)

@@ -32,10 +32,6 @@ def export_segmenter(
     Args:
         description: the script's docstring. folder: default of ``--out``.
         archs: the networks of the folder, the default first.
-        argv: command line; ``None``: that of the process.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
     """
     args = _arguments(description, folder, archs, argv)
     sizes = args.input_size

@@ -54,7 +54,6 @@ def export_sentences(
     Args:
         description: the script's docstring. folder: default of ``--out``.
         texts: a ``.jsonl`` whose ``text`` is the vocabulary of a random network's tokenizer.
-        argv: command line; ``None``: that of the process.
 
     Raises:
         ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.

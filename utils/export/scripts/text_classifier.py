@@ -43,10 +43,6 @@ def export_text_classifier(
         description: the script's docstring. folder: default of ``--out``.
         archs: sizes of random networks by name, the default first.
         texts: labelled texts, the vocabulary and labels of a random network.
-        argv: command line; ``None``: that of the process.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
     """
     args = _arguments(description, folder, archs, argv)
     if args.weights == RANDOM:
