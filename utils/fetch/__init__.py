@@ -8,9 +8,8 @@ import pkgutil
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from utils.fetch.errors import FetchError, UnreachableError
 from utils.fetch.located import fetched_path, is_fetched_path, kept_path
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package, UnreachableError
 from utils.fetch.store import fetched, kept, remove
 from utils.fetch.table import find_package, packages, read_contrib
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from utils.fetch.errors import FetchError
+from utils.fetch.package import FetchError
 
 DAMAGED = (
     EOFError,

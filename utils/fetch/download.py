@@ -20,8 +20,7 @@ from tecoinfer_modelzoo.files import hash_files
 from tecoinfer_modelzoo.progress import progress
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import walk
-from utils.fetch.errors import FetchError, UnreachableError
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package, UnreachableError
 from utils.fetch.simple_index import from_index
 from utils.fetch.unpack import cannot_write
 from utils.fetch.web import Access, shown

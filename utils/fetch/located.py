@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean
 from tecoinfer_modelzoo.trees import below
-from utils.fetch.errors import FetchError
+from utils.fetch.package import FetchError
 from utils.fetch.store import fetched, kept
 from utils.fetch.table import packages
 

@@ -1,4 +1,4 @@
-"""One table row of a package: the archive, the files to keep, and their licence."""
+"""One table row of a package (archive, files to keep, licence), and the errors of downloads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from engine import DataError
+
 KINDS = {"pip": ("wheel", "sdist"), "npm": ("tgz",), "debian": ("deb",)}
 """Archive kinds by registry; the first one is the default."""
+
+
+class FetchError(DataError):
+    """The files of a package are unavailable or differ from its table row."""
+
+
+class UnreachableError(FetchError):
+    """No registry returned the archive: no network, or the version is missing."""
 
 
 @dataclass(frozen=True)

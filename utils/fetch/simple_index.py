@@ -21,8 +21,7 @@ from html.parser import HTMLParser
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from utils.fetch.errors import UnreachableError
-from utils.fetch.package import Package
+from utils.fetch.package import Package, UnreachableError
 from utils.fetch.web import Access, shown
 
 PYPI = "https://pypi.org/simple"

@@ -20,8 +20,7 @@ from tecoinfer_modelzoo.cache import cache_folder, exclusive_file
 from tecoinfer_modelzoo.files import read_regular, write_file
 from tecoinfer_modelzoo.trees import below
 from utils.fetch.download import download, wrong_archive
-from utils.fetch.errors import FetchError
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package
 from utils.fetch.table import find_package
 from utils.fetch.unpack import cannot_write, unpack
 

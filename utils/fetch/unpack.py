@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tecoinfer_modelzoo.text import typed_reason
 from utils.fetch.archives import DAMAGED, Entry, entries, is_archive
-from utils.fetch.errors import FetchError
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package
 
 RATIO, FREE = 200, 2**24
 """Maximum unpacked size: ``RATIO`` times the size of the archive plus ``FREE`` bytes."""

@@ -18,7 +18,7 @@ from urllib.response import addinfourl
 
 from tecoinfer_modelzoo.progress import progress
 from tecoinfer_modelzoo.text import reason_of
-from utils.fetch.errors import UnreachableError
+from utils.fetch.package import UnreachableError
 
 _CHUNK = 2**20
 MOST_PAGE = 2**26
