@@ -24,7 +24,7 @@ LEAST = 0.95
 """Lower bound of the ratio that a change must keep."""
 
 COPIES = 40
-"""How often the 360 digits are listed in the throughput's data, so that a run takes seconds."""
+"""Repetitions of the 360 digits in the throughput data, so that a run takes seconds."""
 
 RESAMPLES = 10_000
 
@@ -75,7 +75,7 @@ def run(tree: Path, words: list[str]) -> str:
 
 
 def listing(folder: Path, copies: int) -> Path:
-    """Write a label file that lists every picture several times."""
+    """Write a label file that lists every image several times."""
     source = ROOT / DIGITS / "data" / "val"
     (folder / "val").symlink_to(source)
     lines = [f"val/{path.relative_to(source)} {path.parent.name}\n" for path in sorted(source.rglob("*.png"))]
@@ -85,7 +85,7 @@ def listing(folder: Path, copies: int) -> Path:
 
 
 def throughput(tree: Path, target: str, listed: Path, result: Path) -> float:
-    """Return the seconds per picture of an evaluation, its start not counted."""
+    """Return the seconds per image of an evaluation, its start not counted."""
     words = [str(tree / DIGITS / "example_valid.py"), "--target", target, "--data_path", str(listed)]
     run(tree, [*words, "--json", str(result)])
     return 1 / float(json.loads(result.read_text())["avg_sps"])
@@ -136,7 +136,7 @@ def main() -> int:
 
 
 def compared(name: str, ours: Callable[[], float], other: Callable[[], float], pairs: int) -> dict[str, object]:
-    """Measure both in turns, print the line of it and return the figures."""
+    """Measure both in turns, print a line and return the figures."""
     take_turns(ours, other, 1)  # files and bytecode into the caches
     turns = take_turns(ours, other, pairs)
     ratios = [theirs / mine for mine, theirs in zip(turns.ours, turns.peer, strict=True)]

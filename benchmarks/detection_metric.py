@@ -1,4 +1,4 @@
-"""The detection metric beside pycocotools and faster-coco-eval: time, memory, and the same figure.
+"""The detection metric compared with pycocotools and faster-coco-eval: time, memory, and the same figure.
 
 Scenes are made at random in the proportions of COCO's val2017: pictures with about seven objects of 80 classes, and the
 detections of a detector that finds most of them. Each evaluation runs in a process of its own; converting the
@@ -32,7 +32,7 @@ RESAMPLES = 20
 
 
 def scenes(pictures: int, detections: int) -> list[tuple[Detections, Objects]]:
-    """Return random pictures of 640 x 480 with their objects and what was found."""
+    """Return random images of 640 x 480 with their objects and what was found."""
     rng = np.random.default_rng(0)
     names = tuple(f"class {label}" for label in range(CLASSES))
     made = []

@@ -34,7 +34,7 @@ TARGETS = ("onnx", "sdaa")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is run: an ONNX file, its pictures, and how often."""
+    """What is run: an ONNX file, its images, and how often."""
 
     name: str
     ckpt: Path
@@ -47,7 +47,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the result; speeds in pictures per second of wall time, costs in CPU seconds per pass."""
+    """One line of the result; speeds in images per second of wall time, costs in CPU seconds per pass."""
 
     model: str
     target: str
@@ -66,7 +66,7 @@ class Row:
 
 
 def plain_loop(engine: Engine, batches: Batches, prepare: Callable[[Any], Any], metric: TopK) -> None:
-    """Do what a first script does: one batch after the other."""
+    """Process one batch after the other, as a simple script does."""
     for batch in batches:
         assert batch.targets is not None
         metric.update(scores(engine(prepare(batch.samples))), batch.targets)
@@ -128,7 +128,7 @@ def digits(quick: bool) -> Model:
 
 
 def resnet18(args: argparse.Namespace) -> Model | None:
-    """Return resnet18 with random weights on 256 JPEG pictures; ``None`` where it can neither be found nor exported."""
+    """Return resnet18 with random weights on 256 JPEG images; ``None`` where it can neither be found nor exported."""
     ckpt = args.resnet18 or args.work / "resnet18_dyn.onnx"
     if not ckpt.is_file():
         if args.resnet18 or not (importlib.util.find_spec("torch") and importlib.util.find_spec("torchvision")):

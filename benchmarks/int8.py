@@ -1,4 +1,4 @@
-"""int8 beside float32, recipe by recipe: how near its answers are, and how much faster it is on both CPU engines.
+"""int8 compared with float32, recipe by recipe: agreement and speedup on both CPU engines.
 
 MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The digits' CNN
 is trained too; every eighth of its validation pictures is what it is calibrated on, the others judge it. resnet50 has
@@ -64,7 +64,7 @@ def _tokens(arrays: Sequence[Array]) -> Feed:
 
 
 def digits_case(_: Path, quick: bool) -> Case:
-    """Return the digits' CNN with the pictures it comes with; 64 of them a batch."""
+    """Return the digits' CNN with the images it comes with; 64 of them a batch."""
     files = sorted((DIGITS / "data/val").rglob("*.png"))
     pictures = preprocess([str(file) for file in files], "float32", 32, 32)
     known = pictures[::8]
@@ -80,7 +80,7 @@ def digits_case(_: Path, quick: bool) -> Case:
 
 
 def resnet50_case(folder: Path, quick: bool) -> Case:
-    """Return a ResNet-50 of random weights and random pictures; 8 of them a batch."""
+    """Return a ResNet-50 of random weights and random images; 8 of them a batch."""
     path = folder / "resnet50.onnx"
     save_model(resnet(), path)
     random = np.random.default_rng(0)
@@ -122,7 +122,7 @@ RUNTIMES = {"ONNX Runtime": onnx_runtime, "OpenVINO": openvino}
 
 
 def measure(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
-    """Return what there is to say of a model, by recipe and runtime."""
+    """Return a model's figures by recipe and runtime."""
     exact = {name: start(case.path) for name, start in RUNTIMES.items()}
     want = np.concatenate([exact["ONNX Runtime"](feed) for feed in case.judged])
     found: dict[str, Any] = {}
@@ -141,7 +141,7 @@ def measure(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _beside(case: Case, run: Run, exact: Run, want: Array, rounds: int) -> dict[str, Any]:
-    """Return how near a run is to float32, and how much faster, in turn with float32 on the same runtime."""
+    """Return agreement and speedup relative to float32, measured in turn on the same runtime."""
     found: dict[str, Any] = {}
     if case.agree is not None:
         got = np.concatenate([run(feed) for feed in case.judged])
@@ -173,7 +173,7 @@ def show(case: Case, found: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure the requested models."""
     parser = arguments(__doc__)
     parser.add_argument("--models", nargs="+", choices=CASES, default=list(CASES), help="which models")
     parser.add_argument("--rounds", type=int, default=7, help="turns of int8 and float32")

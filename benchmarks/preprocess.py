@@ -1,4 +1,4 @@
-"""Preprocessing, picture files to a batch, in every way to decode, beside plain Pillow and NumPy in the same steps.
+"""Preprocessing, image files to a batch, in every way to decode, beside plain Pillow and NumPy in the same steps.
 
 Tried and left out, CPU time of a picture of 500 x 375, of 1.5 ms in all (Pillow 13.0, simplejpeg 1.9, EPYC):
 
@@ -27,7 +27,7 @@ from utils.preprocess.image.modes import DECODES, MEAN, STD
 from utils.preprocess.pytorch.classification import preprocess
 
 LARGE = (2048, 1536)
-"""Width and height in pixels of the large pictures: a small camera's, a size at which JPEG scales pay."""
+"""Width and height in pixels of the large images: a small camera's, a size at which JPEG scales pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PictureSet:
 
 
 def cases(folder: Path, count: int) -> list[PictureSet]:
-    """Return the three sets of pictures; those missing are made."""
+    """Return the three sets of images; those missing are made."""
     usual = sorted(make_images(folder / "images", count).rglob("*.jpg"))
     large = [enlarged(path, folder / "large" / f"{index:03d}.jpg") for index, path in enumerate(usual[: count // 8])]
     digits = sorted((DIGITS / "data/val").rglob("*.png"))[: 4 * count]
@@ -54,7 +54,7 @@ def cases(folder: Path, count: int) -> list[PictureSet]:
 
 
 def enlarged(path: Path, to: Path) -> Path:
-    """Write a picture at the large size, unless it is there."""
+    """Write an image at the large size, unless it is there."""
     if not to.is_file():
         to.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(path) as image:
@@ -77,7 +77,7 @@ def plain(files: list[Path], resize: int, crop: int) -> np.ndarray:
 
 
 def seconds(run: Callable[[list[Path]], object], case: PictureSet) -> float:
-    """Return seconds per picture of one pass over the files, recorded as the pipeline does."""
+    """Return seconds per image of one pass over the files, recorded as the pipeline does."""
     start = time.perf_counter()
     with recording(Timeline()):
         for first in range(0, len(case.files), case.batch):

@@ -1,4 +1,4 @@
-"""What more processes, machines and pictures would give: a roofline of measured, published and assumed costs.
+"""What more processes, machines and images would give: a roofline of measured, published and assumed costs.
 
 A run is as fast as its narrowest resource: the cores that preprocess, the card, the loop around the engine, the disk,
 or the storage all machines share. To that come start-up, listing the folder, the first step and the merge, which do
@@ -34,7 +34,7 @@ MACHINES = (1, 8, 64)
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one picture, one file and one process cost; seconds and bytes.
+    """What one image, one file and one process cost; seconds and bytes.
 
     Attributes:
         preprocess: CPU seconds per picture, decoding included.
@@ -75,7 +75,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A run: seconds by part, pictures per second at full speed and over all, the narrowest resource, and memory."""
+    """A run: seconds by part, images per second at full speed and over all, the narrowest resource, and memory."""
 
     seconds: float
     working: float
@@ -93,7 +93,7 @@ Row = tuple[str, int, Prediction]
 
 
 def predict(pictures: int, batch: int, costs: Costs, site: Site) -> Prediction:
-    """Predict a run of ``pictures`` pictures, shared out evenly."""
+    """Predict a run of ``images`` images, shared out evenly."""
     every = site.machines * site.processes
     rates = {
         "cores": site.machines * site.cores / max(costs.preprocess + costs.inference, 1e-12),
@@ -121,7 +121,7 @@ def predict(pictures: int, batch: int, costs: Costs, site: Site) -> Prediction:
 
 
 def t1_seconds(batch: int) -> float:
-    """Return the seconds per ResNet50 picture of a T1 from the published latency, copies to and from it included."""
+    """Return the seconds per ResNet50 image of a T1 from the published latency, copies to and from it included."""
     with T1_TABLE.open(encoding="utf-8", newline="") as file:
         latencies = {int(row["batch"]): float(row["latency_ms"]) / 1e3 for row in csv.DictReader(file)}
     if batch not in latencies:
@@ -164,7 +164,7 @@ def measured_costs(setup: Setup, script: Path, quick: bool) -> Costs:
 
 
 def starting(setup: Setup, script: Path) -> tuple[float, float]:
-    """Return wall and CPU seconds of the valid script on one picture: all but the work."""
+    """Return wall and CPU seconds of the valid script on one image: all but the work."""
     pairs = []
     for _ in range(3):
         before, start = os.times(), time.perf_counter()
@@ -223,7 +223,7 @@ def show(costs: Costs, device: float, assumed: Mapping[str, float], table: Seque
 
 
 def show_check(rows: Sequence[Mapping[str, float]]) -> None:
-    """Print what was predicted for this machine beside what was measured."""
+    """Print what was predicted for this machine compared with what was measured."""
     for row in rows:
         gap = row["measured_s"] / row["predicted_s"] - 1
         figures = f"{row['predicted_s']:.2f} s predicted, {row['measured_s']:.2f} s measured ({gap:+.0%})"

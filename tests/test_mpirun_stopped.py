@@ -80,7 +80,7 @@ def test_a_rank_that_waits_in_mpi_init_is_stopped(rank: int, tmp_path: Path) -> 
 
 
 def in_mpi(pid: int) -> bool:
-    """Say whether a process has begun MPI: its library is loaded, and it has opened a socket to the launcher."""
+    """Return whether a process has begun MPI: its library is loaded, and it has opened a socket to the launcher."""
     try:
         return "libmpi" in Path(f"/proc/{pid}/maps").read_text() and any(
             os.readlink(link).startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir()

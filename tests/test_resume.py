@@ -84,7 +84,7 @@ def metric_line(out: str) -> str:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The digits and one picture that cannot be read, in the middle of them."""
+    """The digits and one image that cannot be read, in the middle of them."""
     folder = tmp_path_factory.mktemp("data") / "val"
     shutil.copytree(DIGITS / "data" / "val", folder)
     (folder / "4" / "broken.png").write_bytes(b"no picture")

@@ -1,4 +1,4 @@
-"""The peer of ``cold_start.py``: one picture through the digits model with onnxruntime, numpy and PIL alone."""
+"""The peer of ``cold_start.py``: one image through the digits model with onnxruntime, numpy and PIL alone."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ SIZE = 32
 
 
 def main(model: str, picture: str) -> None:
-    """Print the best class of a picture and its score."""
+    """Print the best class of an image and its score."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     image = Image.open(picture).convert("RGB")
     scale = SIZE / min(image.size)

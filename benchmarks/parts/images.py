@@ -20,7 +20,7 @@ SIZE = (500, 375)
 
 
 def make_images(folder: Path, count: int = 256) -> Path:
-    """Write ``count`` pictures into one subfolder per photograph, seeded; those already there are kept.
+    """Write ``count`` images into one subfolder per photograph, seeded; those already there are kept.
 
     Returns:
         The folder, ready for :func:`utils.datasets.load_dataset`.

@@ -55,7 +55,7 @@ def _of_pictures(
     pictures: np.ndarray,
     scale: tuple[np.ndarray, np.ndarray] = (MEAN, STD),
 ) -> Located:
-    """Return a model of pictures, with its data written as it wants them."""
+    """Return a model of images, with its data written as it wants them."""
     (only,) = onnx.load(path, load_external_data=False).graph.input
     data = folder / f"{name}.npz"
     np.savez(data, **{only.name: (pictures - scale[0]) / scale[1]})

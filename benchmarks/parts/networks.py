@@ -139,7 +139,7 @@ def mobilenet_v2(size: int = 224) -> ModelProto:
 
 
 def _head(graph: Graph, x: str, channels: int) -> ModelProto:
-    """Close a classification network: mean over the picture and a fully connected layer to 1000 classes."""
+    """Close a classification network: mean over the image and a fully connected layer to 1000 classes."""
     x = graph.add("Flatten", [graph.add("GlobalAveragePool", [x])])
     return graph.model(graph.gemm(x, (channels, 1000)))
 

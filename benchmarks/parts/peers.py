@@ -48,7 +48,7 @@ class Setup:
     resize: int = modes.RESIZE
     crop: int = modes.CROP
     calibration: int = 64
-    """Pictures an int8 engine may calibrate on."""
+    """Images an int8 engine may calibrate on."""
     decode: str = "exact"
 
     @property
@@ -57,7 +57,7 @@ class Setup:
         return self.model != NO_COMPUTE
 
     def batches(self) -> Batches:
-        """Return the pictures in batches, in the order every contestant takes them."""
+        """Return the images in batches, in the order every contestant takes them."""
         return load_dataset(self.pictures).batches(self.batch_size)
 
     def prepare(self) -> Callable[..., Array]:
@@ -140,7 +140,7 @@ def ours_int8(setup: Setup) -> Contestant:
 
 
 def limit(setup: Setup, target: str = "onnx") -> Contestant:
-    """Return who measures what a picture costs: a turn gives CPU seconds of preprocessing and of inference.
+    """Return who measures what an image costs: a turn gives CPU seconds of preprocessing and of inference.
 
     Each stage is measured alone, over all threads of the process, and inference twice: with all cores on one call, and
     with one thread per call. The cheaper counts.
@@ -165,7 +165,7 @@ def _call(engine: Engine, array: Array, batch: Batch) -> object:
 
 
 def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
-    """Return the CPU seconds that a picture takes, over all threads of the process."""
+    """Return the CPU seconds that an image takes, over all threads of the process."""
     pictures, cpu, end = 0, time.process_time(), time.perf_counter() + LIMIT_SECONDS
     for batch in batches:
         work(batch)
@@ -176,7 +176,7 @@ def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
 
 
 def limit_cpu(setup: Setup) -> Contestant:
-    """Return who measures what a picture costs on target ``cpu``."""
+    """Return who measures what an image costs on target ``cpu``."""
     return limit(setup, "cpu")
 
 
@@ -185,13 +185,13 @@ def _prepared(setup: Setup) -> list[Array]:
 
 
 def engine_onnxruntime(setup: Setup) -> Contestant:
-    """Return ONNX Runtime's default session alone, on pictures preprocessed before."""
+    """Return ONNX Runtime's default session alone, on images preprocessed before."""
     run, arrays = _session(setup), _prepared(setup)
     return Contestant(lambda: np.concatenate([run(array) for array in arrays]), "session.run alone, float32")
 
 
 def engine_int8(setup: Setup) -> Contestant:
-    """Return target ``cpu`` in int8 alone, on pictures preprocessed before."""
+    """Return target ``cpu`` in int8 alone, on images preprocessed before."""
     engine, arrays = _open(setup, "cpu", "int8"), _prepared(setup)
     if engine.calibration_samples:
         engine.calibrate([array] for array in arrays[: -(-engine.calibration_samples // setup.batch_size)])
@@ -302,7 +302,7 @@ def _faster_format(model: Any, example: Any) -> Any:
 
 
 def opencv_into(path: str, out: Array, resize: int) -> None:
-    """Read, resize, crop and normalise one picture as OpenCV users do.
+    """Read, resize, crop and normalise one image as OpenCV users do.
 
     Bilinear without antialiasing is OpenCV's default, a seventh of the cost of INTER_AREA, and not what torchvision
     computes. Three planes in float32 with one multiplication and one addition are the quickest way to normalise.
@@ -358,7 +358,7 @@ def _openvino(setup: Setup, paths: list[list[str]], reader: str) -> Contestant:
 
 
 def _read_ahead(paths: Sequence[Sequence[str]], setup: Setup) -> Iterator[Array]:
-    """Yield the batches in order, two ahead of the consumer, every picture read by one of as many threads as cores."""
+    """Yield the batches in order, two ahead of the consumer, every image read by one of as many threads as cores."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(usable_cores()) as pool:

@@ -80,7 +80,7 @@ class Planter:
         return [node.name for node in self.model.graph.node if _CANDIDATE[kind](node, self.model)]
 
     def _matters(self, kind: str, name: str) -> bool:
-        """Say whether a fault can be planted at a node, and each of its nodes spoils the outputs by itself."""
+        """Return whether a fault can be planted at a node, and each of its nodes spoils the outputs by itself."""
         if (kind, name) not in self._known:
             trial = ModelProto()
             trial.CopyFrom(self.model)
@@ -123,7 +123,7 @@ def _weighted(node: NodeProto, model: ModelProto) -> bool:
 
 
 def _scores(node: NodeProto, model: ModelProto) -> bool:
-    """Say whether a node multiplies two activations, on the way to a softmax."""
+    """Return whether a node multiplies two activations, on the way to a softmax."""
     weights = {tensor.name for tensor in model.graph.initializer}
     if node.op_type != "MatMul" or weights.intersection(node.input):
         return False

@@ -15,7 +15,7 @@ LARGE = {"resnet50": 16}
 
 IMAGES, MANY = 384, 768
 LIGHT = (NO_COMPUTE, "shufflenet_v2_x1_0", "mobilenet_v2")
-"""Models on which a run over the usual number of pictures ends before it has found its pace."""
+"""Models on which a run over the usual number of images ends before it has found its pace."""
 
 BATCH_SIZE, QUICK_BATCH_SIZE = 32, 8
 

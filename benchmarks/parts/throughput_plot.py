@@ -33,7 +33,7 @@ def draw(everything: Sequence[Measured], path: Path) -> None:
 
 
 def chart(everything: Sequence[Measured]) -> Figure:
-    """Return pictures per second as shares of the limit of ``ours``, one group of bars per model.
+    """Return images per second as shares of the limit of ``ours``, one group of bars per model.
 
     Models differ a hundredfold in speed, so the axis is the share of what the cores could do on that model with ONNX
     Runtime in float32; the bars carry the pictures per second themselves.

@@ -52,7 +52,7 @@ class Texts(nn.Module):
 
 
 class Pictures(nn.Module):
-    """Pictures to one of five classes."""
+    """Images to one of five classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Pictures(nn.Module):
 
 
 class Masks(nn.Module):
-    """Pictures to one of five classes, by way of a small U-Net: depthwise, transposed, resized, normed in groups."""
+    """Images to one of five classes, by way of a small U-Net: depthwise, transposed, resized, normed in groups."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Diffusion: networks that take a noisy picture and a timestep, and an autoencoder's decoder."""
+"""Diffusion: networks that take a noisy image and a timestep, and an autoencoder's decoder."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Dit(nn.Module):
         self.norm, self.out = nn.LayerNorm(width, elementwise_affine=False), nn.Linear(width, 16)
 
     def forward(self, x: torch.Tensor, step: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Return the noise of a latent picture (batch, 4, 16, 16)."""
+        """Return the noise of a latent image (batch, 4, 16, 16)."""
         y = self.patches(x).flatten(2).transpose(1, 2) + self.places
         conditions = nn.functional.silu(self.time(waves(step, 32, x.dtype)) + self.kinds(kind))
         for shifts, core, wide in zip(self.shifts, self.cores, self.wide, strict=True):
@@ -104,7 +104,7 @@ class Dit(nn.Module):
 
 
 class LatentDecoder(nn.Module):
-    """From a latent picture back to pixels: residual blocks, attention, upsampling."""
+    """From a latent image back to pixels: residual blocks, attention, upsampling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class LatentDecoder(nn.Module):
         self.out = nn.Sequential(nn.GroupNorm(4, 16), nn.SiLU(), nn.Conv2d(16, 3, 3, padding=1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return pictures in -1 to 1."""
+        """Return images in -1 to 1."""
         x = self.mix(self.into(x))
         for conv in self.up:
             x = nn.functional.silu(conv(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")))

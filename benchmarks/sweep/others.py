@@ -1,4 +1,4 @@
-"""What fits nowhere else: tables, time series, restoring pictures, pictures beside text, decisions."""
+"""What fits nowhere else: tables, time series, restoring images, images compared with text, decisions."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Espcn(nn.Module):
         self.layers = nn.ModuleList(nn.Conv2d(a, b, k, padding=k // 2) for a, b, k in sizes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return pictures of twice the size."""
+        """Return images of twice the size."""
         for layer in self.layers[:-1]:
             x = torch.tanh(layer(x))
         return nn.functional.pixel_shuffle(self.layers[-1](x), 2)
 
 
 class Clip(nn.Module):
-    """A picture and a text tower; the cosine of each pair (CLIP of transformers' towers would compare all)."""
+    """A image and a text tower; the cosine of each pair (CLIP of transformers' towers would compare all)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Clip(nn.Module):
 
 
 class Similarities(nn.Module):
-    """Every sample beside every other: a matrix of cosines, which no split of the batch can give."""
+    """Every sample compared with every other: a matrix of cosines, which no split of the batch can give."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -125,7 +125,7 @@ def save_finder_and_reader(folder: Path) -> None:
 
 
 def save_pictures(path: Path, count: int = 40) -> None:
-    """Write pictures with a shape in one quarter, and its label; a few labels are wrong."""
+    """Write images with a shape in one quarter, and its label; a few labels are wrong."""
     random, patterns = np.random.default_rng(3), shapes()
     images = (random.random((count, 16, 16)) * 0.1).astype(np.float32)
     labels = random.integers(0, 3, count)

@@ -148,7 +148,7 @@ def test_the_same_picture_must_have_the_same_answers_where_the_command_was_not_r
 
 
 class _Same(random.Random):
-    """Draws that make a case of one picture in many formats."""
+    """Draws that make a case of one image in many formats."""
 
     def random(self) -> float:
         return 0.0

@@ -88,7 +88,7 @@ def save_yolo(path: Path, *, auxiliary: bool) -> Path:
 
 
 def scenes(count: int) -> list[tuple[Path, list[tuple[int, list[float]]]]]:
-    """Return some held-out scenes: the picture, and of each digit the class and the box, left, top, width, height."""
+    """Return some held-out scenes: the image, and of each digit the class and the box, left, top, width, height."""
     content = json.loads((HOME / "data" / "val.json").read_text())
     found: dict[int, list[tuple[int, list[float]]]] = {}
     for one in content["annotations"]:

@@ -183,7 +183,7 @@ def icdar(data: Path) -> list[Path]:
 
 
 def pairs(data: Path) -> list[Path]:
-    """Write pictures of people, and pairs of them as LFW has them."""
+    """Write images of people, and pairs of them as LFW has them."""
     source = SCENES / "val" / "0000.jpg"
     for person in ("ann", "bob", "cy"):
         (data / person).mkdir()
@@ -195,7 +195,7 @@ def pairs(data: Path) -> list[Path]:
 
 
 def kaggle(data: Path) -> list[Path]:
-    """Write ImageNet's pictures as Kaggle has them."""
+    """Write ImageNet's images as Kaggle has them."""
     folder = data / "ILSVRC" / "Data" / "CLS-LOC" / "val"
     folder.mkdir(parents=True)
     rows = ["ImageId,PredictionString"]
