@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--networks", type=int, default=0, help=f"so many networks (up to {len(NETWORKS)}) as the zoo")
     parser.add_argument("--exporter", default=None, help="of the networks' export (default: the script's)")
     parser.add_argument("--forms", nargs="+", default=["float16_dyn"], help="that the networks' export writes")
-    parser.add_argument("--input_size", type=int, default=64, help="of the networks' pictures")
+    parser.add_argument("--input_size", type=int, default=64, help="of the networks' images")
     parser.add_argument("--jobs", type=int, default=None, help="cases side by side (default: one per core)")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="check-time-") as text:

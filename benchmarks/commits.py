@@ -79,7 +79,7 @@ def listing(folder: Path, copies: int) -> Path:
     source = ROOT / DIGITS / "data" / "val"
     (folder / "val").symlink_to(source)
     lines = [f"val/{path.relative_to(source)} {path.parent.name}\n" for path in sorted(source.rglob("*.png"))]
-    file = folder / "pictures.txt"
+    file = folder / "images.txt"
     file.write_text("".join(lines * copies))
     return file
 
@@ -92,7 +92,7 @@ def throughput(tree: Path, target: str, listed: Path, result: Path) -> float:
 
 
 def cold_start(tree: Path, target: str) -> float:
-    """Return the wall seconds of one process that reads one picture."""
+    """Return the wall seconds of one process that reads one image."""
     start = time.perf_counter()
     run(tree, [str(tree / DIGITS / "example_single_batch.py"), "--target", target])
     return time.perf_counter() - start

@@ -32,7 +32,7 @@ TARGET_RATIO = 3.0
 WORK = ROOT / "benchmarks/results/compare_cost"
 MODELS = ("resnet50", "shufflenet_v2_x1_0", "transformer")
 SHAPES = {"transformer": (1, 64, 128)}
-PICTURE = (1, 3, 224, 224)
+IMAGE = (1, 3, 224, 224)
 TECO = "from toolkit.cli import main; main()"
 KINDS = ("plain", "compare", "accumulated")
 """A plain run of both engines, ours, and ours without running nodes alone."""
@@ -241,7 +241,7 @@ def _quietly(line: list[str]) -> None:
 
 def measured(name: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Return and print the figures of a model."""
-    shape, rounds = SHAPES.get(name, PICTURE), 1 if args.quick else args.rounds
+    shape, rounds = SHAPES.get(name, IMAGE), 1 if args.quick else args.rounds
     cold = in_turn({kind: lambda kind=kind: started(path, shape, kind)["seconds"] for kind in KINDS}, rounds)
     found = {"model": name, "shape": shape, "cold": cold, **started(path, shape, "warm", rounds)}
     ratios = {}

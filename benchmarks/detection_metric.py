@@ -1,6 +1,6 @@
 """The detection metric compared with pycocotools and faster-coco-eval: time, memory, and the same figure.
 
-Scenes are made at random in the proportions of COCO's val2017: pictures with about seven objects of 80 classes, and the
+Scenes are made at random in the proportions of COCO's val2017: images with about seven objects of 80 classes, and the
 detections of a detector that finds most of them. Each evaluation runs in a process of its own; converting the
 detections into the peer's own layout counts as its work, as it does for those who use it.
 """
@@ -31,12 +31,12 @@ PEERS = ("ours", "pycocotools", "faster_coco_eval")
 RESAMPLES = 20
 
 
-def scenes(pictures: int, detections: int) -> list[tuple[Detections, Objects]]:
+def scenes(images: int, detections: int) -> list[tuple[Detections, Objects]]:
     """Return random images of 640 x 480 with their objects and what was found."""
     rng = np.random.default_rng(0)
     names = tuple(f"class {label}" for label in range(CLASSES))
     made = []
-    for number in range(pictures):
+    for number in range(images):
         count = int(rng.poisson(7.3))
         corners = rng.uniform(0, (560, 400), (count, 2))
         real = np.concatenate([corners, corners + np.exp(rng.uniform(1.5, 5, (count, 2)))], axis=1)
@@ -72,7 +72,7 @@ def ours(made: list[tuple[Detections, Objects]]) -> dict[str, float]:
     started = time.perf_counter()
     weighed = metric.weighing(records)
     sorting = time.perf_counter() - started
-    units = records["picture"]
+    units = records["image"]
     started = time.perf_counter()
     for _ in range(RESAMPLES):
         weighed(rng.poisson(1, len(made)).astype(float)[units])
@@ -124,9 +124,9 @@ def evaluation(package: str, content: dict[str, object], table: np.ndarray) -> o
     return faster_coco_eval.COCOeval_faster(truth, truth.loadRes(table), iouType="bbox")
 
 
-def alone(who: str, pictures: int, detections: int) -> dict[str, float]:
+def alone(who: str, images: int, detections: int) -> dict[str, float]:
     """Measure in this process, and add the memory at its highest over what the scenes take."""
-    made = scenes(pictures, detections)
+    made = scenes(images, detections)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = ours(made) if who == "ours" else peer(made, who)
     return found | {"memory_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024}
@@ -135,27 +135,27 @@ def alone(who: str, pictures: int, detections: int) -> dict[str, float]:
 def main() -> int:
     """Print a row per evaluation, and its time over ours."""
     parser = arguments(__doc__)
-    parser.add_argument("--pictures", type=int, default=5000, help="pictures of the random data set")
+    parser.add_argument("--images", type=int, default=5000, help="images of the random data set")
     parser.add_argument("--detections", type=int, default=100, help="detections in each")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each, of which the median counts")
     parser.add_argument("--alone", choices=PEERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.quick:
-        args.pictures, args.detections, args.rounds = 50, 20, 1
+        args.images, args.detections, args.rounds = 50, 20, 1
     if args.alone:
-        print(json.dumps(alone(args.alone, args.pictures, args.detections)))
+        print(json.dumps(alone(args.alone, args.images, args.detections)))
         return 0
     known = [who for who in PEERS if who == "ours" or importlib.util.find_spec(who)]
     for who in set(PEERS) - set(known):
         print(f"{who} is not installed and left out")
-    command = [sys.executable, __file__, "--pictures", str(args.pictures), "--detections", str(args.detections)]
+    command = [sys.executable, __file__, "--images", str(args.images), "--detections", str(args.detections)]
     rounds: dict[str, list[dict[str, float]]] = {who: [] for who in known}
     for turn in range(args.rounds):
         for who in known if turn % 2 == 0 else known[::-1]:
             done = subprocess.run([*command, "--alone", who], capture_output=True, text=True, check=True)
             rounds[who].append(json.loads(done.stdout))
     medians = {who: {key: median([r[key] for r in runs]) for key in runs[0]} for who, runs in rounds.items()}
-    print(f"{args.pictures} pictures x {args.detections} detections x {CLASSES} classes, medians of {args.rounds}")
+    print(f"{args.images} images x {args.detections} detections x {CLASSES} classes, medians of {args.rounds}")
     for who, figures in medians.items():
         version = "" if who == "ours" else f" {importlib.metadata.version(who.replace('_', '-'))}"
         ratio = figures["cpu"] / medians["ours"]["cpu"]

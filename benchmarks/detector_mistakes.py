@@ -1,7 +1,7 @@
 """Detection rate of ``teco fix`` for user mistakes with detectors: single, in pairs, and none.
 
 A detector is changed as another exporter would have written it (box format, units, a background class, logits, BGR,
-another range of values), or its source lays pictures in another way (corner, stretched, another fill). The command gets
+another range of values), or its source lays images in another way (corner, stretched, another fill). The command gets
 the source's final detections (``--golden``), or only its mAP on the labelled data (``--reference``). It must name the
 flags that put things right, no other ones, and nothing for a healthy detector.
 """
@@ -34,7 +34,7 @@ from toolkit.fix.task_request import TaskRequest
 from toolkit.fix.task_samples import TaskSamples
 from utils.metrics.base import Metric
 from utils.preprocess.image.modes import MEAN, STD
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 from utils.tasks.detection.task import Detection
 
 WANTED = 0.95
@@ -108,22 +108,20 @@ def twice(model: onnx.ModelProto) -> None:
 
 def reversed_channels(model: onnx.ModelProto) -> None:
     """Make the model take BGR."""
-    _before(
-        model, [("Gather", ["picture_given", "channel_order"], {"axis": 1})], {"channel_order": np.array([2, 1, 0])}
-    )
+    _before(model, [("Gather", ["image_given", "channel_order"], {"axis": 1})], {"channel_order": np.array([2, 1, 0])})
 
 
 def values(mean: Sequence[float], std: Sequence[float]) -> Change:
     """Return a change after which the model takes samples of another mean and standard deviation than it stores."""
 
     def change(model: onnx.ModelProto) -> None:
-        notes = Stored({entry.key: entry.value for entry in model.metadata_props}).picture
+        notes = ModelMetadata({entry.key: entry.value for entry in model.metadata_props}).image
         own_mean, own_std = np.array(notes.mean), np.array(notes.std)
         spread = (np.array(std) / own_std).astype(np.float32).reshape(1, 3, 1, 1)
         middle = ((np.array(mean) - own_mean) / own_std).astype(np.float32).reshape(1, 3, 1, 1)
         steps: list[tuple[str, list[str], dict[str, Any]]] = [
-            ("Mul", ["picture_given", "value_std"], {}),
-            ("Add", ["picture_0", "value_mean"], {}),
+            ("Mul", ["image_given", "value_std"], {}),
+            ("Add", ["image_0", "value_mean"], {}),
         ]
         _before(model, steps, {"value_std": spread, "value_mean": middle})
 
@@ -195,15 +193,15 @@ def _before(
 ) -> None:
     """Put nodes between the first input and what reads it."""
     graph, name = model.graph, model.graph.input[0].name
-    stem = f"picture_{sum(node.name.startswith('picture') for node in graph.node)}"
+    stem = f"image_{sum(node.name.startswith('image') for node in graph.node)}"
     read = f"{stem}_read"
     for node in graph.node:
         node.input[:] = [read if one == name else one for one in node.input]
     made = []
     for i, (op, given, attributes) in enumerate(steps):
-        inputs = [name if one == "picture_given" else _renamed(one, "", "", stem, "picture") for one in given]
+        inputs = [name if one == "image_given" else _renamed(one, "", "", stem, "image") for one in given]
         output = read if i == len(steps) - 1 else f"{stem}_{i}"
-        made.append(helper.make_node(op, inputs, [output], f"picture_step_{stem}_{i}", **attributes))
+        made.append(helper.make_node(op, inputs, [output], f"image_step_{stem}_{i}", **attributes))
     rest = list(graph.node)
     del graph.node[:]
     graph.node.extend([*made, *rest])
@@ -371,10 +369,10 @@ def main() -> int:
     """Run all; the exit code is 1 where too few mistakes were named, or anything in a healthy detector."""
     parser = arguments(__doc__)
     parser.add_argument("--model", type=Path, help="a healthy detector; without it the template's, of squares")
-    parser.add_argument("--data", type=Path, help="COCO's JSON, with pictures of different proportions")
+    parser.add_argument("--data", type=Path, help="COCO's JSON, with images of different proportions")
     parser.add_argument("--pairs", type=int, default=40, help="pairs of mistakes, drawn at random")
     parser.add_argument("--singles", nargs="+", choices=list(MISTAKES), help="only these, and no pairs")
-    parser.add_argument("--samples", type=int, help="pictures to take")
+    parser.add_argument("--samples", type=int, help="images to take")
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     every = all_pairs()

@@ -122,7 +122,7 @@ def row(model: Model, target: str, simulated: bool, turns: Turns, cpu: tuple[flo
 
 
 def digits(quick: bool) -> Model:
-    """Return the digits model on its held-out pictures."""
+    """Return the digits model on its held-out images."""
     dataset = _first(load_dataset(DIGITS / "data/val"), 64 if quick else 360)
     return Model("digits", DIGITS / "digits_dyn.onnx", dataset, 16 if quick else 64, 32, 32, 1 if quick else 15)
 
@@ -156,14 +156,14 @@ def show(rows: list[Row]) -> None:
     for r in rows:
         figures = f"{r.plain_sps:9.1f} {r.ours_sps:9.1f} {r.speedup:10.2f} {r.limit_sps:9.1f} {r.share_of_limit:8.0%}"
         print(f"{r.model:10} {r.target:7} {figures}{'' if r.metrics_equal else '  METRICS DIFFER'}")
-    print("pictures per second of host wall time, medians; sdaa is the simulated card, computed on this host")
+    print("images per second of host wall time, medians; sdaa is the simulated card, computed on this host")
     print(f"limit: CPU seconds of preprocessing and inference alone / {usable_cores()} cores")
 
 
 def main() -> int:
     """Run the benchmark."""
     parser = arguments(__doc__)
-    parser.add_argument("--work", type=Path, default=WORK, help="folder for the pictures and the exported resnet18")
+    parser.add_argument("--work", type=Path, default=WORK, help="folder for the images and the exported resnet18")
     parser.add_argument("--resnet18", type=Path, metavar="ONNX", help="an exported resnet18_dyn.onnx (default: export)")
     args = parser.parse_args()
     models, skipped = [digits(args.quick)], []

@@ -41,7 +41,7 @@ MARKS = ("<!-- fit_t1.py: begin -->\n", "<!-- fit_t1.py: end -->\n")
 SPAS = 4
 PLAIN_UP_TO = 16
 """Largest card batch that was published with the plain layout."""
-PICTURE = (3, 224, 224)
+IMAGE = (3, 224, 224)
 CALLS = 20
 
 MEDIAN_TARGET, WORST_TARGET = 0.08, 0.20
@@ -108,7 +108,7 @@ def works(path: Path, rows: Sequence[Row]) -> dict[int, ShardWork]:
     model = load_model(path)
     name = graph_inputs(model)[0].name
     shards = {row.batch: -(-row.batch // SPAS) for row in rows}
-    return {batch: shard_work(bind_shapes(model, {name: (size, *PICTURE)}), True) for batch, size in shards.items()}
+    return {batch: shard_work(bind_shapes(model, {name: (size, *IMAGE)}), True) for batch, size in shards.items()}
 
 
 def described(card: CardDescription, figures: Sequence[float]) -> CardDescription:
@@ -161,8 +161,8 @@ def environment(**values: str) -> Iterator[None]:
 def simulated(path: Path, row: Row, description: Path) -> tuple[float, float]:
     """Return the simulated latency in milliseconds and throughput in samples per second of a batch."""
     passes = PASS_PATH / "resnet" / ("resnet_pass.py" if row.layout == "plain" else "resnet_blocked_pass.py")
-    spec = EngineSpec(path, row.batch, ((-(-row.batch // SPAS), *PICTURE),), pass_path=passes, simulate_only=True)
-    x = np.zeros((row.batch, *PICTURE), np.float16)
+    spec = EngineSpec(path, row.batch, ((-(-row.batch // SPAS), *IMAGE),), pass_path=passes, simulate_only=True)
+    x = np.zeros((row.batch, *IMAGE), np.float16)
     with environment(**{CARD_VARIABLE: str(description), "MAX_ENGINE_NUMS": str(SPAS)}), open_engine("sdaa", spec) as e:
         e(x)
         latency = e.calls[-1].latency  # type: ignore[attr-defined]

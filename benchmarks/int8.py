@@ -1,7 +1,7 @@
 """int8 compared with float32, recipe by recipe: agreement and speedup on both CPU engines.
 
 MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The digits' CNN
-is trained too; every eighth of its validation pictures is what it is calibrated on, the others judge it. resnet50 has
+is trained too; every eighth of its validation images is what it is calibrated on, the others judge it. resnet50 has
 random weights, so only its speed is reported.
 """
 
@@ -66,9 +66,9 @@ def _tokens(arrays: Sequence[Array]) -> Feed:
 def digits_case(_: Path, quick: bool) -> Case:
     """Return the digits' CNN with the images it comes with; 64 of them a batch."""
     files = sorted((DIGITS / "data/val").rglob("*.png"))
-    pictures = preprocess([str(file) for file in files], "float32", 32, 32)
-    known = pictures[::8]
-    rest = np.delete(pictures, np.s_[::8], axis=0)[: 64 if quick else None]
+    images = preprocess([str(file) for file in files], "float32", 32, 32)
+    known = images[::8]
+    rest = np.delete(images, np.s_[::8], axis=0)[: 64 if quick else None]
     return Case(
         "digits CNN",
         DIGITS / "digits_dyn.onnx",
@@ -84,9 +84,9 @@ def resnet50_case(folder: Path, quick: bool) -> Case:
     path = folder / "resnet50.onnx"
     save_model(resnet(), path)
     random = np.random.default_rng(0)
-    pictures = random.standard_normal((4 if quick else 16, 3, 224, 224)).astype(np.float32)
+    images = random.standard_normal((4 if quick else 16, 3, 224, 224)).astype(np.float32)
     name = open_engine("onnx", EngineSpec(path)).inputs[0].name
-    return Case("resnet50 (random weights)", path, [{name: one[None]} for one in pictures[:4]], [{name: pictures[:8]}])
+    return Case("resnet50 (random weights)", path, [{name: one[None]} for one in images[:4]], [{name: images[:8]}])
 
 
 CASES = {"minilm": minilm_case, "digits": digits_case, "resnet50": resnet50_case}

@@ -76,7 +76,7 @@ class Bench:
         """Yield the tools' results for the healthy model."""
         yield self._run("healthy", 0, "compare", [], self._compare(self.model.path))
         yield self._run("healthy", 0, "overflow", [], self._overflow(self.model.path))
-        if self.model.pictures:
+        if self.model.images:
             yield self._run("healthy", 0, "fix", [], self._suspect(self.model.data))
 
     def planted(self, kind: str, seed: int) -> Iterator[Row]:
@@ -97,13 +97,13 @@ class Bench:
 
     def wrong_inputs(self) -> Iterator[Row]:
         """Feed images with common reading errors, and yield the tools' results."""
-        assert self.model.pictures
-        pictures, mean, std = self.model.pictures
+        assert self.model.images
+        images, mean, std = self.model.images
         other = (np.full_like(MEAN, 0.5), np.full_like(STD, 0.5)) if np.array_equal(mean, MEAN) else (MEAN, STD)
         changed = [
-            ("bgr", 0, "channel order", ((pictures - mean) / std)[:, ::-1]),
-            ("normalisation", 0, "mean and std", (pictures - other[0]) / other[1]),
-            ("normalisation", 1, "mean and std", pictures),
+            ("bgr", 0, "channel order", ((images - mean) / std)[:, ::-1]),
+            ("normalisation", 0, "mean and std", (images - other[0]) / other[1]),
+            ("normalisation", 1, "mean and std", images),
         ]
         data, dump = self._folder / "wrong.npz", self._folder / "right_dump"
         _quiet(["dump", "full", str(self.model.path), "--out", str(dump), "--data", str(self.model.data)])
@@ -170,7 +170,7 @@ def _quiet(words: Sequence[str]) -> int:
 
 
 def _changes_nothing(path: Path, inputs: Sequence[np.ndarray], arrays: np.ndarray) -> bool:
-    """Return whether a model answers nearly the same to other pictures."""
+    """Return whether a model answers nearly the same to other images."""
     session = HostSession(onnx.load(path))
     right, wrong = (session.run([given])[0] for given in (inputs[0], np.ascontiguousarray(arrays)))
     return bool(np.linalg.norm(right - wrong) < 0.05 * np.linalg.norm(right))
@@ -188,7 +188,7 @@ def measured(names: Sequence[str], seeds: int) -> Iterator[Row]:
             for kind in KINDS:
                 for seed in range(seeds):
                     yield from bench.planted(kind, seed)
-            if bench.model.pictures:
+            if bench.model.images:
                 yield from bench.wrong_inputs()
 
 

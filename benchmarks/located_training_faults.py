@@ -297,7 +297,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="faults of each kind, training and way")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = list(measured(["pictures"] if args.quick else list(TRAININGS), args.seeds))
+    rows = list(measured(["images"] if args.quick else list(TRAININGS), args.seeds))
     show(rows)
     faults = [row for row in rows if row.kind != "healthy"]
     alarms = sum(not row.found for row in rows if row.kind == "healthy")

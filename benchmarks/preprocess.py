@@ -1,6 +1,6 @@
 """Preprocessing, image files to a batch, in every way to decode, beside plain Pillow and NumPy in the same steps.
 
-Tried and left out, CPU time of a picture of 500 x 375, of 1.5 ms in all (Pillow 13.0, simplejpeg 1.9, EPYC):
+Tried and left out, CPU time of a image of 500 x 375, of 1.5 ms in all (Pillow 13.0, simplejpeg 1.9, EPYC):
 
 - simplejpeg decodes in 0.49 ms, Pillow in 0.56 to 0.62. Its pixels reach a Pillow image by a copy, and then nothing is
   won; or, without one, as ``RGBX``, whose four channels take 0.15 ms longer to resize than three.
@@ -31,8 +31,8 @@ LARGE = (2048, 1536)
 
 
 @dataclass(frozen=True, slots=True)
-class PictureSet:
-    """Picture files and what they are made into, with lengths in pixels."""
+class ImageSet:
+    """Image files and what they are made into, with lengths in pixels."""
 
     name: str
     files: list[Path]
@@ -41,15 +41,15 @@ class PictureSet:
     batch: int
 
 
-def cases(folder: Path, count: int) -> list[PictureSet]:
+def cases(folder: Path, count: int) -> list[ImageSet]:
     """Return the three sets of images; those missing are made."""
     usual = sorted(make_images(folder / "images", count).rglob("*.jpg"))
     large = [enlarged(path, folder / "large" / f"{index:03d}.jpg") for index, path in enumerate(usual[: count // 8])]
     digits = sorted((DIGITS / "data/val").rglob("*.png"))[: 4 * count]
     return [
-        PictureSet("JPEG 500x375", usual, 256, 224, 32),
-        PictureSet("JPEG 2048x1536", large, 256, 224, 32),
-        PictureSet("PNG 8x8 (digits)", digits, 32, 32, 64),
+        ImageSet("JPEG 500x375", usual, 256, 224, 32),
+        ImageSet("JPEG 2048x1536", large, 256, 224, 32),
+        ImageSet("PNG 8x8 (digits)", digits, 32, 32, 64),
     ]
 
 
@@ -76,7 +76,7 @@ def plain(files: list[Path], resize: int, crop: int) -> np.ndarray:
     return np.ascontiguousarray(np.stack(rows))
 
 
-def seconds(run: Callable[[list[Path]], object], case: PictureSet) -> float:
+def seconds(run: Callable[[list[Path]], object], case: ImageSet) -> float:
     """Return seconds per image of one pass over the files, recorded as the pipeline does."""
     start = time.perf_counter()
     with recording(Timeline()):
@@ -85,7 +85,7 @@ def seconds(run: Callable[[list[Path]], object], case: PictureSet) -> float:
     return (time.perf_counter() - start) / len(case.files)
 
 
-def measure(case: PictureSet, decode: str, rounds: int) -> dict[str, object]:
+def measure(case: ImageSet, decode: str, rounds: int) -> dict[str, object]:
     """Compare one way to decode with the plain steps, and print the figures."""
     out = np.empty((case.batch, 3, case.crop, case.crop), np.float32)
 

@@ -37,13 +37,13 @@ class Costs:
     """What one image, one file and one process cost; seconds and bytes.
 
     Attributes:
-        preprocess: CPU seconds per picture, decoding included.
-        inference: CPU seconds per picture where the host computes; 0 with a card.
-        device: seconds per picture a card is busy, copies included; 0 where the host computes.
-        step: seconds per picture of the loop itself: engine call, postprocess, metric.
+        preprocess: CPU seconds per image, decoding included.
+        inference: CPU seconds per image where the host computes; 0 with a card.
+        device: seconds per image a card is busy, copies included; 0 where the host computes.
+        step: seconds per image of the loop itself: engine call, postprocess, metric.
         start: wall seconds until a process has its first batch. start_cpu: CPU seconds of it.
         listing: seconds per file, and listing_bytes what a listed file keeps.
-        picture: bytes of a picture file.
+        image: bytes of a image file.
         merge: seconds per process that rank 0 merges.
         spread: relative standard deviation of a step's time.
     """
@@ -56,7 +56,7 @@ class Costs:
     start_cpu: float
     listing: float
     listing_bytes: float
-    picture: float
+    image: float
     merge: float = 0.01
     spread: float = 0.1
 
@@ -92,23 +92,23 @@ Row = tuple[str, int, Prediction]
 """Name of a folder, number of machines, and what is predicted."""
 
 
-def predict(pictures: int, batch: int, costs: Costs, site: Site) -> Prediction:
+def predict(images: int, batch: int, costs: Costs, site: Site) -> Prediction:
     """Predict a run of ``images`` images, shared out evenly."""
     every = site.machines * site.processes
     rates = {
         "cores": site.machines * site.cores / max(costs.preprocess + costs.inference, 1e-12),
         "card": every / costs.device if costs.device else math.inf,
         "loop": every / max(costs.step, 1e-12),
-        "disk": site.machines * site.disk / costs.picture,
-        "storage": site.storage / costs.picture,
+        "disk": site.machines * site.disk / costs.image,
+        "storage": site.storage / costs.image,
     }
     bound_by = min(rates, key=rates.__getitem__)
     rate = rates[bound_by]
     crowd = max(1.0, site.processes / site.cores)
     # Every process lists the whole folder, whose names come from one storage; then its rows are cut out.
-    listing = max(pictures * costs.listing * crowd, pictures * every / site.lookups)
+    listing = max(images * costs.listing * crowd, images * every / site.lookups)
     start = max(costs.start, costs.start_cpu * crowd)
-    shard = math.ceil(pictures / every)
+    shard = math.ceil(images / every)
     steps = math.ceil(shard / batch)
     # The slowest of n equal sums of random steps: extreme values of a normal distribution.
     slowest = 1 + costs.spread / math.sqrt(steps) * math.sqrt(2 * math.log(every))
@@ -116,8 +116,8 @@ def predict(pictures: int, batch: int, costs: Costs, site: Site) -> Prediction:
     fill = min(batch, shard) * (costs.preprocess + costs.device)
     rest = fill + costs.merge * every
     seconds = start + listing + working + rest
-    memory = pictures * costs.listing_bytes * site.processes / 1e6
-    return Prediction(seconds, working, listing, start, rest, rate, pictures / seconds, bound_by, memory)
+    memory = images * costs.listing_bytes * site.processes / 1e6
+    return Prediction(seconds, working, listing, start, rest, rate, images / seconds, bound_by, memory)
 
 
 def t1_seconds(batch: int) -> float:
@@ -158,7 +158,7 @@ def measured_costs(setup: Setup, script: Path, quick: bool) -> Costs:
     preprocess, inference = (median([float(turn[i]) for turn in turns]) for i in range(2))
     start, start_cpu = starting(setup, script)
     listing, size = listing_costs(2_000 if quick else 50_000)
-    files = [path.stat().st_size for path in setup.pictures.rglob("*") if path.is_file()]
+    files = [path.stat().st_size for path in setup.images.rglob("*") if path.is_file()]
     step = 100e-6 / setup.batch_size  # per batch of the loop; see docs/performance.md, engine overhead
     return Costs(preprocess, inference, 0.0, step, start, start_cpu, listing, size, sum(files) / len(files))
 
@@ -177,7 +177,7 @@ def starting(setup: Setup, script: Path) -> tuple[float, float]:
 
 def _command(setup: Setup, script: Path, batch_size: int) -> list[str]:
     command = [sys.executable, str(script), "--target", "onnx", "--ckpt", str(setup.ckpt)]
-    return [*command, "--data_path", str(setup.pictures), "--batch_size", str(batch_size)]
+    return [*command, "--data_path", str(setup.images), "--batch_size", str(batch_size)]
 
 
 def _run(commands: Sequence[list[str]], variables: Sequence[dict[str, str]]) -> None:
@@ -197,25 +197,25 @@ def _run(commands: Sequence[list[str]], variables: Sequence[dict[str, str]]) -> 
 
 def check(setup: Setup, script: Path, costs: Costs, rounds: int) -> list[dict[str, Any]]:
     """Run the valid script in 1, 2 and 4 processes; return predicted and measured wall seconds."""
-    pictures, rows = len(setup.batches().dataset), []
+    images, rows = len(setup.batches().dataset), []
     for size in (1, 2, 4):
         variables = [{"OMPI_COMM_WORLD_RANK": str(i), "OMPI_COMM_WORLD_SIZE": str(size)} for i in range(size)]
         commands = [_command(setup, script, setup.batch_size)] * size
         measured = median([_seconds(lambda: _run(commands, variables)) for _ in range(rounds)])  # noqa: B023
         # Sharing by hand merges nothing.
         site = Site(1, size, usable_cores())
-        predicted = predict(pictures, setup.batch_size, replace(costs, merge=0.0), site).seconds
+        predicted = predict(images, setup.batch_size, replace(costs, merge=0.0), site).seconds
         rows.append({"processes": size, "predicted_s": predicted, "measured_s": measured})
     return rows
 
 
 def show(costs: Costs, device: float, assumed: Mapping[str, float], table: Sequence[Row]) -> None:
     """Print costs and predictions."""
-    print(f"measured: preprocess {costs.preprocess * 1e3:.2f} ms CPU per picture, start {costs.start:.2f} s,")
+    print(f"measured: preprocess {costs.preprocess * 1e3:.2f} ms CPU per image, start {costs.start:.2f} s,")
     print(f"  listing {costs.listing * 1e6:.1f} us and {costs.listing_bytes:.0f} bytes per file")
-    print(f"published: T1, {1 / device:.0f} ResNet50 pictures/s")
+    print(f"published: T1, {1 / device:.0f} ResNet50 images/s")
     print("assumed: " + ", ".join(f"{name} {value:g}" for name, value in assumed.items()))
-    print(f"{'folder':14} {'machines':>8} {'pictures/s':>10} {'bound by':>8}", end="")
+    print(f"{'folder':14} {'machines':>8} {'images/s':>10} {'bound by':>8}", end="")
     print(f" {'total s':>9} {'overall/s':>9} {'listing s':>9} {'start s':>7} {'fill+merge s':>12} {'listing MB':>10}")
     for name, machines, p in table:
         print(f"{name:14} {machines:8} {p.rate:10.0f} {p.bound_by:>8} {p.seconds:9.1f} {p.overall:9.0f}", end="")
@@ -236,7 +236,7 @@ ASSUMED = {
     "disk": (2e9, "bytes/s a machine reads"),
     "storage": (10e9, "bytes/s of the storage all machines share"),
     "lookups": (2e6, "names/s the shared storage lists"),
-    "picture": (110e3, "bytes of a picture; ImageNet's mean is about 110 KB"),
+    "image": (110e3, "bytes of a image; ImageNet's mean is about 110 KB"),
 }
 """Flags for what is neither measured nor published: default and meaning."""
 
@@ -246,9 +246,9 @@ def options() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--measure", action="store_true", help="also run 1, 2 and 4 processes here")
     parser.add_argument("--ckpt", type=Path, help="ResNet to measure (default: the digits)")
-    parser.add_argument("--data_path", type=Path, help="pictures to measure on, with --ckpt (default: the digits)")
+    parser.add_argument("--data_path", type=Path, help="images to measure on, with --ckpt (default: the digits)")
     parser.add_argument("--rounds", type=int, default=3, help="runs per point of --measure")
-    parser.add_argument("--batch_size", type=int, default=32, help="pictures per call; one of the published batches")
+    parser.add_argument("--batch_size", type=int, default=32, help="images per call; one of the published batches")
     for name, (default, meaning) in ASSUMED.items():
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"assumed: {meaning}")
     args = parser.parse_args()
@@ -272,12 +272,12 @@ def main() -> int:
     device = t1_seconds(args.batch_size)
     setup, script = _measured_on(args)
     costs = measured_costs(setup, script, args.quick)
-    carded = replace(costs, inference=0.0, device=device, picture=args.picture)
+    carded = replace(costs, inference=0.0, device=device, image=args.image)
     table = []
-    for name, pictures in FOLDERS.items():
+    for name, images in FOLDERS.items():
         for machines in MACHINES:
             site = Site(machines, args.cards, args.cores, args.disk, args.storage, args.lookups)
-            table.append((name, machines, predict(pictures, args.batch_size, carded, site)))
+            table.append((name, machines, predict(images, args.batch_size, carded, site)))
     assumed = {name: getattr(args, name) for name in ASSUMED}
     show(costs, device, assumed, table)
     rows = check(setup, script, costs, 1 if args.quick else args.rounds) if args.measure else []

@@ -51,11 +51,11 @@ def call(engine: Engine, x: np.ndarray[Any, Any], calls: int) -> Callable[[], fl
     return measure
 
 
-def compare(path: Path, picture: tuple[int, ...], batch: int, count: int, calls: int, rounds: int) -> Turns:
+def compare(path: Path, image: tuple[int, ...], batch: int, count: int, calls: int, rounds: int) -> Turns:
     """Measure the call split over ``count`` SPA (ours) and whole (peer), in turn."""
-    spec = EngineSpec(path, batch, ((-(-batch // count), *picture),))
-    whole = replace(spec, divided=False, input_size=((batch, *picture),))
-    x = np.random.default_rng(0).standard_normal((batch, *picture)).astype(np.float16)
+    spec = EngineSpec(path, batch, ((-(-batch // count), *image),))
+    whole = replace(spec, divided=False, input_size=((batch, *image),))
+    x = np.random.default_rng(0).standard_normal((batch, *image)).astype(np.float16)
     with (
         environment(MAX_ENGINE_NUMS=str(count)),
         open_engine("sdaa", spec) as split,
@@ -80,12 +80,12 @@ def main() -> int:
     """Run the benchmark."""
     args = arguments(__doc__).parse_args()
     rows: list[dict[str, Any]] = []
-    for name, path, picture, batch, calls, rounds in cases(args.quick):
+    for name, path, image, batch, calls, rounds in cases(args.quick):
         if path is None:
             print(f'{name}: skipped; pip install ".[torch]"')
             continue
         for count in COUNTS:
-            turns = compare(path, picture, batch, count, calls, rounds)
+            turns = compare(path, image, batch, count, calls, rounds)
             split, whole, cost = median(turns.ours), median(turns.peer), turns.ratio - 1
             print(f"{name:<9} batch {batch}: {count} SPA {split:8.2f} ms, one {whole:8.2f} ms, cost {cost:+.1%}")
             row = {"model": name, "batch": batch, "spas": count, "split_ms": split, "whole_ms": whole, "cost": cost}

@@ -1,6 +1,6 @@
 """Images per second: our pipeline beside what people write instead, on the same images and the same ONNX files.
 
-Every contestant runs in a process of its own, opens its model once and warms up on every picture; then they take turns,
+Every contestant runs in a process of its own, opens its model once and warms up on every image; then they take turns,
 in another order every round. Nothing but a turn is timed: not starting, importing, opening the model or, which favours
 the peer, starting torch's DataLoader workers, while our threads start anew in every turn.
 """
@@ -75,9 +75,9 @@ def measure(setup: Setup, rounds: int) -> Measured:
         running = _started(setup, measured, stack)
         courses = _courses(running, rounds, measured)
     names = [name for name in courses if name not in LIMITS.values()]
-    measured.results = [_result(name, courses, measured.pictures) for name in names]
+    measured.results = [_result(name, courses, measured.images) for name in names]
     measured.limits = [
-        _limit(name, limit, courses, measured.pictures)
+        _limit(name, limit, courses, measured.images)
         for name, limit in LIMITS.items()
         if name in courses and limit in courses
     ]
@@ -132,21 +132,21 @@ def _ratio(ours: Course, peer: Course) -> float:
     return statistics.median(b / a for a, b in zip(ours.seconds, peer.seconds, strict=True))
 
 
-def _result(name: str, courses: dict[str, Course], pictures: int) -> Result:
+def _result(name: str, courses: dict[str, Course], images: int) -> Result:
     course, serial = courses[name], courses["serial"].scores
     used = statistics.median(turn.cpu / turn.seconds / usable_cores() for turn in course.turns)
     same = float((course.scores.argmax(axis=1) == serial.argmax(axis=1)).mean())
     # Softmax on top keeps the order of a peer's raw outputs, so top-1 can be compared, but not the values.
     equal = bool(np.array_equal(course.scores, serial)) if name == "ours" else None
-    sps = pictures / statistics.median(course.seconds)
+    sps = images / statistics.median(course.seconds)
     ratio = None if name == "ours" or name in ALONE else _ratio(courses["ours"], course)
     return Result(name, course.note, sps, used, course.peak / 1e6, same, equal, ratio, course.seconds)
 
 
-def _limit(name: str, limit: str, courses: dict[str, Course], pictures: int) -> Limit:
+def _limit(name: str, limit: str, courses: dict[str, Course], images: int) -> Limit:
     costs = np.array(courses[limit].values)
     limits = usable_cores() / costs.sum(axis=1)
-    speeds = pictures / np.array(courses[name].seconds)
+    speeds = images / np.array(courses[name].seconds)
     preprocess, inference = np.median(costs, axis=0)
     return Limit(name, *map(float, (np.median(limits), preprocess, inference, np.median(speeds / limits))))
 
@@ -173,8 +173,8 @@ def _targets(measured: Measured, courses: dict[str, Course]) -> list[Target]:
 
 def show(measured: Measured) -> None:
     """Print one model's table."""
-    print(f"\n{measured.model}: {measured.pictures} pictures, batch {measured.batch_size}, {measured.rounds} rounds")
-    print(f"  {'contestant':15} {'pictures/s':>10} {'ours/it':>8} {'CPU':>5} {'peak MB':>8} {'same top-1':>10}")
+    print(f"\n{measured.model}: {measured.images} images, batch {measured.batch_size}, {measured.rounds} rounds")
+    print(f"  {'contestant':15} {'images/s':>10} {'ours/it':>8} {'CPU':>5} {'peak MB':>8} {'same top-1':>10}")
     for r in measured.results:
         ratio = "" if r.ratio is None else f"{r.ratio:.2f}"
         same = "" if r.same_top1 is None else f"{r.same_top1:.1%}"
@@ -182,7 +182,7 @@ def show(measured: Measured) -> None:
         print(f"  {r.contestant:15} {r.sps:10.1f} {ratio:>8} {r.utilisation:5.0%} {r.peak_mb:8.0f} {same:>10}{exact}")
     for limit in measured.limits:
         costs = f"{limit.preprocess_s * 1e3:.2f} ms preprocess + {limit.inference_s * 1e3:.2f} ms inference"
-        print(f"  limit of {limit.contestant}: {limit.sps:.1f} ({costs}, CPU per picture, {usable_cores()} cores)")
+        print(f"  limit of {limit.contestant}: {limit.sps:.1f} ({costs}, CPU per image, {usable_cores()} cores)")
     for name, reason in measured.unavailable.items():
         print(f"  {name}: not available: {reason}")
     for target in measured.targets:
@@ -210,16 +210,16 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=known, help="default: all; with --quick no-compute only")
     parser.add_argument("--rounds", type=int, help="turns of every contestant; default: 5, with --quick 1")
     parser.add_argument(
-        "--pictures",
+        "--images",
         type=int,
         help=f"how many images; default: {IMAGES}, or {MANY} where that takes seconds only, with --quick 32",
     )
     batch = f"default: {BATCH_SIZE}, {LARGE} and with --quick 8"
     parser.add_argument("--batch_size", type=int, help=batch)
-    parser.add_argument("--work", type=Path, default=WORK, help="folder for the pictures and the exported models")
+    parser.add_argument("--work", type=Path, default=WORK, help="folder for the images and the exported models")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw a bar chart (needs matplotlib)")
     args = parser.parse_args()
-    rounds, count = args.rounds or (1 if args.quick else 5), args.pictures
+    rounds, count = args.rounds or (1 if args.quick else 5), args.images
     everything, skipped = [], []
     for model in args.models or (known[:1] if args.quick else known):
         images = count or (32 if args.quick else MANY if model in LIGHT else IMAGES)

@@ -17,7 +17,7 @@ import numpy as np
 from engine.batching.batch import Run, batch_of
 from engine.signature import Array, TensorSpec
 from tecoinfer_modelzoo.errors import EngineError, TecoInferError
-from tecoinfer_modelzoo.interrupts import of_user
+from tecoinfer_modelzoo.interrupts import may_be_user_interrupt
 from tecoinfer_modelzoo.text import one_line, printable, reason_of, shape_text, shown_value, typed_reason
 
 PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
@@ -200,7 +200,7 @@ def opening_failure(error: BaseException, who: str, ckpt: str) -> BaseException:
 
 def _named(error: BaseException, who: str, what: str, where: str, foreign: bool) -> BaseException:
     """Return an error that names the engine: for errors of the zoo's own types and Ctrl-C, the error itself."""
-    if isinstance(error, KeyboardInterrupt) and of_user():
+    if isinstance(error, KeyboardInterrupt) and may_be_user_interrupt():
         return error
     if not isinstance(error, TecoInferError) or not _is_readable(error):
         return EngineError(f"{where}{who} {what}: {reason(error)}")

@@ -44,7 +44,7 @@ OTHER_SHAPE = Difference(nan, inf, inf, inf, inf, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class ValueStats:
     """Statistics of a tensor's values.
 
     Attributes:
@@ -186,7 +186,7 @@ def _parts(array: Array) -> Iterator[tuple[slice, Array]]:
         yield part, array[part]
 
 
-def census(value: Array, reference: Array, half: bool) -> Census:
+def value_stats(value: Array, reference: Array, half: bool) -> ValueStats:
     """Return statistics of a tensor's values.
 
     Args:
@@ -214,14 +214,14 @@ def census(value: Array, reference: Array, half: bool) -> Census:
         if max(-least, most) >= top:
             saturated += int(np.count_nonzero(np.abs(found) >= top))
     empty = low > high
-    return Census(nan if empty else low, nan if empty else high, nans, infinite, saturated, flushed)
+    return ValueStats(nan if empty else low, nan if empty else high, nans, infinite, saturated, flushed)
 
 
-def measure(value: Array, reference: Array, threshold: float, half: bool) -> tuple[Difference, Census]:
+def measure(value: Array, reference: Array, threshold: float, half: bool) -> tuple[Difference, ValueStats]:
     """Return the difference of a tensor from its reference, and statistics of its values.
 
     Args:
         value, reference: arrays of one shape, of any dtype that converts to float64.
-        threshold: see :data:`THRESHOLD`. half: see :func:`census`.
+        threshold: see :data:`THRESHOLD`. half: see :func:`value_stats`.
     """
-    return differences([value], reference, threshold)[0], census(value, reference, half)
+    return differences([value], reference, threshold)[0], value_stats(value, reference, half)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.base import Engine, EngineSpec, ModelError, TargetError, TecoInferError
 from engine.foreign import opening_failure, reason, unusable
 from tecoinfer_modelzoo import install_command
-from tecoinfer_modelzoo.interrupts import of_user
+from tecoinfer_modelzoo.interrupts import may_be_user_interrupt
 from tecoinfer_modelzoo.text import did_you_mean, typed_reason
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _third_party(point: EntryPoint) -> type[Engine]:
     try:
         found: Any = point.load()
     except BaseException as error:  # a vendor's import may raise anything, SystemExit included
-        if isinstance(error, KeyboardInterrupt) and of_user():
+        if isinstance(error, KeyboardInterrupt) and may_be_user_interrupt():
             raise
         raise TargetError(
             f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {reason(error)}"

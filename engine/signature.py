@@ -13,7 +13,7 @@ import numpy as np
 
 from tecoinfer_modelzoo.errors import ConfigError
 from tecoinfer_modelzoo.json_types import items, text, whole
-from tecoinfer_modelzoo.text import level_of_user
+from tecoinfer_modelzoo.text import user_stacklevel
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -206,9 +206,9 @@ def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int
         if _other_order(names, wanted):
             raise ConfigError(f"{given} does not match the model's inputs: {', '.join(names)}; name each once, or none")
         shown = f"is not used: it does not name the model's inputs, which are taken in the order {', '.join(names)}"
-        warnings.warn(f"{given} {shown}", stacklevel=level_of_user())
+        warnings.warn(f"{given} {shown}", stacklevel=user_stacklevel())
     elif wanted and names:
-        warnings.warn(f"{given} is not the model's; its only input {names[0]!r} is used", stacklevel=level_of_user())
+        warnings.warn(f"{given} is not the model's; its only input {names[0]!r} is used", stacklevel=user_stacklevel())
     return list(range(len(names)))
 
 

@@ -107,7 +107,7 @@ class EngineSpec(CardOptions, Int8Options):
             with such a dimension; or by a symbol, which the model may lack. One size of a position binds the dimension;
             several, and those of a symbol, are added to ``dims``, so that the symbol is not taken for the batch.
             Dimensions fixed by the model, ``input_size`` or ``dims`` are not changed.
-        pictures: shapes of ``input_size`` are N x C x H x W: for inputs declared as N x H x W x C they are reordered.
+        images: shapes of ``input_size`` are N x C x H x W: for inputs declared as N x H x W x C they are reordered.
     """
 
     if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class EngineSpec(CardOptions, Int8Options):
     streams: int = 1
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     open_sizes: Mapping[tuple[int, int] | str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    pictures: bool = False
+    images: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,16 +159,16 @@ class EngineSpec(CardOptions, Int8Options):
             raise ConfigError(f"{self.ckpt}: input_size has {len(given)} shapes, the model takes {len(ranks)} inputs")
         return replace(self, input_size=(*given, *((None,) * rank for rank in ranks[len(given) :])))
 
-    def with_pictures(self, shapes: Sequence[Sequence[int | str | None]]) -> EngineSpec:
+    def with_images(self, shapes: Sequence[Sequence[int | str | None]]) -> EngineSpec:
         """Return the same with the shapes of images in the inputs' order of dimensions.
 
         Args:
             shapes: declared shapes of the inputs in the caller's order, dynamic dimensions by their symbol.
         """
-        if not self.pictures or self.input_size is None:
+        if not self.images or self.input_size is None:
             return self
         found = (_as_declared(given, shape) for given, shape in zip(self.input_size, shapes, strict=True))
-        return replace(self, pictures=False, input_size=tuple(found))
+        return replace(self, images=False, input_size=tuple(found))
 
     def with_open_sizes(self, shapes: Sequence[Sequence[int | str | None]]) -> EngineSpec:
         """Return the same with ``open_sizes`` as part of ``input_size`` and ``dims``.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec, ModelError
-from engine.batching.card_sizes import of_two_batches
+from engine.batching.card_sizes import mixed_batches_message
 from engine.built import SUFFIX, is_built
 from engine.historical.declared import declare_shapes
 from engine.historical.keywords import Timing, as_arrays, batch_of_call, card_of, names_of, shapes_of
@@ -176,7 +176,7 @@ def _opened(target: str, spec: EngineSpec) -> Engine:
     try:
         return open_engine(target, spec)
     except ModelError as error:
-        mixed = of_two_batches(spec)
+        mixed = mixed_batches_message(spec)
         if mixed is None or "ShapeInferenceError" not in str(error):
             raise
         raise ConfigError(f"{spec.ckpt}: {mixed}") from error

@@ -71,7 +71,7 @@ class StepResult:
         eval_metric: the metric a valid step printed, where it printed one.
         peak_memory: largest resident memory in bytes of the step and its children; ``None`` where unknown.
         result: the JSON file the step wrote, where it can write one.
-        pictures: pictures with the answers drawn on them, where the step can draw.
+        images: images with the answers drawn on them, where the step can draw.
         cpu_seconds: computing time of the step and its children; ``None`` where unknown.
     """
 
@@ -87,7 +87,7 @@ class StepResult:
     eval_metric: float | None = None
     peak_memory: int | None = None
     result: Path | None = None
-    pictures: tuple[Path, ...] = ()
+    images: tuple[Path, ...] = ()
     cpu_seconds: float | None = None
 
 

@@ -20,7 +20,7 @@ from utils.pipeline.cli import run
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.report import write_json
 from utils.pipeline.run.interrupt import ending_soon
-from utils.places import check_given, check_outputs
+from utils.places import check_outputs, check_paths
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,7 +83,7 @@ def request_of(args: argparse.Namespace) -> Request:
     """Return the request of the arguments; raise ConfigError if a value is invalid."""
     _check_engines(args.loadEngine, args.saveEngine)
     model = args.onnx or args.loadEngine
-    check_given("--onnx" if args.onnx else "--loadEngine", model)
+    check_paths("--onnx" if args.onnx else "--loadEngine", model)
     names = ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot")
     check_outputs({f"--{name}": getattr(args, name) for name in names}, [model])
     return Request(

@@ -13,7 +13,7 @@ import numpy as np
 from engine import Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine, random_array
 from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
 from tecoinfer_modelzoo.text import shape_text
-from utils.stuck import watching_opening
+from utils.stuck import report_slow_opening
 
 SEED = 20261121
 """Seed of the random inputs."""
@@ -128,7 +128,7 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
         simulate_only=request.simulate_only,
     )
     if request.save_to is None:
-        with watching_opening(request.target, request.model):
+        with report_slow_opening(request.target, request.model):
             return open_engine(request.target, spec), shapes
     from engine.sdaa import SdaaEngine
 

@@ -41,7 +41,7 @@ class DataError(TecoInferError, ValueError):
     """A data set, image or label file cannot be read, or does not match the others."""
 
 
-class PictureError(DataError, OSError):
+class ImageError(DataError, OSError):
     """An image cannot be read; also an ``OSError`` like Pillow's errors, so that scripts can skip the image."""
 
 

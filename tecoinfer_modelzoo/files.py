@@ -150,7 +150,7 @@ def hash_files(*paths: Path, chunk: int = _CHUNK) -> str:
     return digest.hexdigest()
 
 
-def no_file(path: str | os.PathLike[str]) -> str:
+def not_a_file_reason(path: str | os.PathLike[str]) -> str:
     """Return the reason why a path is not a regular file, as the end of a sentence, such as ``is a folder``."""
     try:
         check_regular(path)

@@ -45,7 +45,7 @@ def guard() -> None:
         signal.signal(signal.SIGINT, _at_once)
 
 
-def first_raises(say: Callable[[], str] | None = None) -> None:
+def raise_on_first_interrupt(say: Callable[[], str] | None = None) -> None:
     """Let the first Ctrl-C raise ``KeyboardInterrupt``, and the second one print ``say()`` and exit (zoo only).
 
     Has no effect outside the main thread.
@@ -66,7 +66,7 @@ def came() -> bool:
     return bool(_received)
 
 
-def of_user() -> bool:
+def may_be_user_interrupt() -> bool:
     """Return whether a ``KeyboardInterrupt`` in this thread may come from the user, not from the code that ran.
 
     If the signal's source cannot be determined, as in other programs, it is attributed to the user.

@@ -86,7 +86,7 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return "" if near is None else f" did you mean {near!r}?"
 
 
-def level_of_user() -> int:
+def user_stacklevel() -> int:
     """Return the ``stacklevel`` with which the caller's warning refers to the line that called the engine.
 
     The number of frames between depends on the target; if all frames belong to the engine, the outermost is used.

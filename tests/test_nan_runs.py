@@ -157,16 +157,16 @@ def shown(tmp_path: Path) -> Run:
 def test_single_sample_without_a_result(
     shown: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    picture = DIGITS / "data" / "val" / "7" / "0081.png"
+    image = DIGITS / "data" / "val" / "7" / "0081.png"
     monkeypatch.setenv(FAULTS, "nan:spa=0,step=0")
-    code, data = shown("single", "--save", tmp_path / "drawn", data_path=picture, batch_size=1)
+    code, data = shown("single", "--save", tmp_path / "drawn", data_path=image, batch_size=1)
     out, err = capsys.readouterr()
     assert code == 1
     assert "0081.png  no answer: NaN in the model's output" in out.splitlines()
     assert "nan" not in out.replace("NaN", "")
     assert err.startswith("1 of 1 samples have NaN in the model's output")
-    assert data["answers"] == [{"name": str(picture), "answer": None, "nan_output": True}]
-    assert data["nan_outputs"] == [str(picture)]
+    assert data["answers"] == [{"name": str(image), "answer": None, "nan_output": True}]
+    assert data["nan_outputs"] == [str(image)]
     assert [path.name for path in (tmp_path / "drawn").iterdir()] == ["0081.png"]
 
 

@@ -87,7 +87,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits and one image that cannot be read, in the middle of them."""
     folder = tmp_path_factory.mktemp("data") / "val"
     shutil.copytree(DIGITS / "data" / "val", folder)
-    (folder / "4" / "broken.png").write_bytes(b"no picture")
+    (folder / "4" / "broken.png").write_bytes(b"no image")
     return folder
 
 
@@ -100,7 +100,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> tuple[Job, En
 
 def test_an_uninterrupted_run(whole: tuple[Job, Ended], data: Path, tmp_path: Path) -> None:
     job, ended = whole
-    assert ended.code == 1, ended.err  # one picture could not be read
+    assert ended.code == 1, ended.err  # one image could not be read
     assert job.facts()["samples"] == SAMPLES
     assert job.steps == -(-(SAMPLES + 1) // BATCH)
     rows = list(SampleRecords(records_path(job.result)))

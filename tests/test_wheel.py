@@ -86,9 +86,9 @@ def own(tmp_path: Path) -> Iterator[Path]:
     """Write a model and images into the folder."""
     shutil.copy(DIGITS / "digits_dyn.onnx", tmp_path / "mine.onnx")
     for digit in range(10):
-        for picture in sorted((DIGITS / "data" / "val" / str(digit)).iterdir())[:2]:
-            (tmp_path / "pictures" / str(digit)).mkdir(parents=True, exist_ok=True)
-            shutil.copy(picture, tmp_path / "pictures" / str(digit))
+        for image in sorted((DIGITS / "data" / "val" / str(digit)).iterdir())[:2]:
+            (tmp_path / "images" / str(digit)).mkdir(parents=True, exist_ok=True)
+            shutil.copy(image, tmp_path / "images" / str(digit))
     yield tmp_path
     assert not (tmp_path / "contrib").exists()
 
@@ -107,10 +107,10 @@ LOOKS = {
     "profile": ("teco", "profile", "mine.onnx"),
     "suggest": ("teco", "profile", "mine.onnx", "--suggest"),
     "ops": ("teco", "ops", "mine.onnx"),
-    "compare": ("teco", "compare", "mine.onnx", "--data", "pictures/3/{picture}"),
+    "compare": ("teco", "compare", "mine.onnx", "--data", "images/3/{image}"),
     "compare page": ("teco", "compare", "mine.onnx", "--html", "compare.html"),
-    "overflow": ("teco", "overflow", "mine.onnx", "--data", "pictures", "--html", "overflow.html"),
-    "fix": ("teco", "fix", "mine.onnx", "--data", "pictures", "--metric", "top1"),
+    "overflow": ("teco", "overflow", "mine.onnx", "--data", "images", "--html", "overflow.html"),
+    "fix": ("teco", "fix", "mine.onnx", "--data", "images", "--metric", "top1"),
     "dump": ("teco", "dump", "full", "mine.onnx", "--out", "dump"),
     "optest": ("teco", "optest", "mine.onnx", "{node}", "--out", "optest"),
     "completion": ("teco", "completion", "bash"),
@@ -127,7 +127,7 @@ def test_commands_work_on_user_files(own: Path, run: Run) -> None:
     import onnx
 
     words = {
-        "picture": next((own / "pictures" / "3").iterdir()).name,
+        "image": next((own / "images" / "3").iterdir()).name,
         "node": next(node.name for node in onnx.load(own / "mine.onnx").graph.node if node.op_type == "Conv"),
     }
     for name, command in LOOKS.items():

@@ -12,7 +12,7 @@ from tecoinfer_modelzoo.hidden_flags import hide_aliases
 from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.command_table import is_supervised
-from utils.places import check_folder, check_given, check_output, check_outputs
+from utils.places import check_folder, check_output, check_outputs, check_paths
 
 _LIMITS = {
     "--time_limit": ("SECONDS", "wall time", "none; one call of native code is limited to 3600 s"),
@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
         found: argparse.Namespace = super().parse_args(*args, **how)
         for name, value in vars(found).items():
             paths = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Path)]
-            check_given(f"--{name}", *paths, *([Path(value)] if name == "model" and isinstance(value, str) else []))
+            check_paths(f"--{name}", *paths, *([Path(value)] if name == "model" and isinstance(value, str) else []))
         given = {name: getattr(found, name, None) for name in _WRITTEN}
         check_outputs({f"--{n}": p for n, p in given.items() if isinstance(p, Path)}, _read(found), makes_folders=True)
         self._check_out(getattr(found, "out", None))

@@ -16,7 +16,7 @@ from toolkit.graph.trace import Traced, fitted, traced
 
 if TYPE_CHECKING:
     from toolkit.fix.opening import SampleRequest
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 MODEL = "an ONNX file, or a model of the zoo (the file of its first case)"
 DATA = "input data: an .npz with the input names, an .npy or image per input, or a dump (default: random values)"
@@ -155,7 +155,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
     files = ", ".join(str(file) for file in args.data)
     if len(args.data) == 1 and is_dump(args.data[0]):
         return open_dump(args.data[0]).inputs(names), f"the inputs in dump {files}"
-    found = load_inputs(args.data, specs, args.batch_size, Stored(metadata(model), path))
+    found = load_inputs(args.data, specs, args.batch_size, ModelMetadata(metadata(model), path))
     return [fitted(array, spec) for array, spec in zip(found, specs, strict=True)], files
 
 

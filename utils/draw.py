@@ -41,19 +41,19 @@ def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
     Raises:
         DataError: the image cannot be decoded.
     """
-    picture = to_rgb(image)
-    factor = max(1, _MIN_SIDE // max(picture.size))
-    picture = picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-    width = max(picture.width, _MIN_SIDE)
+    enlarged = to_rgb(image)
+    factor = max(1, _MIN_SIDE // max(enlarged.size))
+    enlarged = enlarged.resize((enlarged.width * factor, enlarged.height * factor), Image.Resampling.NEAREST)
+    width = max(enlarged.width, _MIN_SIDE)
     size = min(max(16, width // 24), _LARGEST_LETTER)
     font, lines = _lettered(lines, size)
     margin, step = size // 2, size * 5 // 4
     rows = [row for line in lines for row in _wrapped(line, font, width - 2 * margin)]
-    canvas = Image.new("RGB", (width, picture.height + len(rows) * step + 2 * margin), _BAND)
-    canvas.paste(picture, ((width - picture.width) // 2, 0))
+    canvas = Image.new("RGB", (width, enlarged.height + len(rows) * step + 2 * margin), _BAND)
+    canvas.paste(enlarged, ((width - enlarged.width) // 2, 0))
     draw = ImageDraw.Draw(canvas)
     for index, row in enumerate(rows):
-        draw.text((margin, picture.height + margin + index * step), row, fill=_TEXT, font=font)
+        draw.text((margin, enlarged.height + margin + index * step), row, fill=_TEXT, font=font)
     return canvas
 
 

@@ -94,8 +94,8 @@ def font_for(text: str, size: int, given: str | os.PathLike[str] | None = None) 
 def missing(font: Font, text: str) -> str:
     """Return the characters of a text, each once, that a font lacks; white space is ignored."""
     wanted = dict.fromkeys(character for character in text if not character.isspace())
-    box = _picture(font, _NO_CHARACTER)
-    return "".join(one for one in wanted if (drawn := _picture(font, one)) == box or not any(drawn[1]))
+    box = _image(font, _NO_CHARACTER)
+    return "".join(one for one in wanted if (drawn := _image(font, one)) == box or not any(drawn[1]))
 
 
 def machine_fonts() -> tuple[Path, ...]:
@@ -173,7 +173,7 @@ def _bundled(size: int) -> Font:
     return ImageFont.load_default(size=size)
 
 
-def _picture(font: Font, character: str) -> tuple[tuple[int, int], bytes]:
+def _image(font: Font, character: str) -> tuple[tuple[int, int], bytes]:
     """Return size and pixels of a character; empty if a bitmap font cannot encode it."""
     try:
         mask = font.getmask(character)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, ModelError, TensorSpec
-from utils.stored import OUTPUT_KINDS, OUTPUT_LAYOUTS, Stored
+from utils.stored import OUTPUT_KINDS, OUTPUT_LAYOUTS, ModelMetadata
 
 if TYPE_CHECKING:
     from engine.onnx import Tail
@@ -75,7 +75,7 @@ class Forms:
         ModelError: the metadata is invalid, or describes an unknown output.
     """
 
-    def __init__(self, ckpt: Path, outputs: Sequence[TensorSpec], stored: Stored) -> None:
+    def __init__(self, ckpt: Path, outputs: Sequence[TensorSpec], stored: ModelMetadata) -> None:
         self._ckpt, self._outputs, self._stored = ckpt, tuple(outputs), stored
         names = [spec.name for spec in self._outputs]
         unknown = [name for name in stored.outputs if names and name not in names]
@@ -120,7 +120,7 @@ def _known_tail(ckpt: Path, name: str, stamp: tuple[int, ...]) -> Tail | None:
     return output_tails(ckpt, {name}).get(name)
 
 
-def _decided(spec: TensorSpec, tail: Tail | None, stored: Stored) -> OutputForm:
+def _decided(spec: TensorSpec, tail: Tail | None, stored: ModelMetadata) -> OutputForm:
     noted: Mapping[str, str] = stored.outputs.get(spec.name, {})
     found = OutputForm(spec.name)
     if spec.dtype.kind in "iub":

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine import ConfigError
 
 
-def check_given(flag: str, *paths: Path) -> None:
+def check_paths(flag: str, *paths: Path) -> None:
     """Check that paths are valid: not too long, not below a file, no cycle of links, no null character.
 
     A path that does not exist is accepted here; the code that opens it reports that.
@@ -85,7 +85,7 @@ def check_folder(flag: str, folder: Path | None) -> None:
     """
     if folder is None:
         return
-    check_given(flag, folder)
+    check_paths(flag, folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise _refused(flag, folder, "is not a folder", "name one")
     _check_parent(flag, folder / "file", makes_folders=True, shown=folder)

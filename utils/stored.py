@@ -12,7 +12,7 @@ Metadata is text by key. Ours is JSON, written by :class:`utils.export.onnx_file
 Without ``class_labels``, the class names of Ultralytics' exports are read: ``names``, a Python dict as text; these
 models take samples in 0..1 without normalisation.
 
-Domains store further values under their own keys: :meth:`Stored.json`.
+Domains store further values under their own keys: :meth:`ModelMetadata.json`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Pair: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class PictureNotes:
+class ImageNotes:
     """Preprocessing of images. The defaults are those usual for ImageNet.
 
     Attributes:
@@ -99,7 +99,7 @@ def _grown(resize: int, crop: int, new: int) -> int:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stored:
+class ModelMetadata:
     """Metadata of an export, checked when it is read; each value is read once.
 
     Attributes:
@@ -187,14 +187,14 @@ class Stored:
         return found
 
     @cached_property
-    def picture(self) -> PictureNotes:
+    def image(self) -> ImageNotes:
         """Preprocessing of images: the stored values, and ImageNet's usual ones for missing ones.
 
         If only the crop is stored, the resize is 256/224 of it.
         """
         found = self._object(PREPROCESS)
         if not found and self.is_ultralytics:
-            return PictureNotes(mean=(0.0,) * 3, std=(1.0,) * 3)
+            return ImageNotes(mean=(0.0,) * 3, std=(1.0,) * 3)
         crop = self._side(found, "crop_shape", CROP)
         crop = (crop, crop) if isinstance(crop, int) else crop
         resize = self._side(found, "resize_shape", _grown(RESIZE, CROP, max(crop)) if "crop_shape" in found else RESIZE)
@@ -205,11 +205,11 @@ class Stored:
         if interpolation not in INTERPOLATIONS:
             known = ", ".join(INTERPOLATIONS)
             raise self._error(PREPROCESS, f"interpolation {_short(interpolation)} must be one of {known}")
-        return PictureNotes(resize, crop, mean, std, interpolation)
+        return ImageNotes(resize, crop, mean, std, interpolation)
 
     def check(self) -> None:
         """Read all typed values, to raise their errors."""
-        for value in ("labels", "vocabulary", "sample_rate", "provenance", "outputs", "picture"):
+        for value in ("labels", "vocabulary", "sample_rate", "provenance", "outputs", "image"):
             getattr(self, value)
 
     def _error(self, key: str, what: str) -> ModelError:

@@ -81,7 +81,7 @@ def watching(engines: Mapping[str, Engine], where: Callable[[], str]) -> Iterato
 
 
 @contextmanager
-def watching_opening(target: str, ckpt: Path) -> Iterator[None]:
+def report_slow_opening(target: str, ckpt: Path) -> Iterator[None]:
     """Report that a third party's engine does not open a model, while the ``with`` block runs."""
     if provider(target) == "built-in":  # its trials and builds may take long, but end
         yield

@@ -14,10 +14,10 @@ STD = np.array([0.229, 0.224, 0.225], np.float32)
 SIZE = 32
 
 
-def main(model: str, picture: str) -> None:
+def main(model: str, path: str) -> None:
     """Print the best class of an image and its score."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    image = Image.open(picture).convert("RGB")
+    image = Image.open(path).convert("RGB")
     scale = SIZE / min(image.size)
     image = image.resize((int(image.width * scale), int(image.height * scale)), Image.Resampling.BILINEAR)
     left, top = (image.width - SIZE) // 2, (image.height - SIZE) // 2
@@ -27,7 +27,7 @@ def main(model: str, picture: str) -> None:
     scores = np.exp(logits[0] - logits[0].max())
     scores /= scores.sum()
     best = int(scores.argmax())
-    print(f"{picture}: score {scores[best]:.6f}, label {best}")
+    print(f"{path}: score {scores[best]:.6f}, label {best}")
 
 
 if __name__ == "__main__":

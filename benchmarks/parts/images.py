@@ -16,7 +16,7 @@ SCIKIT_LEARN = ("china", "flower")
 PHOTOS = (*SCIKIT_IMAGE, *SCIKIT_LEARN)
 
 SIZE = (500, 375)
-"""Width and height in pixels: the usual size of an ImageNet picture."""
+"""Width and height in pixels: the usual size of an ImageNet image."""
 
 
 def make_images(folder: Path, count: int = 256) -> Path:
@@ -26,7 +26,7 @@ def make_images(folder: Path, count: int = 256) -> Path:
         The folder, ready for :func:`utils.datasets.load_dataset`.
 
     Raises:
-        ValueError: the folder holds other pictures too.
+        ValueError: the folder holds other images too.
     """
     missing = [index for index in range(count) if not _path(folder, index).is_file()]
     if missing:
@@ -36,7 +36,7 @@ def make_images(folder: Path, count: int = 256) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             _cut(photos[path.parent.name], random.Random(index)).save(path, quality=90)  # noqa: S311 -- a seeded crop
     if len(list(folder.rglob("*.jpg"))) != count:
-        raise ValueError(f"{folder} holds pictures of an earlier run with other photographs; remove it")
+        raise ValueError(f"{folder} holds images of an earlier run with other photographs; remove it")
     return folder
 
 

@@ -28,14 +28,14 @@ class Located:
 
     Attributes:
         path: the ONNX file. data: its inputs, as ``.npz``.
-        pictures: float32 samples of shape (N, 3, H, W) in 0 to 1 and what is subtracted and divided by, if it takes
+        images: float32 samples of shape (N, 3, H, W) in 0 to 1 and what is subtracted and divided by, if it takes
             any.
     """
 
     name: str
     path: Path
     data: Path
-    pictures: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    images: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
 
 def _photographs(size: tuple[int, int], count: int = 3) -> np.ndarray:
@@ -48,18 +48,18 @@ def _photographs(size: tuple[int, int], count: int = 3) -> np.ndarray:
     return np.stack(found).astype(np.float32)
 
 
-def _of_pictures(
+def _of_images(
     name: str,
     path: Path,
     folder: Path,
-    pictures: np.ndarray,
+    images: np.ndarray,
     scale: tuple[np.ndarray, np.ndarray] = (MEAN, STD),
 ) -> Located:
     """Return a model of images, with its data written as it wants them."""
     (only,) = onnx.load(path, load_external_data=False).graph.input
     data = folder / f"{name}.npz"
-    np.savez(data, **{only.name: (pictures - scale[0]) / scale[1]})
-    return Located(name, path, data, (pictures, *scale))
+    np.savez(data, **{only.name: (images - scale[0]) / scale[1]})
+    return Located(name, path, data, (images, *scale))
 
 
 def _of_arrays(name: str, path: Path, folder: Path, arrays: Mapping[str, np.ndarray]) -> Located:
@@ -106,7 +106,7 @@ def detector(folder: Path) -> Located:
     page = real_models.detector_input() / 2 + 0.5
     half = np.full((3, 1, 1), 0.5, np.float32)
     both = np.concatenate([page, _photographs(page.shape[2:], 1)])
-    return _of_pictures("detector", path, folder, both, (half, half))
+    return _of_images("detector", path, folder, both, (half, half))
 
 
 def digits(folder: Path) -> Located:
@@ -116,7 +116,7 @@ def digits(folder: Path) -> Located:
     small = load_digits().images[:4].astype(np.float32) / 16
     large = small.repeat(4, axis=1).repeat(4, axis=2)[:, None].repeat(3, axis=1)
     shaded = large * np.float32([1, 0.8, 0.6]).reshape(1, 3, 1, 1)
-    return _of_pictures("digits", DIGITS / "digits_dyn.onnx", folder, shaded)
+    return _of_images("digits", DIGITS / "digits_dyn.onnx", folder, shaded)
 
 
 # --------------------------------------------------------------------------------------------------------------- random
@@ -127,9 +127,9 @@ def _torchvision(arch: str) -> Callable[[Path], Located]:
         from utils.export.networks.torchvision_models import RANDOM, build
 
         model, _, _ = build(arch, RANDOM)
-        pictures = _photographs((96, 96))
-        path = _exported(model, {"input": (pictures - MEAN) / STD}, folder / arch)
-        return _of_pictures(arch, path, folder, pictures)
+        images = _photographs((96, 96))
+        path = _exported(model, {"input": (images - MEAN) / STD}, folder / arch)
+        return _of_images(arch, path, folder, images)
 
     return made
 
@@ -145,9 +145,9 @@ def vision_transformer(folder: Path) -> Located:
     model = make(image_size=64, patch_size=8, num_layers=4, num_heads=4, hidden_dim=64, mlp_dim=128, num_classes=20)
     for parameter in (model.heads.head.weight, model.class_token):
         torch.nn.init.normal_(parameter, std=0.1)
-    pictures = _photographs((64, 64))
-    path = _exported(model, {"input": (pictures - MEAN) / STD}, folder / "vision_transformer")
-    return _of_pictures("vision transformer", path, folder, pictures)
+    images = _photographs((64, 64))
+    path = _exported(model, {"input": (images - MEAN) / STD}, folder / "vision_transformer")
+    return _of_images("vision transformer", path, folder, images)
 
 
 def decoder(folder: Path) -> Located:
@@ -229,9 +229,9 @@ def unet(folder: Path) -> Located:
             return self.head(x)
 
     torch.manual_seed(0)
-    pictures = _photographs((64, 64))
-    path = _exported(UNet(), {"input": (pictures - MEAN) / STD}, folder / "unet")
-    return _of_pictures("u-net", path, folder, pictures)
+    images = _photographs((64, 64))
+    path = _exported(UNet(), {"input": (images - MEAN) / STD}, folder / "unet")
+    return _of_images("u-net", path, folder, images)
 
 
 MODELS: dict[str, Callable[[Path], Located]] = {

@@ -34,16 +34,16 @@ STEP = 32
 """Every so many pixels, along both sides, the no-compute "model" passes one on: enough to compare preprocessing by."""
 
 LIMIT_SECONDS = 1.0
-"""How long, at least, the limit of each stage is measured in a turn, where there are that many pictures."""
+"""How long, at least, the limit of each stage is measured in a turn, where there are that many images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every contestant runs: one model on one folder of pictures."""
+    """What every contestant runs: one model on one folder of images."""
 
     model: str
     ckpt: Path
-    pictures: Path
+    images: Path
     batch_size: int
     resize: int = modes.RESIZE
     crop: int = modes.CROP
@@ -58,7 +58,7 @@ class Setup:
 
     def batches(self) -> Batches:
         """Return the images in batches, in the order every contestant takes them."""
-        return load_dataset(self.pictures).batches(self.batch_size)
+        return load_dataset(self.images).batches(self.batch_size)
 
     def prepare(self) -> Callable[..., Array]:
         """Return our preprocess function for this model."""
@@ -70,7 +70,7 @@ class Contestant:
     """One who takes turns.
 
     Attributes:
-        turn: run every picture once; returns the scores, N x C.
+        turn: run every image once; returns the scores, N x C.
         note: what it is made of.
         check: what to compare the scores of, where a turn itself returns none.
     """
@@ -157,7 +157,7 @@ def limit(setup: Setup, target: str = "onnx") -> Contestant:
         calls = [partial(_call, engine, out) for engine in engines]
         return np.array([first, min((_cost(call, setup.batches()) for call in calls), default=0.0)])
 
-    return Contestant(turn, "CPU seconds per picture of preprocessing and of inference")
+    return Contestant(turn, "CPU seconds per image of preprocessing and of inference")
 
 
 def _call(engine: Engine, array: Array, batch: Batch) -> object:
@@ -166,13 +166,13 @@ def _call(engine: Engine, array: Array, batch: Batch) -> object:
 
 def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
     """Return the CPU seconds that an image takes, over all threads of the process."""
-    pictures, cpu, end = 0, time.process_time(), time.perf_counter() + LIMIT_SECONDS
+    images, cpu, end = 0, time.process_time(), time.perf_counter() + LIMIT_SECONDS
     for batch in batches:
         work(batch)
-        pictures += len(batch.names)
+        images += len(batch.names)
         if time.perf_counter() > end:
             break
-    return (time.process_time() - cpu) / pictures
+    return (time.process_time() - cpu) / images
 
 
 def limit_cpu(setup: Setup) -> Contestant:
@@ -255,7 +255,7 @@ def _loader(setup: Setup) -> Any:
     torchvision = import_torchvision()
     t = torchvision.transforms
     steps = [t.Resize(setup.resize), t.CenterCrop(setup.crop), t.ToTensor(), t.Normalize(MEAN.tolist(), STD.tolist())]
-    dataset = torchvision.datasets.ImageFolder(str(setup.pictures), t.Compose(steps))
+    dataset = torchvision.datasets.ImageFolder(str(setup.images), t.Compose(steps))
     workers = {"num_workers": usable_cores(), "persistent_workers": True, "multiprocessing_context": "fork"}
     return DataLoader(dataset, setup.batch_size, **workers)
 
@@ -309,12 +309,12 @@ def opencv_into(path: str, out: Array, resize: int) -> None:
     """
     import cv2
 
-    picture = cv2.imread(path, cv2.IMREAD_COLOR)
-    height, width = picture.shape[:2]
+    image = cv2.imread(path, cv2.IMREAD_COLOR)
+    height, width = image.shape[:2]
     scale = resize / min(height, width)
-    picture = cv2.resize(picture, (int(width * scale), int(height * scale)), interpolation=cv2.INTER_LINEAR)
-    top, left = (picture.shape[0] - out.shape[1]) // 2, (picture.shape[1] - out.shape[2]) // 2
-    cropped = picture[top : top + out.shape[1], left : left + out.shape[2]]
+    image = cv2.resize(image, (int(width * scale), int(height * scale)), interpolation=cv2.INTER_LINEAR)
+    top, left = (image.shape[0] - out.shape[1]) // 2, (image.shape[1] - out.shape[2]) // 2
+    cropped = image[top : top + out.shape[1], left : left + out.shape[2]]
     for channel, plane in enumerate(reversed(cv2.split(cropped))):  # OpenCV reads BGR
         np.multiply(plane, 1 / (255 * STD[channel]), out=out[channel], dtype=np.float32)
         out[channel] -= MEAN[channel] / STD[channel]
@@ -324,7 +324,7 @@ def openvino(setup: Setup) -> Contestant:
     """Return OpenVINO's AsyncInferQueue in float32 behind OpenCV in threads."""
     import cv2
 
-    cv2.setNumThreads(1)  # the threads are ours: one per picture
+    cv2.setNumThreads(1)  # the threads are ours: one per image
     paths = [[str(path) for path in batch.samples] for batch in setup.batches()]
     reader = f"OpenCV {cv2.__version__}, {usable_cores()} threads"
     if setup.computes:

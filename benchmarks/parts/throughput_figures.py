@@ -10,10 +10,10 @@ class Result:
     """One contestant on one model: medians over the rounds, and every round's seconds.
 
     Attributes:
-        sps: pictures per second of wall time.
+        sps: images per second of wall time.
         utilisation: CPU seconds, children included, per wall second and core.
         peak_mb: largest memory in MB during the warm-up, children included, shared pages counted once.
-        same_top1: share of pictures with the same best class as the serial loop.
+        same_top1: share of images with the same best class as the serial loop.
         equal: whether the scores are the serial loop's bit by bit.
         ratio: ours over this one, the median over the rounds.
     """
@@ -45,7 +45,7 @@ class Target:
 
 @dataclass(slots=True)
 class Limit:
-    """What the cores could do if nothing ever waited; seconds are CPU seconds per picture."""
+    """What the cores could do if nothing ever waited; seconds are CPU seconds per image."""
 
     contestant: str
     sps: float
@@ -60,7 +60,7 @@ class Measured:
 
     model: str
     batch_size: int
-    pictures: int
+    images: int
     rounds: int
     results: list[Result] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)

@@ -20,7 +20,7 @@ LIGHT = (NO_COMPUTE, "shufflenet_v2_x1_0", "mobilenet_v2")
 BATCH_SIZE, QUICK_BATCH_SIZE = 32, 8
 
 
-def setup_of(model: str, work: Path, pictures: Path, batch_size: int | None, quick: bool) -> Setup | None:
+def setup_of(model: str, work: Path, images: Path, batch_size: int | None, quick: bool) -> Setup | None:
     """Return what a model is run with, its file made where it is missing; ``None`` where that needs torch."""
     size = batch_size or (QUICK_BATCH_SIZE if quick else LARGE.get(model, BATCH_SIZE))
     path = work / f"{model}_dyn.onnx"
@@ -32,7 +32,7 @@ def setup_of(model: str, work: Path, pictures: Path, batch_size: int | None, qui
             return None
         else:
             _export(model, path)
-    return Setup(model, path, pictures, size)
+    return Setup(model, path, images, size)
 
 
 def _export(model: str, path: Path) -> None:

@@ -36,7 +36,7 @@ def chart(everything: Sequence[Measured]) -> Figure:
     """Return images per second as shares of the limit of ``ours``, one group of bars per model.
 
     Models differ a hundredfold in speed, so the axis is the share of what the cores could do on that model with ONNX
-    Runtime in float32; the bars carry the pictures per second themselves.
+    Runtime in float32; the bars carry the images per second themselves.
     """
     require_matplotlib()
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ def chart(everything: Sequence[Measured]) -> Figure:
     axes.axhline(1, color="black", linewidth=0.8, linestyle="--")
     labels = [f"{m.model}\nlimit {m.limits[0].sps:.0f}/s" for m in everything]
     axes.set_xticks(range(len(everything)), labels, fontsize=8)
-    axes.set_ylabel("pictures/s as a share of the limit of ours")
+    axes.set_ylabel("images/s as a share of the limit of ours")
     axes.spines[["top", "right"]].set_visible(False)
     _legend(figure, [axes.bar(0, 0, color=COLOURS[name])[0] for name in drawn], drawn)
     return figure

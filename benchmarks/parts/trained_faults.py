@@ -51,7 +51,7 @@ class Texts(nn.Module):
         return self.head(x.mean(1))
 
 
-class Pictures(nn.Module):
+class Images(nn.Module):
     """Images to one of five classes."""
 
     def __init__(self) -> None:
@@ -139,8 +139,8 @@ TRAININGS = {
     "texts": Training(
         Texts, lambda: (torch.randint(0, 50, (4, 12)), torch.randint(0, 5, (4,))), lambda p: torch.optim.AdamW(p, 1e-3)
     ),
-    "pictures": Training(
-        Pictures,
+    "images": Training(
+        Images,
         lambda: (torch.randn(4, 3, 12, 12), torch.randint(0, 5, (4,))),
         lambda p: torch.optim.SGD(p, 0.05, 0.9),
     ),

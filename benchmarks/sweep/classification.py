@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from sweep.row import Row, pictures
+from sweep.row import Row, images
 from utils.export.networks.torchvision_models import import_torchvision
 
 models = import_torchvision().models
@@ -57,21 +57,21 @@ def _maxvit() -> nn.Module:
 BASIC, BOTTLENECK = models.resnet.BasicBlock, models.resnet.Bottleneck
 
 ROWS = (
-    Row("resnet (basic)", _resnet(BASIC), pictures()),
-    Row("resnext", _resnet(BOTTLENECK, groups=4, width_per_group=8), pictures()),
-    Row("vgg (batch norm)", _vgg, pictures(112)),
-    Row("squeezenet", _named("squeezenet1_1"), pictures()),
-    Row("densenet", partial(models.DenseNet, 8, (2, 2, 2), 16, num_classes=CLASSES), pictures()),
-    Row("googlenet", _named("googlenet", aux_logits=False, init_weights=False), pictures()),
-    Row("mobilenet v2", _named("mobilenet_v2", width_mult=0.35), pictures()),
-    Row("mobilenet v3", _named("mobilenet_v3_small"), pictures()),
-    Row("shufflenet v2", _named("shufflenet_v2_x0_5"), pictures()),
-    Row("mnasnet", _named("mnasnet0_5"), pictures()),
-    Row("efficientnet b0", _named("efficientnet_b0"), pictures()),
-    Row("regnet y", _named("regnet_y_400mf"), pictures()),
-    Row("convnext", _convnext, pictures()),
-    Row("vision transformer", _vit, pictures()),
-    Row("swin", partial(_swin, 1), pictures()),
-    Row("swin v2", partial(_swin, 2), pictures()),
-    Row("maxvit", _maxvit, pictures()),
+    Row("resnet (basic)", _resnet(BASIC), images()),
+    Row("resnext", _resnet(BOTTLENECK, groups=4, width_per_group=8), images()),
+    Row("vgg (batch norm)", _vgg, images(112)),
+    Row("squeezenet", _named("squeezenet1_1"), images()),
+    Row("densenet", partial(models.DenseNet, 8, (2, 2, 2), 16, num_classes=CLASSES), images()),
+    Row("googlenet", _named("googlenet", aux_logits=False, init_weights=False), images()),
+    Row("mobilenet v2", _named("mobilenet_v2", width_mult=0.35), images()),
+    Row("mobilenet v3", _named("mobilenet_v3_small"), images()),
+    Row("shufflenet v2", _named("shufflenet_v2_x0_5"), images()),
+    Row("mnasnet", _named("mnasnet0_5"), images()),
+    Row("efficientnet b0", _named("efficientnet_b0"), images()),
+    Row("regnet y", _named("regnet_y_400mf"), images()),
+    Row("convnext", _convnext, images()),
+    Row("vision transformer", _vit, images()),
+    Row("swin", partial(_swin, 1), images()),
+    Row("swin v2", partial(_swin, 2), images()),
+    Row("maxvit", _maxvit, images()),
 )

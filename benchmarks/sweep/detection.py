@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sweep.row import Row, pictures
+from sweep.row import Row, images
 from utils.export.networks.torchvision_models import import_torchvision
 
 models = import_torchvision().models
@@ -90,7 +90,7 @@ class Yolo(nn.Module):
 
 
 class Detr(nn.Module):
-    """DETR (Carion et al., 2020): queries attend to a picture's features."""
+    """DETR (Carion et al., 2020): queries attend to a image's features."""
 
     def __init__(self, width: int = 32, queries: int = 8) -> None:
         super().__init__()
@@ -136,11 +136,11 @@ def _yolos() -> nn.Module:
 
 BOTH = ("scores", "boxes")
 ROWS = (
-    Row("retinanet head", _retinanet, pictures(), outputs=BOTH),
-    Row("fcos head", _fcos, pictures(), outputs=(*BOTH, "centres")),
-    Row("ssd head", _ssd, pictures(), outputs=BOTH),
-    Row("yolo (decoded)", Yolo, pictures()),
-    Row("detr", Detr, pictures(), outputs=BOTH),
-    Row("yolos", _yolos, pictures(), outputs=BOTH),
-    Row("centernet (top-k)", CenterNet, pictures(), outputs=("scores", "sizes")),
+    Row("retinanet head", _retinanet, images(), outputs=BOTH),
+    Row("fcos head", _fcos, images(), outputs=(*BOTH, "centres")),
+    Row("ssd head", _ssd, images(), outputs=BOTH),
+    Row("yolo (decoded)", Yolo, images()),
+    Row("detr", Detr, images(), outputs=BOTH),
+    Row("yolos", _yolos, images(), outputs=BOTH),
+    Row("centernet (top-k)", CenterNet, images(), outputs=("scores", "sizes")),
 )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sweep.row import Row, floats, numbers, pictures, several
+from sweep.row import Row, floats, images, numbers, several
 
 STEPS = 1000
 
@@ -126,9 +126,9 @@ def times(rng: np.random.Generator, count: int) -> list[np.ndarray]:
 
 
 ROWS = (
-    Row("diffusion u-net", DiffusionUNet, several(pictures(16), times), ("x", "step")),
-    Row("diffusion u-net (text)", lambda: DiffusionUNet(24, 4), several(pictures(16, 4), times, floats(6, 24)),
+    Row("diffusion u-net", DiffusionUNet, several(images(16), times), ("x", "step")),
+    Row("diffusion u-net (text)", lambda: DiffusionUNet(24, 4), several(images(16, 4), times, floats(6, 24)),
         ("x", "step", "context")),
-    Row("diffusion transformer", Dit, several(pictures(16, 4), times, numbers(10)), ("x", "step", "kind")),
-    Row("latent decoder", LatentDecoder, pictures(8, 4)),
+    Row("diffusion transformer", Dit, several(images(16, 4), times, numbers(10)), ("x", "step", "kind")),
+    Row("latent decoder", LatentDecoder, images(8, 4)),
 )  # fmt: skip

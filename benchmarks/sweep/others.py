@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sweep.row import Row, floats, pictures, several, text
+from sweep.row import Row, floats, images, several, text
 from sweep.text import SIZES, TOKENS, VOCABULARY, Picked
 from utils.export.networks.torchvision_models import import_torchvision
 
@@ -142,9 +142,9 @@ ROWS = (
     Row("ft-transformer (table)", FtTransformer, floats(7)),
     Row("tcn", Tcn, floats(4, 20)),
     Row("n-beats", NBeats, floats(24)),
-    Row("espcn (pixel shuffle)", Espcn, pictures(16)),
-    Row("clip (pairs)", Clip, several(pictures(32), text(VOCABULARY)), ("x", "ids", "mask")),
+    Row("espcn (pixel shuffle)", Espcn, images(16)),
+    Row("clip (pairs)", Clip, several(images(32), text(VOCABULARY)), ("x", "ids", "mask")),
     Row("cosines of all pairs", Similarities, floats(16), dependent=True),
-    Row("dueling dqn", Dueling, pictures(16, 4)),
+    Row("dueling dqn", Dueling, images(16, 4)),
     Row("nerf", Nerf, floats(3)),
 )

@@ -70,8 +70,8 @@ def floats(*shape: int) -> Inputs:
     return lambda rng, count: [rng.standard_normal((count, *shape), np.float32)]
 
 
-def pictures(size: int = 64, channels: int = 3) -> Inputs:
-    """Return what draws square pictures."""
+def images(size: int = 64, channels: int = 3) -> Inputs:
+    """Return what draws square images."""
     return floats(channels, size, size)
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from sweep.row import Row, pictures
+from sweep.row import Row, images
 from utils.export.networks.torchvision_models import import_torchvision
 
 models = import_torchvision().models
@@ -85,9 +85,9 @@ def _segformer() -> nn.Module:
 
 
 ROWS = (
-    Row("u-net", UNet, pictures()),
-    Row("deeplab v3", _deeplab, pictures()),
-    Row("fcn", _fcn, pictures()),
-    Row("lraspp", _lraspp, pictures()),
-    Row("segformer", _segformer, pictures()),
+    Row("u-net", UNet, images()),
+    Row("deeplab v3", _deeplab, images()),
+    Row("fcn", _fcn, images()),
+    Row("lraspp", _lraspp, images()),
+    Row("segformer", _segformer, images()),
 )

@@ -263,9 +263,9 @@ def _openvino(spec: EngineSpec, dtype: str) -> Engine:
 def _drawn_bounds(path: Path) -> dict[str, tuple[int, int]]:
     """Return the range of integers to draw for each input that may have any value; others stay 0."""
     from engine.onnx.load import load_model
-    from engine.onnx.table_indices import drawn_bounds
+    from engine.onnx.table_indices import random_input_bounds
 
-    return drawn_bounds(load_model(path))
+    return random_input_bounds(load_model(path))
 
 
 def _openvino_int8(spec: EngineSpec, dtype: str) -> Engine:

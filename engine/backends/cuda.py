@@ -28,7 +28,7 @@ from engine.backends.trt_plan import (
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
 from engine.batching.batch import batch_of
 from tecoinfer_modelzoo import install_command
-from tecoinfer_modelzoo.text import level_of_user
+from tecoinfer_modelzoo.text import user_stacklevel
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -209,7 +209,7 @@ class CudaEngine(Engine):
                 f"and rank 0, or run: {install_command('tensorrt')}"
             )
         if self.spec.save_engine:
-            warnings.warn("save_engine is ignored: only TensorRT writes an engine file", stacklevel=level_of_user())
+            warnings.warn("save_engine is ignored: only TensorRT writes an engine file", stacklevel=user_stacklevel())
         model = load_model(self.spec.ckpt)
         self.metadata = metadata(model)
         self.bind(*signature(model))

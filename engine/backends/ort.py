@@ -255,11 +255,11 @@ def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple
     Raises:
         ModelError: it is too large without these.
     """
-    from engine.onnx.large import arrays_of, fits_message, taken_apart
+    from engine.onnx.large import arrays_of, fits_message, split_large_weights
 
     if fits_message(model):
         return model, weights
-    light, apart = taken_apart(model)
+    light, apart = split_large_weights(model)
     if not fits_message(light):
         raise ModelError("the model without its weights is larger than 2 GB, which ONNX Runtime cannot open")
     return light, {**arrays_of({name: tensor for name, tensor in apart.items() if name not in weights}), **weights}

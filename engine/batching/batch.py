@@ -66,7 +66,7 @@ class Batching:
         order = input_order([tensor.name for tensor in inputs], self.spec.input_name, self.spec.ckpt)
         declared = [shapes[i] for i in order]
         spec = self.spec.with_shapes([len(shape) for shape in declared])
-        self.spec = per_spa(spec.with_pictures(declared).with_open_sizes(declared), declared)
+        self.spec = per_spa(spec.with_images(declared).with_open_sizes(declared), declared)
         self._declared, self._shapes, self._order = (inputs, outputs), shapes, order
         self._analysed = False
         if ask is not None:

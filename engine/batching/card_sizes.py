@@ -9,7 +9,7 @@ from dataclasses import replace
 from engine.signature import Dim, may_be_batch
 from engine.spec import MAX_SPA, EngineSpec
 from tecoinfer_modelzoo.errors import ConfigError
-from tecoinfer_modelzoo.text import level_of_user, shape_text
+from tecoinfer_modelzoo.text import shape_text, user_stacklevel
 
 
 def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
@@ -35,13 +35,13 @@ def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
     warnings.warn(
         f"{spec.ckpt}: input_size {_shown([spec.input_size[i] for i in whole])} has the batch of the whole card, the "
         f"other inputs that of one SPA; {mine[0]} is used",
-        stacklevel=level_of_user(),
+        stacklevel=user_stacklevel(),
     )
     sizes = [(mine[0], *shape[1:]) if i in whole else shape for i, shape in enumerate(spec.input_size)]
     return replace(spec, input_size=tuple(sizes))
 
 
-def of_two_batches(spec: EngineSpec) -> str | None:
+def mixed_batches_message(spec: EngineSpec) -> str | None:
     """Return a message if some shapes have the batch of the whole card and others a share; else ``None``."""
     sizes = [shape[0] for shape in spec.input_size or () if shape and shape[0]]
     shares = sorted({size for size in sizes if size < spec.batch_size <= size * MAX_SPA})

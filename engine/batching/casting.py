@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.signature import Array, TensorSpec, numpy_name
 from tecoinfer_modelzoo.errors import InputError
-from tecoinfer_modelzoo.text import level_of_user
+from tecoinfer_modelzoo.text import user_stacklevel
 
 
 def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
@@ -48,4 +48,4 @@ def _warn_narrowed(
     else:
         advice = f"preprocess to {dtype} to save the copy"
     warned.add(name)
-    warnings.warn(f"input {name!r}: {array.dtype} cast to the model's {dtype}; {advice}", stacklevel=level_of_user())
+    warnings.warn(f"input {name!r}: {array.dtype} cast to the model's {dtype}; {advice}", stacklevel=user_stacklevel())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.onnx.half_range import (
         Loss as Loss,
         constant_tensors as constant_tensors,
-        fusing_harm as fusing_harm,
+        fusion_loss_message as fusion_loss_message,
         loss as loss,
     )
     from engine.onnx.large import copy_model as copy_model, fits_message as fits_message, tensor_bytes as tensor_bytes

@@ -73,10 +73,10 @@ def inlined(model: ModelProto) -> ModelProto:
 def _inlined(model: ModelProto, names: list[tuple[str, str]] | None) -> ModelProto:
     from onnx import checker, inliner
 
-    from engine.onnx.large import fits_message, join_large_weights, taken_apart
+    from engine.onnx.large import fits_message, join_large_weights, split_large_weights
 
     if not fits_message(model):
-        light, apart = taken_apart(model)
+        light, apart = split_large_weights(model)
         return join_large_weights(_inlined(light, names), apart)
     try:
         if names is None:

@@ -105,7 +105,7 @@ def vanishing(graph: GraphProto) -> dict[str, Loss]:
     return found
 
 
-def fusing_harm(before: GraphProto, after: GraphProto) -> str:
+def fusion_loss_message(before: GraphProto, after: GraphProto) -> str:
     """Describe in one line the weights that vanish in float16 because batch norms were fused; "" if there are none."""
     if not any(node.op_type == "BatchNormalization" for node in before.node):
         return ""

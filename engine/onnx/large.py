@@ -113,7 +113,7 @@ def _parts(sparse: SparseTensorProto) -> tuple[TensorProto, TensorProto]:
     return sparse.values, sparse.indices
 
 
-def copy_but(source: Message, target: Message, but: Iterable[str]) -> None:
+def copy_except(source: Message, target: Message, but: Iterable[str]) -> None:
     """Copy the fields of a message into an empty one, except some."""
     left_out = frozenset(but)
     for field, value in source.ListFields():
@@ -127,12 +127,12 @@ def copy_but(source: Message, target: Message, but: Iterable[str]) -> None:
 
 def copy_without_values(source: TensorProto, target: TensorProto) -> None:
     """Copy a tensor without its elements, which may be gigabytes."""
-    copy_but(source, target, _VALUES)
+    copy_except(source, target, _VALUES)
 
 
 def copy_tensor(source: TensorProto, target: TensorProto, name: str = "") -> None:
     """Copy a tensor of any size into an empty one, optionally with another name."""
-    copy_but(source, target, _BYTES)
+    copy_except(source, target, _BYTES)
     if source.HasField("raw_data"):
         target.raw_data = source.raw_data
     if name:
@@ -168,9 +168,9 @@ def copy_model(model: ModelProto) -> ModelProto:
 def copy_without_initializers(model: ModelProto) -> ModelProto:
     """Return a copy of a model without the initializers of its main graph."""
     copy = ModelProto()
-    copy_but(model, copy, ("graph",))
+    copy_except(model, copy, ("graph",))
     copy.graph.SetInParent()
-    copy_but(model.graph, copy.graph, ("initializer",))
+    copy_except(model.graph, copy.graph, ("initializer",))
     return copy
 
 
@@ -195,7 +195,7 @@ def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
     return model
 
 
-def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
+def split_large_weights(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
     """Return a copy in which large initializers are external without a file, and the originals of these by name."""
     light = copy_without_initializers(model)
     apart: dict[str, TensorProto] = {}
@@ -216,7 +216,7 @@ def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
 
 
 def join_large_weights(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
-    """Undo :func:`taken_apart`, in place, and return the model."""
+    """Undo :func:`split_large_weights`, in place, and return the model."""
     for tensor in light.graph.initializer:
         source = apart.get(tensor.name)
         if source is not None:
@@ -239,7 +239,7 @@ def write_with_external_weights(model: ModelProto, path: Path, data: BinaryIO, l
     Raises:
         ModelError: the rest of the model exceeds one message. OSError: a file cannot be written.
     """
-    light, apart = taken_apart(model)
+    light, apart = split_large_weights(model)
     external = {tensor.name: tensor for tensor in light.graph.initializer if tensor.name in apart}
     end = 0
     for name, tensor in apart.items():

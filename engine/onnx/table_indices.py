@@ -67,7 +67,7 @@ def _axis(node: NodeProto) -> int:
     return next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
 
 
-def drawn_bounds(model: ModelProto) -> dict[str, tuple[int, int]]:
+def random_input_bounds(model: ModelProto) -> dict[str, tuple[int, int]]:
     """Return minimum and maximum of random values for each integer input that does not determine a size.
 
     Table indices stay within the table; other inputs within 2**20 and the range of their type.

@@ -13,7 +13,7 @@ from engine.batching.independence import difference
 from engine.batching.random_operators import RANDOM
 from engine.passes.options import PassOptions, short_reason
 from engine.random_arrays import random_array
-from tecoinfer_modelzoo.text import level_of_user
+from tecoinfer_modelzoo.text import user_stacklevel
 
 if TYPE_CHECKING:
     import onnx
@@ -211,5 +211,5 @@ def _warn_unchecked(where: str, reason: str) -> None:
     if where not in _warned:
         _warned.add(where)
         warnings.warn(
-            f"{where}: its result was not compared with the original model: {reason}", stacklevel=level_of_user()
+            f"{where}: its result was not compared with the original model: {reason}", stacklevel=user_stacklevel()
         )

@@ -28,7 +28,7 @@ from engine.sdaa.status import Publisher
 from engine.sdaa.tables import FIXED, check_tables
 from engine.signature import Dim
 from tecoinfer_modelzoo.files import hash_files
-from tecoinfer_modelzoo.text import level_of_user
+from tecoinfer_modelzoo.text import user_stacklevel
 
 _log = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class SdaaEngine(Engine):
             warnings.warn(
                 f"{self.spec.ckpt}: {len(unknown)} kernels work on data of a size not known beforehand "
                 f"({', '.join(unknown[:3])}, ...); the simulated time counts only their launch",
-                stacklevel=level_of_user(),
+                stacklevel=user_stacklevel(),
             )
 
     def _take_tensors(self, plan: Plan) -> None:
@@ -353,7 +353,7 @@ class SdaaEngine(Engine):
         if not self._warned_whole and total > 1:
             self._warned_whole = True
             reason = f"samples depend on one another ({self.batching.why_dependent})"
-            warnings.warn(f"{self.spec.ckpt}: {reason}: the whole call runs on one SPA", stacklevel=level_of_user())
+            warnings.warn(f"{self.spec.ckpt}: {reason}: the whole call runs on one SPA", stacklevel=user_stacklevel())
         return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]
 
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:

@@ -51,12 +51,12 @@ def _light(model: ModelProto) -> ModelProto:
     """Return a copy without the contents of weights, on which no size depends."""
     from onnx import ModelProto
 
-    from engine.onnx.large import copy_but, copy_tensor
+    from engine.onnx.large import copy_except, copy_tensor
 
     light = ModelProto()
-    copy_but(model, light, ("graph",))
+    copy_except(model, light, ("graph",))
     light.graph.SetInParent()
-    copy_but(model.graph, light.graph, ("initializer",))
+    copy_except(model.graph, light.graph, ("initializer",))
     for tensor in model.graph.initializer:
         if prod(tensor.dims) > _MOST:
             light.graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)

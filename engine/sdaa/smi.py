@@ -22,7 +22,7 @@ from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
 from tecoinfer_modelzoo.errors import TecoInferError
-from tecoinfer_modelzoo.interrupts import ended, first_raises
+from tecoinfer_modelzoo.interrupts import ended, raise_on_first_interrupt
 from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 
 SCHEMA_VERSION = 1
@@ -294,7 +294,7 @@ def _text(*, as_object: bool, one_line: bool) -> str:
 def _watch(seconds: float, output: Output, *, as_object: bool) -> None:
     redraw = sys.stdout.isatty() and not as_object
     try:
-        first_raises(lambda: "")
+        raise_on_first_interrupt(lambda: "")
         while not (output.left or output.lost):
             text = _text(as_object=as_object, one_line=True)
             if redraw:  # overwriting from the top left corner flickers less than clearing

@@ -118,10 +118,10 @@ def _is_half(ckpt: Path) -> bool:
 def _weights(ckpt: Path) -> str:
     """Return what the export noted about the weights; empty where it noted nothing."""
     from engine.onnx import load_model, metadata
-    from utils.stored import Stored
+    from utils.stored import ModelMetadata
 
     try:
-        return str(Stored(metadata(load_model(ckpt))).provenance.get("weights", ""))
+        return str(ModelMetadata(metadata(load_model(ckpt))).provenance.get("weights", ""))
     except TecoInferError:  # another engine's file; the step has shown that it runs
         return ""
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from model_config.reports import looks, text
 from model_config.reports.described import unlinked
-from model_config.reports.pictures import Picture, thumbnails
 from model_config.reports.plots import difference_plot, ratio_plot, tail_plot
 from model_config.reports.terminal import deciding
+from model_config.reports.thumbnails import Thumbnail, thumbnails
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from utils.pages.page import Pages
 
@@ -19,15 +19,15 @@ _LOG_BYTES = 65_536
 """Bytes of each log's end that go into a page."""
 _TAIL = 12
 """Lines of a log that are shown before one asks for more."""
-_PICTURES = 6
-"""Pictures of a case; of each step, the first ones in turn."""
+_IMAGES = 6
+"""Images of a case; of each step, the first ones in turn."""
 
 
 def html_page(check: CheckResult) -> str:
-    """Return a check as one HTML page, with everything in it: styles, script, logs, plots and pictures.
+    """Return a check as one HTML page, with everything in it: styles, script, logs, plots and images.
 
     The page makes no request, and a content security policy keeps it so: it runs no script but its own, whatever the
-    check found in logs and names. Logs and pictures are read from the paths in the check; what is gone is left out.
+    check found in logs and names. Logs and images are read from the paths in the check; what is gone is left out.
 
     Raises:
         ConfigError: jinja2 or Pillow is not installed.
@@ -43,11 +43,11 @@ def case_logs(step: StepResult) -> list[tuple[str, text.Log]]:
     return [(name, log) for name, log in (logs if step.passed else reversed(logs)) if log.text]
 
 
-def case_pictures(case: CaseResult) -> list[Picture]:
-    """Return the pictures of a case: the first of every step, then the second ones, up to six."""
-    most = max((len(step.pictures) for step in case.steps), default=0)
-    turns = (step.pictures[turn] for turn in range(most) for step in case.steps if turn < len(step.pictures))
-    return thumbnails(list(dict.fromkeys(turns))[:_PICTURES])
+def case_images(case: CaseResult) -> list[Thumbnail]:
+    """Return the images of a case: the first of every step, then the second ones, up to six."""
+    most = max((len(step.images) for step in case.steps), default=0)
+    turns = (step.images[turn] for turn in range(most) for step in case.steps if turn < len(step.images))
+    return thumbnails(list(dict.fromkeys(turns))[:_IMAGES])
 
 
 def _tail(log: text.Log) -> str:
@@ -77,7 +77,7 @@ _FUNCTIONS: Mapping[str, Any] = {
     "Verdict": Verdict,
     "case_logs": case_logs,
     "case_look": looks.case_look,
-    "case_pictures": case_pictures,
+    "case_images": case_images,
     "check_look": looks.check_look,
     "counts_line": text.counts_line,
     "deciding": deciding,

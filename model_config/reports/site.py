@@ -17,7 +17,7 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
     Args:
         root: the repository.
         out: the file to write.
-        checks: results to show below their models, with logs and pictures; of a case in several, the last one.
+        checks: results to show below their models, with logs and images; of a case in several, the last one.
 
     Raises:
         ConfigError: a scorecard cannot be read, the page cannot be written, or jinja2 or Pillow is not installed.

@@ -220,7 +220,7 @@ def _stamp(path: Path) -> str:
 
 
 def _logs(step: StepResult) -> list[Path]:
-    return [step.stdout, step.stderr, *([step.result] if step.result else []), *step.pictures]
+    return [step.stdout, step.stderr, *([step.result] if step.result else []), *step.images]
 
 
 def _copied(step: StepResult, folder: Path) -> StepResult:
@@ -241,7 +241,7 @@ def _copied(step: StepResult, folder: Path) -> StepResult:
         stdout=copy(step.stdout),
         stderr=copy(step.stderr),
         result=copy(step.result) if step.result else None,
-        pictures=tuple(copy(picture, f"{step.step}.pictures") for picture in step.pictures),
+        images=tuple(copy(image, f"{step.step}.images") for image in step.images),
     )
 
 
@@ -264,8 +264,8 @@ def _decoded(data: dict[str, Any], folder: Path) -> CaseResult:
 
 def _step(data: dict[str, Any], folder: Path) -> StepResult:
     paths = {name: folder / data[name] for name in ("stdout", "stderr", "result") if data[name] is not None}
-    pictures = tuple(folder / name for name in data["pictures"])
-    return StepResult(**data | paths | {"command": tuple(data["command"]), "pictures": pictures})
+    images = tuple(folder / name for name in data["images"])
+    return StepResult(**data | paths | {"command": tuple(data["command"]), "images": images})
 
 
 def _accuracy(data: dict[str, Any]) -> Accuracy:

@@ -79,7 +79,7 @@ def run_step(
 ) -> StepResult:
     """Run one step in a tree of :func:`workplace` and judge what it did.
 
-    Example steps get ``--json``, and the single step ``--save``, for ``result`` and ``pictures``; a script that refuses
+    Example steps get ``--json``, and the single step ``--save``, for ``result`` and ``images``; a script that refuses
     these flags, as historical ones do, is run again without them.
 
     Args:
@@ -112,7 +112,7 @@ def _asked(step: Command, stem: Path, extra: Sequence[str]) -> tuple[str, ...]:
     """Return the flags that have an example step write down what it found."""
     if step.name == "export":
         return ()
-    save = ("--save", f"{stem}.pictures") if step.name == "single" else ()
+    save = ("--save", f"{stem}.images") if step.name == "single" else ()
     return save if "--json" in extra else ("--json", f"{stem}.json", *save)
 
 
@@ -174,7 +174,7 @@ class _Run:
             peak_memory=outcome["peak"] or None,
             cpu_seconds=outcome["cpu"] or None,
             result=written if written is not None and written.is_file() else None,
-            pictures=_files(folder),
+            images=_files(folder),
         )
 
     def _settled(self, result: StepResult) -> str:

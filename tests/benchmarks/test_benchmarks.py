@@ -49,11 +49,11 @@ def test_cold_start_and_its_imports(tmp_path: Path) -> None:
 
 def test_bare_script_and_ours_give_the_same_answer(tmp_path: Path) -> None:
     digits = ROOT / "example/classification/digits"
-    picture = digits / "data/val/7/0081.png"
-    bare = [str(BENCHMARKS / "parts" / "bare_single.py"), str(digits / "digits_dyn.onnx"), str(picture)]
+    image = digits / "data/val/7/0081.png"
+    bare = [str(BENCHMARKS / "parts" / "bare_single.py"), str(digits / "digits_dyn.onnx"), str(image)]
     printed = subprocess.run([sys.executable, *bare], capture_output=True, text=True, check=True).stdout
     result = tmp_path / "answer.json"
-    ours = [str(digits / "example_single_batch.py"), "--target", "onnx", "--data_path", str(picture)]
+    ours = [str(digits / "example_single_batch.py"), "--target", "onnx", "--data_path", str(image)]
     subprocess.run([sys.executable, *ours, "--json", str(result)], capture_output=True, check=True)
     (answer,) = json.loads(result.read_text(encoding="utf-8"))["answers"][0]["answer"]
     assert printed.strip().endswith(f"label {answer['label']}")

@@ -28,7 +28,7 @@ def benchmark() -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["cpu", "amp"])
 def test_device_faults_are_named(way: str, benchmark: Any, tmp_path: Path) -> None:
-    bench = benchmark.Bench("pictures", way, tmp_path)
+    bench = benchmark.Bench("images", way, tmp_path)
     rows = [bench.healthy(), *(bench.device(kind, 0) for kind in ("perturb", "nan", "deny"))]
     assert [row for row in rows if not row.found or row.replays is False] == []
 
@@ -37,7 +37,7 @@ def test_device_faults_are_named(way: str, benchmark: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize("precision", ["amp", "apex"])
 def test_overflows_are_found(precision: str, phase: str, benchmark: Any, tmp_path: Path) -> None:
     try:
-        row = benchmark.overflows("pictures", precision, phase, tmp_path)
+        row = benchmark.overflows("images", precision, phase, tmp_path)
     finally:
         benchmark._forget_apex()
     assert (row.found, row.replays) == (True, True), row

@@ -208,7 +208,7 @@ SIX = {
     "dlrm": ("torchscript",),
     "diffusion u-net": ("torchscript",),
 }
-"""One per kind: pictures, masked text, a decoder with a cache, time first, recommendation, diffusion."""
+"""One per kind: images, masked text, a decoder with a cache, time first, recommendation, diffusion."""
 
 
 @pytest.mark.slow

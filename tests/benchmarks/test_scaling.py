@@ -55,11 +55,11 @@ def test_the_parts_add_up_and_the_shared_listing_grows_with_the_processes(scalin
 
 @given(st.integers(1, 10**8), st.integers(1, 64), st.integers(1, 8), st.integers(1, 64))
 def test_a_run_is_never_faster_than_its_limit(
-    scaling: Any, pictures: int, machines: int, processes: int, batch: int
+    scaling: Any, images: int, machines: int, processes: int, batch: int
 ) -> None:
     site = scaling.Site(machines, processes, 16)
-    found = scaling.predict(pictures, batch, costs(scaling, spread=0.1), site)
-    assert found.working >= pictures / found.rate * (1 - 1e-9)
+    found = scaling.predict(images, batch, costs(scaling, spread=0.1), site)
+    assert found.working >= images / found.rate * (1 - 1e-9)
     assert found.overall <= found.rate
 
 

@@ -37,9 +37,9 @@ def results(model: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 def test_no_compute(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    data, out = run(tmp_path, "--pictures", "18", "--plot", str(tmp_path / "bars.png"))
+    data, out = run(tmp_path, "--images", "18", "--plot", str(tmp_path / "bars.png"))
     (model,) = data["models"]
-    assert (data["benchmark"], data["quick"], model["model"], model["pictures"]) == (
+    assert (data["benchmark"], data["quick"], model["model"], model["images"]) == (
         "throughput",
         True,
         "no-compute",
@@ -64,16 +64,16 @@ def test_no_compute(tmp_path: Path) -> None:
     assert all(target["met"] is (target["value"] >= target["at_least"]) for target in model["targets"])
     assert "limit of ours" in out
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
-    assert len(list((tmp_path / "work/pictures18").rglob("*.jpg"))) == 18
+    assert len(list((tmp_path / "work/images18").rglob("*.jpg"))) == 18
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_pictures_of_an_earlier_layout_are_refused(tmp_path: Path) -> None:
-    other = tmp_path / "work/pictures9/other/000.jpg"
+def test_images_of_an_earlier_layout_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "work/images9/other/000.jpg"
     other.parent.mkdir(parents=True)
     other.write_bytes(b"")
-    command = [sys.executable, str(BENCHMARKS / "throughput.py"), "--quick", "--pictures", "9"]
+    command = [sys.executable, str(BENCHMARKS / "throughput.py"), "--quick", "--images", "9"]
     command += ["--work", str(tmp_path / "work")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
@@ -138,7 +138,7 @@ def test_targets_and_exit_code(peers: Any) -> None:
 def test_a_model_with_every_peer(tmp_path: Path) -> None:
     if not importlib.util.find_spec("torchvision"):
         pytest.skip("torchvision is not installed")
-    data, _ = run(tmp_path, "--pictures", "16", "--models", "shufflenet_v2_x1_0")
+    data, _ = run(tmp_path, "--images", "16", "--models", "shufflenet_v2_x1_0")
     (model,) = data["models"]
     found = results(model)
     assert found["ours"]["equal"] is True

@@ -169,10 +169,10 @@ def test_wrong_number_of_shapes() -> None:
 
 
 def test_inputs_behind_the_last_shape_take_what_their_symbols_are_bound_to() -> None:
-    picture, mask = ("x", np.float32, ["N", 3, "H", "W"]), ("mask", np.int64, ["N", "H", "W"])
-    engine = Echo(picture, mask, ("table", np.float32, ["T"]), input_size=((None, 3, 8, 9),))
+    image, mask = ("x", np.float32, ["N", 3, "H", "W"]), ("mask", np.int64, ["N", "H", "W"])
+    engine = Echo(image, mask, ("table", np.float32, ["T"]), input_size=((None, 3, 8, 9),))
     assert [spec.shape for spec in engine.inputs] == [(None, 3, 8, 9), (None, 8, 9), (None,)]
-    swapped = Echo(mask, picture, input_size=((None, 3, 8, 9),), input_name=("x", "mask"))
+    swapped = Echo(mask, image, input_size=((None, 3, 8, 9),), input_name=("x", "mask"))
     assert [(spec.name, spec.shape) for spec in swapped.inputs] == [("x", (None, 3, 8, 9)), ("mask", (None, 8, 9))]
     with pytest.raises(ConfigError, match=r"m\.onnx: input_size has 0 shapes,.*1 inputs"):
         Echo(X, input_size=())

@@ -59,9 +59,9 @@ def test_other_dtypes_and_shapes() -> None:
     assert figures([True, False], [True, True], dtype=np.bool_).diff1 == 0.5
     assert figures([2**53 + 2], [2**53], dtype=np.int64).diff1 == pytest.approx(2 / 2**53)
     assert figures(3.0, 4.0).diff1 == 0.25
-    empty, census = measure(np.zeros((0, 3)), np.zeros((0, 3)), 1e-6, False)
+    empty, value_stats = measure(np.zeros((0, 3)), np.zeros((0, 3)), 1e-6, False)
     assert (empty.cosine, empty.diff1, empty.diff3_mean) == (1, 0, 0)
-    assert isnan(census.minimum)
+    assert isnan(value_stats.minimum)
 
 
 def test_sums_are_in_float64() -> None:

@@ -111,12 +111,12 @@ def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
         ((None, 8), ("N", 8), (None, 8)),
     ],
 )
-def test_pictures_have_the_models_order_of_dimensions(given: Any, declared: Any, expected: Any) -> None:
-    spec = EngineSpec(Path("m.onnx"), input_size=(given,), pictures=True).with_pictures([declared])
+def test_images_have_the_models_order_of_dimensions(given: Any, declared: Any, expected: Any) -> None:
+    spec = EngineSpec(Path("m.onnx"), input_size=(given,), images=True).with_images([declared])
     assert spec.input_size == (expected,)
-    assert not spec.pictures
+    assert not spec.images
     plain = EngineSpec(Path("m.onnx"), input_size=(given,))
-    assert plain.with_pictures([declared]).input_size == (given,)
+    assert plain.with_images([declared]).input_size == (given,)
 
 
 def test_options_of_cards_and_of_int8_are_given_and_read_by_name() -> None:

@@ -20,7 +20,7 @@ STEPS = [999, 501, 37, 763]
 
 
 class Block(torch.nn.Module):
-    """Residual block of a U-Net, as in DDPM: (pictures, embedding) to pictures."""
+    """Residual block of a U-Net, as in DDPM: (images, embedding) to images."""
 
     def __init__(self, given: int, made: int, width: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Block(torch.nn.Module):
 
 
 class Denoiser(torch.nn.Module):
-    """(pictures, timesteps) to noise, with sinusoidal embeddings."""
+    """(images, timesteps) to noise, with sinusoidal embeddings."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -65,12 +65,12 @@ def test_a_failing_engine_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", REFUSED)
 def test_every_way_to_fail_is_an_error_of_the_engine(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_registered, target, REFUSED[target])
-    pictures = np.ones((4, 3, 32, 32), np.float32)
+    images = np.ones((4, 3, 32, 32), np.float32)
     with pytest.raises(TecoInferError, match=target):  # noqa: PT012 - at one of these
         engine = open_engine(target, EngineSpec(DIGITS / "digits_dyn.onnx"))
         for _ in range(3):
-            engine.run_async(pictures).result()
-        engine.call_shards([[pictures]])
+            engine.run_async(images).result()
+        engine.call_shards([[images]])
         engine.describe()
         bool(engine.calibration_samples)
         engine.device_report()
@@ -91,9 +91,9 @@ def test_every_way_to_fail_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:hot")
 def test_another_form_of_the_same_is_the_same(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_registered, target, alike()[target])
-    spec, pictures = EngineSpec(DIGITS / "digits_dyn.onnx"), np.random.default_rng(1).random((4, 3, 32, 32), np.float32)
+    spec, images = EngineSpec(DIGITS / "digits_dyn.onnx"), np.random.default_rng(1).random((4, 3, 32, 32), np.float32)
     with open_engine(target, spec) as engine, open_engine("onnx", spec) as baseline:
-        found, want = engine(pictures), baseline(pictures)
+        found, want = engine(images), baseline(images)
     assert type(found) is np.ndarray
     assert (found.dtype.isnative, found.flags.c_contiguous, found.flags.writeable) == (True, True, True)
     np.testing.assert_array_equal(found, want)

@@ -1,4 +1,4 @@
-"""CenterFace's folder: its pictures and boxes belong together; the fetched file and ours answer alike."""
+"""CenterFace's folder: its images and boxes belong together; the fetched file and ours answer alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_pictures_are_those_of_the_list() -> None:
+def test_the_images_are_those_of_the_list() -> None:
     found = load_boxes(FOLDER / "data")
     assert (len(found), found.rejected) == (24, [])
     assert sum(map(len, (target.boxes for target in found.targets))) == 32
@@ -43,8 +43,8 @@ def test_the_pictures_are_those_of_the_list() -> None:
     assert sorted(found.samples) == sorted((FOLDER / "data" / "images").glob("*.jpg"))
     assert sum(file.stat().st_size for file in (FOLDER / "data").rglob("*.*")) < MOST_BYTES
     for path, target in zip(found.samples, found.targets, strict=True):
-        with Image.open(path) as picture:
-            assert (target.boxes <= (*picture.size, *picture.size)).all()
+        with Image.open(path) as image:
+            assert (target.boxes <= (*image.size, *image.size)).all()
         if len(target.boxes):
             assert target.points is not None
             inside = (target.points > target.boxes[:, None, :2]) & (target.points < target.boxes[:, None, 2:])
@@ -81,4 +81,4 @@ def test_all_faces_are_detected_without_false_alarms(target: str, file: str, exp
     assert (result["metric_name"], result["samples"]) == ("AP50", 24)
     assert result["metric"] > 0.99
     assert "precision 1, recall 1, F1 1" in done.stdout
-    assert "false_alarms 0, faceless_pictures 9" in done.stdout
+    assert "false_alarms 0, faceless_images 9" in done.stdout

@@ -47,7 +47,7 @@ def form() -> LineForm:
 
 
 def test_lines_equal_make_data(load: Loader) -> None:
-    """Any fiftieth one; pictures only nearly, for another Pillow may encode and decode them otherwise."""
+    """Any fiftieth one; images only nearly, for another Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
     from utils.datasets.synthetic.digit_lines import compose
@@ -60,8 +60,8 @@ def test_lines_equal_make_data(load: Loader) -> None:
     for number in range(0, make_data.LINES, 50):
         made = compose(made_of, make_data.SEED, number)
         assert found.targets[number] == made.text
-        with Image.open(found.samples[number]) as picture:
-            assert np.abs(np.asarray(picture, np.int64) - made.picture).mean() < 5
+        with Image.open(found.samples[number]) as image:
+            assert np.abs(np.asarray(image, np.int64) - made.image).mean() < 5
 
 
 def test_every_digit_is_in_the_texts_and_a_line_has_three_to_seven() -> None:
@@ -98,9 +98,9 @@ def test_preprocessing_equals_training(load: Loader) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     train = load("train")
-    picture = open_image(FOLDER / "data" / "samples" / "0503.jpg")
-    wanted = train.to_input([picture]).numpy()[0]
-    found, width = line_input(picture, form())
+    image = open_image(FOLDER / "data" / "samples" / "0503.jpg")
+    wanted = train.to_input([image]).numpy()[0]
+    found, width = line_input(image, form())
     assert np.abs(found[..., :width] - wanted[..., :width]).max() < 1e-6
     assert not wanted[..., width:].any()
 

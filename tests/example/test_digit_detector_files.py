@@ -47,12 +47,12 @@ def answers(name: str, x: np.ndarray) -> list[np.ndarray]:
 
 def scenes(count: int) -> np.ndarray:
     """The first committed scenes as the network's input."""
-    pictures = [np.asarray(Image.open(path)) for path in sorted((FOLDER / "data/val").glob("*.jpg"))[:count]]
-    return ((np.stack(pictures).transpose(0, 3, 1, 2) / np.float32(255)) - np.float32(0.5)) / np.float32(0.25)
+    images = [np.asarray(Image.open(path)) for path in sorted((FOLDER / "data/val").glob("*.jpg"))[:count]]
+    return ((np.stack(images).transpose(0, 3, 1, 2) / np.float32(255)) - np.float32(0.5)) / np.float32(0.25)
 
 
 def test_scenes_equal_make_data(load: Loader) -> None:
-    """Any thirtieth one; pictures only nearly, for another release of Pillow may encode and decode them otherwise."""
+    """Any thirtieth one; images only nearly, for another release of Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
     from utils.datasets.synthetic.digit_scenes import compose, sources
@@ -67,12 +67,12 @@ def test_scenes_equal_make_data(load: Loader) -> None:
         made = compose(made_of, make_data.SEED, number)
         found = [entry for entry in data["annotations"] if entry["image_id"] == number]
         assert found == make_data.annotations(number, found[0]["id"], made)
-        with Image.open(FOLDER / f"data/val/{number:04d}.jpg") as picture:
-            difference = np.abs(np.asarray(picture, np.int64) - made.picture)
+        with Image.open(FOLDER / f"data/val/{number:04d}.jpg") as image:
+            difference = np.abs(np.asarray(image, np.int64) - made.image)
         assert difference.mean() < 5
-    with Image.open(FOLDER / f"data/samples/{make_data.SCENES:04d}.jpg") as picture:
+    with Image.open(FOLDER / f"data/samples/{make_data.SCENES:04d}.jpg") as image:
         made = compose(made_of, make_data.SEED, make_data.SCENES)
-        assert np.abs(np.asarray(picture, np.int64) - made.picture).mean() < 5
+        assert np.abs(np.asarray(image, np.int64) - made.image).mean() < 5
 
 
 def test_all_data_are_read_with_all_digits() -> None:
@@ -107,8 +107,8 @@ def test_metadata_of_the_onnx_files(name: str) -> None:
     assert shapes == {"input": ["batch", 3, 160, 160], "boxes": ["batch", 400, 4], "scores": ["batch", 400, 10]}
     notes = {prop.key: prop.value for prop in model.metadata_props}
     assert json.loads(notes["class_labels"]) == [str(digit) for digit in range(10)]
-    picture = json.loads(notes["preprocess"])
-    assert (picture["mean"], picture["std"], picture["crop_shape"]) == ([0.5] * 3, [0.25] * 3, 160)
+    image = json.loads(notes["preprocess"])
+    assert (image["mean"], image["std"], image["crop_shape"]) == ([0.5] * 3, [0.25] * 3, 160)
     assert json.loads(notes["provenance"])["source"] == "example/detection/digit_detector/model.py"
 
 
@@ -192,7 +192,7 @@ def test_training_finds_one_scene(load: Loader) -> None:
         network, lambda scenes: train.loss(network, 1.0, scenes), repeat(batch), Plan(150, average=0.9), lambda *_: None
     )
     with torch.no_grad():
-        boxes, scores = averaged(train.to_input([scene.picture for scene in batch]))
+        boxes, scores = averaged(train.to_input([scene.image for scene in batch]))
     for scene, *answer in zip(batch, boxes.numpy(), scores.numpy(), strict=True):
         found = train.detections(*answer)
         sure = found.scores > 0.3

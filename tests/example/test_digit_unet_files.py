@@ -47,8 +47,8 @@ def answers(name: str, x: np.ndarray) -> np.ndarray:
 
 def scenes(count: int) -> np.ndarray:
     """The first committed scenes as the network's input."""
-    pictures = [np.asarray(Image.open(path)) for path in sorted((FOLDER / "data/val/images").glob("*.jpg"))[:count]]
-    return ((np.stack(pictures).transpose(0, 3, 1, 2) / np.float32(255)) - np.float32(0.5)) / np.float32(0.25)
+    images = [np.asarray(Image.open(path)) for path in sorted((FOLDER / "data/val/images").glob("*.jpg"))[:count]]
+    return ((np.stack(images).transpose(0, 3, 1, 2) / np.float32(255)) - np.float32(0.5)) / np.float32(0.25)
 
 
 def masks(count: int | None) -> np.ndarray:
@@ -57,7 +57,7 @@ def masks(count: int | None) -> np.ndarray:
 
 
 def test_scenes_equal_make_data(load: Loader) -> None:
-    """Any twenty-fifth one; pictures only nearly, for another Pillow may encode and decode them otherwise."""
+    """Any twenty-fifth one; images only nearly, for another Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
     from utils.datasets.synthetic.digit_scenes import compose, sources
@@ -68,8 +68,8 @@ def test_scenes_equal_make_data(load: Loader) -> None:
     for number in range(0, make_data.SCENES, 25):
         made = compose(made_of, make_data.SEED, number)
         np.testing.assert_array_equal(found[number], made.mask)
-        with Image.open(FOLDER / f"data/val/images/{number:04d}.jpg") as picture:
-            assert np.abs(np.asarray(picture, np.int64) - made.picture).mean() < 5
+        with Image.open(FOLDER / f"data/val/images/{number:04d}.jpg") as image:
+            assert np.abs(np.asarray(image, np.int64) - made.image).mean() < 5
 
 
 def test_every_class_is_in_the_masks_and_no_other() -> None:
@@ -104,8 +104,8 @@ def test_metadata_of_the_onnx_files(name: str) -> None:
     assert shapes == {"input": ["batch", 3, 160, 160], "logits": ["batch", CLASSES, 160, 160]}
     notes = {prop.key: prop.value for prop in model.metadata_props}
     assert json.loads(notes["class_labels"]) == ["background", *(str(digit) for digit in range(10))]
-    picture = json.loads(notes["preprocess"])
-    assert (picture["mean"], picture["std"], picture["crop_shape"]) == ([0.5] * 3, [0.25] * 3, 160)
+    image = json.loads(notes["preprocess"])
+    assert (image["mean"], image["std"], image["crop_shape"]) == ([0.5] * 3, [0.25] * 3, 160)
     assert json.loads(notes["provenance"])["source"] == "example/segmentation/digit_unet/model.py"
 
 

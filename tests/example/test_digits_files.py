@@ -37,7 +37,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
 
 @pytest.fixture(scope="module")
 def held_out() -> tuple[np.ndarray, np.ndarray]:
-    """The 360 committed pictures, preprocessed as the example scripts do, and their digits."""
+    """The 360 committed images, preprocessed as the example scripts do, and their digits."""
     paths = sorted((DIGITS / "data" / "val").glob("*/*.png"))
     labels = np.array([int(path.parent.name) for path in paths])
     return preprocess(list(paths), dtype="float32", resize_shape=32, crop_shape=32), labels
@@ -52,7 +52,7 @@ def answers(name: str, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_top_1_on_the_held_out_pictures(name: str, held_out: tuple[np.ndarray, np.ndarray]) -> None:
+def test_top_1_on_the_held_out_images(name: str, held_out: tuple[np.ndarray, np.ndarray]) -> None:
     x, labels = held_out
     assert len(labels) == 360
     assert (answers(name, x).argmax(1) == labels).mean() >= 0.98
@@ -79,7 +79,7 @@ def test_committed_files_are_below_one_megabyte() -> None:
     assert sum(path.stat().st_size for path in files) < 700_000
 
 
-def test_the_pictures_are_those_make_data_writes(
+def test_the_images_are_those_make_data_writes(
     load: Loader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn")
@@ -95,7 +95,7 @@ def test_the_pictures_are_those_make_data_writes(
             assert one.tobytes() == two.tobytes()
 
 
-def test_no_picture_is_trained_on_and_held_out(load: Loader) -> None:
+def test_no_image_is_trained_on_and_held_out(load: Loader) -> None:
     pytest.importorskip("sklearn")
     make_data = load("make_data")
     labels = make_data.digits()[1]

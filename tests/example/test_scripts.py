@@ -31,7 +31,7 @@ OF_DOMAIN = {
 SEVERAL = ("ppocr_v4",)
 """Folders of several models: their inputs have flags of their own."""
 
-NO_PICTURES = ("gnn", "nlp", "recommendation", "reinforcement", "speech")
+NO_IMAGES = ("gnn", "nlp", "recommendation", "reinforcement", "speech")
 """Domains whose inputs have no height and width."""
 
 SUMMARY = re.compile(
@@ -77,7 +77,7 @@ def test_help_needs_no_path(stem: str, shown: dict[str, tuple[int, str]], run_py
 def test_help_names_every_flag(path: Path, shown: dict[str, tuple[int, str]]) -> None:
     code, said = shown[path.relative_to(ROOT).as_posix()]
     assert code == 0
-    sized = path.parent.name not in SEVERAL and path.parents[1].name not in NO_PICTURES
+    sized = path.parent.name not in SEVERAL and path.parents[1].name not in NO_IMAGES
     wanted = [flag for flag in FLAGS if flag != "--input_size" or sized]
     assert not [flag for flag in (*wanted, *OF_DOMAIN.get(path.parents[1].name, ())) if flag not in said]
     assert path.stem == "example_valid" or "--skip_postprocess" in said

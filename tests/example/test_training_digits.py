@@ -31,7 +31,7 @@ COMMON = ("train", "model", "make_data")
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    """The script as a module, with 192 pictures to train on and 60 held out: 3 steps an epoch."""
+    """The script as a module, with 192 images to train on and 60 held out: 3 steps an epoch."""
     path, before = list(sys.path), {name: sys.modules.pop(name, None) for name in COMMON}
     spec = importlib.util.spec_from_file_location("training_digits", FOLDER / "train.py")
     assert spec is not None

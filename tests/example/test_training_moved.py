@@ -125,20 +125,20 @@ SMALL = [*f"--arch {ARCH} --image-size 32 --no-augment -b 32 -j 0 --epochs 1 --s
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a few images, one training's checkpoint, and a copy of the moved script."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     (folder / "main.py").write_bytes((FOLDER / "imagenet" / "main.py").read_bytes())
     command = [sys.executable, str(FOLDER / "imagenet" / "make_data.py"), "--train", "64", "--val", "32"]
     subprocess.run([*command, "--out", str(folder / "data")], check=True, capture_output=True)
     return folder
 
 
-def test_one_card_has_the_losses_of_the_cpu(pictures: Path, run_python: RunPython) -> None:
+def test_one_card_has_the_losses_of_the_cpu(images: Path, run_python: RunPython) -> None:
     for device in ("cpu", "sdaa"):
-        done = run_python("main.py", "data", *SMALL, "--device", device, "--losses", device, cwd=pictures)
+        done = run_python("main.py", "data", *SMALL, "--device", device, "--losses", device, cwd=images)
         assert done.returncode == 0, done.stderr
-    on_cpu, on_card = ((pictures / name).read_text(encoding="utf-8").splitlines()[1:] for name in ("cpu", "sdaa"))
+    on_cpu, on_card = ((images / name).read_text(encoding="utf-8").splitlines()[1:] for name in ("cpu", "sdaa"))
     assert on_cpu == on_card
     assert len(on_cpu) == 2
 
@@ -163,12 +163,12 @@ def test_one_card_has_the_losses_of_the_cpu(pictures: Path, run_python: RunPytho
     ],
 )
 def test_invalid_flag_is_one_line(
-    flags: str, said: str, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    flags: str, said: str, images: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["main.py", str(pictures / "data"), *flags.split()])
+    monkeypatch.setattr(sys, "argv", ["main.py", str(images / "data"), *flags.split()])
     pytest.importorskip("torch_sdaa")
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(pictures / "main.py"), run_name="__main__")
+        runpy.run_path(str(images / "main.py"), run_name="__main__")
     assert ended.value.code == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
 
@@ -190,16 +190,16 @@ def test_invalid_flag_is_one_line(
         ("-b 128", "64 images in data/train are less than one batch"),
     ],
 )
-def test_errors_are_one_line(flags: str, said: str, pictures: Path, run_python: RunPython) -> None:
+def test_errors_are_one_line(flags: str, said: str, images: Path, run_python: RunPython) -> None:
     torch = pytest.importorskip("torch")
-    (pictures / "damaged.tar").write_bytes(b"PK\3\4 and no more")
-    torch.save({"arch": "resnet18"}, pictures / "other.tar")
-    torch.save({"arch": ARCH, "state_dict": {"fc.weight": torch.zeros(3)}}, pictures / "wide.tar")
+    (images / "damaged.tar").write_bytes(b"PK\3\4 and no more")
+    torch.save({"arch": "resnet18"}, images / "other.tar")
+    torch.save({"arch": ARCH, "state_dict": {"fc.weight": torch.zeros(3)}}, images / "wide.tar")
     with socket.socket(socket.AF_INET6) as taken:
         taken.bind(("", 0))
         taken.listen()
         words = flags.replace("SPAWN", "--multiprocessing-distributed").replace("PORT", str(taken.getsockname()[1]))
-        done = run_python("main.py", "data", *SMALL, *words.split(), cwd=pictures)
+        done = run_python("main.py", "data", *SMALL, *words.split(), cwd=images)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     [line] = [line for line in done.stderr.splitlines() if "torch/multiprocessing/spawn.py" not in line]

@@ -40,8 +40,8 @@ def scripts() -> Iterator[tuple[Any, Any]]:
 def _gradients(network: Any, mix: str | None) -> list[Any]:
     torch.manual_seed(0)
     model = network.shufflenet(mix, 10).to("sdaa")
-    pictures = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).to("sdaa")
-    loss = torch.nn.functional.cross_entropy(model(pictures), torch.tensor([1, 7]).to("sdaa"))
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).to("sdaa")
+    loss = torch.nn.functional.cross_entropy(model(images), torch.tensor([1, 7]).to("sdaa"))
     loss.backward()
     state = model.state_dict()
     return [sorted(state), loss.cpu(), *(param.grad.cpu() for _, param in sorted(model.named_parameters()))]

@@ -8,7 +8,7 @@ from foreign_models import (
     save_counter,
     save_finder_and_reader,
     save_gru,
-    save_pictures,
+    save_images,
     save_policy,
     save_signals,
 )
@@ -95,5 +95,5 @@ def two_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ckpt = '{"find": HERE / "find.onnx", "read": HERE / "read.onnx"}'
     write_scripts(folder, "found_and_read", ckpt, "shapes.npz")
     save_finder_and_reader(folder)
-    save_pictures(folder / "shapes.npz")
+    save_images(folder / "shapes.npz")
     return folder

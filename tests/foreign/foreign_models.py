@@ -108,11 +108,11 @@ def save_policy(path: Path) -> Path:
 
 def save_finder_and_reader(folder: Path) -> None:
     """Write ``find.onnx`` (the brightest quarter of 16 x 16) and ``read.onnx`` (which of three shapes it holds)."""
-    picture = helper.make_tensor_value_info("picture", FLOAT, ["batch", 1, 16, 16])
+    image = helper.make_tensor_value_info("image", FLOAT, ["batch", 1, 16, 16])
     quarters = helper.make_tensor_value_info("quarters", FLOAT, ["batch", 1, 2, 2])
     kernel = {"kernel": np.full((1, 1, 8, 8), 1 / 64, np.float32)}
-    conv = helper.make_node("Conv", ["picture", "kernel"], ["quarters"], name="find", strides=[8, 8])
-    _save([conv], [picture], [quarters], kernel, folder / "find.onnx")
+    conv = helper.make_node("Conv", ["image", "kernel"], ["quarters"], name="find", strides=[8, 8])
+    _save([conv], [image], [quarters], kernel, folder / "find.onnx")
     crop = helper.make_tensor_value_info("crop", FLOAT, ["batch", 1, 8, 8])
     kinds = helper.make_tensor_value_info("kinds", FLOAT, ["batch", 3])
     patterns = shapes().reshape(3, 64)
@@ -124,7 +124,7 @@ def save_finder_and_reader(folder: Path) -> None:
     _save(nodes, [crop], [kinds], {"patterns": np.ascontiguousarray(patterns.T)}, folder / "read.onnx")
 
 
-def save_pictures(path: Path, count: int = 40) -> None:
+def save_images(path: Path, count: int = 40) -> None:
     """Write images with a shape in one quarter, and its label; a few labels are wrong."""
     random, patterns = np.random.default_rng(3), shapes()
     images = (random.random((count, 16, 16)) * 0.1).astype(np.float32)

@@ -21,7 +21,7 @@ from utils.datasets.image.lfw import load_pairs
 from utils.datasets.image.pages import load_pages
 from utils.datasets.loading import load_dataset
 from utils.datasets.renaming import read_renames
-from utils.pipeline.report.safe_stream import only_shown
+from utils.pipeline.report.safe_stream import safe_streams
 
 
 def _coco_api(path: Path) -> None:
@@ -37,14 +37,14 @@ LOADERS: Mapping[str, Callable[[Path], Any]] = {
     "pages": lambda path: load_pages({"data": path}),
     "pairs": load_pairs,
     "people": lambda path: folder_of_people(path, "balanced", 0),
-    "pictures": load_dataset,
+    "images": load_dataset,
     "renames": read_renames,
 }
 
 
 def main(loader: str, path: Path) -> int:
     """Load, print the counts, and return the exit code."""
-    with only_shown():
+    with safe_streams():
         try:
             found = LOADERS[loader](path)
             if not isinstance(found, Dataset):

@@ -34,7 +34,7 @@ def odd_name(rng: random.Random, ending: str) -> str:
 NO_FILES = ("pipe", "device", "folder", "dangling link", "link to itself", "socket", "endless device")
 
 
-def no_file(rng: random.Random, path: Path) -> str:
+def not_a_file_reason(rng: random.Random, path: Path) -> str:
     """Create something other than a regular file, and return its description."""
     import socket
 

@@ -134,16 +134,16 @@ def test_results_may_take_the_place_of_a_model_that_is_not_read(
 
 
 def test_unknown_kinds_are_one_line() -> None:
-    words = [sys.executable, "-m", "tests.fuzz", "picture"]
+    words = [sys.executable, "-m", "tests.fuzz", "image"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert ran.stderr == f"picture: no such kind; use all, or of: {', '.join(KINDS)}\n"
+    assert ran.stderr == f"image: no such kind; use all, or of: {', '.join(KINDS)}\n"
 
 
-def test_the_same_picture_must_have_the_same_answers_where_the_command_was_not_refused(tmp_path: Path) -> None:
-    made = kind("pictures").make(_Same(), tmp_path, 0)
+def test_the_same_image_must_have_the_same_answers_where_the_command_was_not_refused(tmp_path: Path) -> None:
+    made = kind("images").make(_Same(), tmp_path, 0)
     (tmp_path / "answers.json").write_text('{"answers": []}')
-    assert made.judge(Outcome(0, "", "", 0.1, 0)) == "the same picture has 0 answers in 0 files"
+    assert made.judge(Outcome(0, "", "", 0.1, 0)) == "the same image has 0 answers in 0 files"
     assert made.judge(Outcome(2, "", "error: the name of a class is too long", 0.1, 0)) is None
 
 

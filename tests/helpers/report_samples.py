@@ -136,17 +136,17 @@ class Samples:
         return (
             self.step(case, "export", stdout="digits_dyn.onnx: written\ndigits_float16_dyn.onnx: written\n"),
             self.step(case, "valid", stdout="\x1b[32mopened\x1b[0m sdaa\n" + valid),
-            replace(self.step(case, "single", stdout="0081.png: 7 (0.998)\n"), pictures=self.pictures(2)),
-            replace(self.step(case, "multi", stdout="a\n" * 40), pictures=self.pictures(8)),
+            replace(self.step(case, "single", stdout="0081.png: 7 (0.998)\n"), images=self.images(2)),
+            replace(self.step(case, "multi", stdout="a\n" * 40), images=self.images(8)),
         )
 
-    def pictures(self, count: int) -> tuple[Path, ...]:
+    def images(self, count: int) -> tuple[Path, ...]:
         paths = []
         for index in range(count):
             path = self.folder / f"图片 {index}.png"
             if not path.exists():
-                picture = Image.linear_gradient("L").resize((640, 480)).rotate(40 * index)
-                draw_answer(picture, [f"{index} (0.99{index})", f"{index + 1} (0.004)"]).save(path)
+                image = Image.linear_gradient("L").resize((640, 480)).rotate(40 * index)
+                draw_answer(image, [f"{index} (0.99{index})", f"{index + 1} (0.004)"]).save(path)
             paths.append(path)
         return tuple(paths)
 

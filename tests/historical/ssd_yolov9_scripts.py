@@ -145,7 +145,7 @@ if __name__ == "__main__":
     opt = parse()
     infer_engine = engine_of(opt)
     for idx, file_name in enumerate(sorted(os.listdir(opt.data_path))):
-        print(f"picture {idx + 1}: {file_name}")
+        print(f"image {idx + 1}: {file_name}")
         show(infer_engine, opt, os.path.join(opt.data_path, file_name))
 """
 

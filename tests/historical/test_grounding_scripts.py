@@ -17,7 +17,7 @@ from support import ROOT, RunPython
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.torch]
 
 DATA = ROOT / "example" / "detection" / "digit_detector" / "data"
-PICTURES = 24
+IMAGES = 24
 
 # What such scripts do, call by call; nothing here is to be modernised.
 HEAD = """
@@ -142,17 +142,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, text in SCRIPTS.items():
             (home / f"example_{name}.py").write_text(text)
     content = json.loads((DATA / "val.json").read_text())
-    images = content["images"][:PICTURES]
+    images = content["images"][:IMAGES]
     for image in images:
         image["file_name"] = Path(image["file_name"]).name
     kept = {image["id"] for image in images}
     content |= {"images": images, "annotations": [a for a in content["annotations"] if a["image_id"] in kept]}
-    pictures, file = root / "coco/images/val2017", root / "coco/annotations/instances_val2017.json"
-    pictures.mkdir(parents=True)
+    folder_of_images, file = root / "coco/images/val2017", root / "coco/annotations/instances_val2017.json"
+    folder_of_images.mkdir(parents=True)
     file.parent.mkdir()
     file.write_text(json.dumps(content))
     for image in images:
-        shutil.copy(DATA / "val" / image["file_name"], pictures)
+        shutil.copy(DATA / "val" / image["file_name"], folder_of_images)
     write_model(root / "grounding.onnx", write_tokenizer(root / "bert"))
     return root
 
@@ -201,14 +201,14 @@ def test_valid_gives_the_zoos_own_mean_average_precision(where: str, place: Path
 
 @pytest.mark.parametrize("where", ["example", "contrib/example"])
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
-def test_one_picture_and_a_folder(where: str, target: str, place: Path, run_python: RunPython) -> None:
+def test_one_image_and_a_folder(where: str, target: str, place: Path, run_python: RunPython) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
     folder = place / "some"
     folder.mkdir(exist_ok=True)
     for image in ("0000.jpg", "0001.jpg"):
-        with Image.open(DATA / "val" / image) as picture:
-            picture.save(folder / image.replace("jpg", "png"))
+        with Image.open(DATA / "val" / image) as opened:
+            opened.save(folder / image.replace("jpg", "png"))
     single = run(run_python, place, where, "single_batch", folder / "0000.png", "--target", target).splitlines()
     assert len(single) >= 2
     name, left, *_ = single[0].split()

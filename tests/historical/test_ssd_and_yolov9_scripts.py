@@ -149,7 +149,7 @@ def test_the_scripts_of_a_family(
     metric = float(re.search(r"mAP@0\.5~0\.95: +([\d.]+)", valid)[1])
     assert abs(metric - wanted[family]) < (1e-3 if dtype == "float32" else 0.01)
     assert metric > 0.8
-    first, second = re.split(r"picture \d: 030\d.jpg\n", multi)[1:]
+    first, second = re.split(r"image \d: 030\d.jpg\n", multi)[1:]
     assert first == single != second
     found = re.findall(LINE, single)
     sides = 320 if family == "ssd" else 160  # of the pixels that boxes are in

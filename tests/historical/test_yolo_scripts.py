@@ -287,9 +287,9 @@ def objects_in(scene: str) -> list[tuple[int, list[float]]]:
 
 
 @pytest.mark.parametrize(("place", "layout"), [("example", V5), ("contrib/example", V8)])
-def test_a_single_picture(place: str, layout: str, copy: Path, run_python: RunPython) -> None:
-    picture = copy / "digits" / "images" / "val2017" / "0000.jpg"
-    printed = run(run_python, copy, place, "example_single_batch", layout, picture, "--target", "onnx")
+def test_a_single_image(place: str, layout: str, copy: Path, run_python: RunPython) -> None:
+    image = copy / "digits" / "images" / "val2017" / "0000.jpg"
+    printed = run(run_python, copy, place, "example_single_batch", layout, image, "--target", "onnx")
     answers = {int(k): ast.literal_eval(v) for k, v in (line.split(" ", 1) for line in printed.splitlines())}
     wanted = objects_in("0000.jpg")
     assert {label for label, _ in wanted} <= set(answers)
@@ -303,7 +303,7 @@ def test_a_single_picture(place: str, layout: str, copy: Path, run_python: RunPy
 def test_a_folder(place: str, layout: str, copy: Path, run_python: RunPython, tmp_path: Path) -> None:
     for name in ("0001.jpg", "0002.jpg", "0003.jpg"):
         shutil.copyfile(copy / "digits" / "images" / "val2017" / name, tmp_path / name)
-    (tmp_path / "notes.txt").write_text("no picture")
+    (tmp_path / "notes.txt").write_text("no image")
     from PIL import Image
 
     Image.new("RGB", (300, 120)).save(tmp_path / "black.PNG")

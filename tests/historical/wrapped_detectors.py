@@ -93,8 +93,8 @@ def scenes(count: int) -> list[tuple[Path, list[tuple[int, list[float]]]]]:
     found: dict[int, list[tuple[int, list[float]]]] = {}
     for one in content["annotations"]:
         found.setdefault(one["image_id"], []).append((one["category_id"] - 1, one["bbox"]))
-    pictures = content["images"][:count]
-    return [(HOME / "data" / image["file_name"], found.get(image["id"], [])) for image in pictures]
+    images = content["images"][:count]
+    return [(HOME / "data" / image["file_name"], found.get(image["id"], [])) for image in images]
 
 
 XML = "<annotation><filename>{name}</filename><size><width>160</width><height>160</height></size>{objects}</annotation>"
@@ -109,17 +109,17 @@ def write_voc(folder: Path, count: int) -> Path:
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)
     names = []
-    for picture, objects in scenes(count):
-        shutil.copy(picture, folder / "JPEGImages")
-        names.append(picture.stem)
+    for image, objects in scenes(count):
+        shutil.copy(image, folder / "JPEGImages")
+        names.append(image.stem)
         text = "".join(
             OBJECT.format(
                 name=label, difficult=0, xmin=round(x) + 1, ymin=round(y) + 1, xmax=round(x + w), ymax=round(y + h)
             )
             for label, (x, y, w, h) in objects
         )
-        file = folder / "Annotations" / f"{picture.stem}.xml"
-        file.write_text(XML.format(name=picture.name, objects=text))
+        file = folder / "Annotations" / f"{image.stem}.xml"
+        file.write_text(XML.format(name=image.name, objects=text))
     (folder / "ImageSets" / "Main" / "test.txt").write_text("\n".join(names) + "\n")
     return folder
 
@@ -129,14 +129,14 @@ def write_yolo(folder: Path, count: int) -> Path:
     for name in ("images", "labels"):
         (folder / name / "val2017").mkdir(parents=True)
     lines = []
-    for picture, objects in scenes(count):
-        shutil.copy(picture, folder / "images" / "val2017")
+    for image, objects in scenes(count):
+        shutil.copy(image, folder / "images" / "val2017")
         rows = [
             f"{label} {(x + w / 2) / SIZE} {(y + h / 2) / SIZE} {w / SIZE} {h / SIZE}\n"
             for label, (x, y, w, h) in objects
         ]
-        (folder / "labels" / "val2017" / f"{picture.stem}.txt").write_text("".join(rows))
-        lines.append(f"./images/val2017/{picture.name}\n")
+        (folder / "labels" / "val2017" / f"{image.stem}.txt").write_text("".join(rows))
+        lines.append(f"./images/val2017/{image.name}\n")
     (folder / "val2017.txt").write_text("".join(lines))
     (folder / "digits.yaml").write_text("nc: 10\nnames: ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']\n")
     return folder / "val2017.txt"

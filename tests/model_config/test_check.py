@@ -33,7 +33,7 @@ def too_few(stub: Stub) -> None:
 
 
 def fails(stub: Stub) -> None:
-    stub.script("example_multi_batch.py", "    Path(", '    raise SystemExit("no picture")\n    Path(')
+    stub.script("example_multi_batch.py", "    Path(", '    raise SystemExit("no image")\n    Path(')
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_exit_code_is_the_worst_verdict(root: Path, capsys: pytest.CaptureFi
     assert [case["verdict"] for case in found["cases"]] == ["PASS", "INCONCLUSIVE", "FAIL"]
     assert found["cases"][1]["accuracy"][0]["needed"] > 3000
     shown = capsys.readouterr()
-    assert "multi: exit code 1: no picture" in shown.out
+    assert "multi: exit code 1: no image" in shown.out
     assert shown.err == ""  # quiet where it is no terminal
 
 
@@ -204,7 +204,7 @@ def test_every_report_is_written(root: Path, tmp_path: Path) -> None:
     suites = ElementTree.parse(files["junit"]).getroot()  # noqa: S314
     assert {suite.get("name") for suite in suites.iter("testsuite")} >= {"good", "bad"}
     for kind in ("markdown", "html"):
-        assert "no picture" in files[kind].read_text(encoding="utf-8")
+        assert "no image" in files[kind].read_text(encoding="utf-8")
     schema = json.loads((ROOT / "model_config/reports/schema.json").read_text(encoding="utf-8"))
     pytest.importorskip("jsonschema").validate(found, schema)
 
@@ -283,6 +283,6 @@ def test_the_digits_pass(tmp_path: Path) -> None:
     (case,) = json.loads(out.read_text())["cases"]
     assert [step["passed"] for step in case["steps"]] == [True] * 5
     assert case["accuracy"][0]["samples"] == 360
-    assert case["steps"][2]["pictures"]
+    assert case["steps"][2]["images"]
     (printed,) = (tmp_path / "work/logs/digits").glob("*export*stdout*")
     assert "digits_float16_dyn.onnx: largest relative error" in printed.read_text()

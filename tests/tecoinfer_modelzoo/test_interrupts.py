@@ -87,7 +87,7 @@ def test_interrupt_before_and_after_the_work_prints_one_line(monkeypatch: pytest
         cli.run(lambda: 0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "only_shown", shown)
+        patch.setattr(cli, "safe_streams", shown)
         assert forked(run) == (130, "interrupted\n")
     presses = iter((press, lambda: None))
     monkeypatch.setattr(cli, "ended", lambda: (next(presses)(), interrupts.ended()))
@@ -179,8 +179,8 @@ def test_modules_being_imported(module: str, own: bool, monkeypatch: pytest.Monk
 
 def test_the_line_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupt, "_printed", type(interrupt._printed)())
-    assert interrupt.untold() == "interrupted\n"
-    assert interrupt.untold() == ""
+    assert interrupt.unprinted_line() == "interrupted\n"
+    assert interrupt.unprinted_line() == ""
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import DataError
-from tecoinfer_modelzoo.files import check_regular, no_file, read_regular
+from tecoinfer_modelzoo.files import check_regular, not_a_file_reason, read_regular
 from utils.datasets.text.pair_rows import read_rows
 from utils.datasets.text.questions import load_questions
 from utils.preprocess.image.images import open_image, upright_size
@@ -39,7 +39,10 @@ def test_special_files_are_not_reported_as_missing(tmp_path: Path) -> None:
     for read in (load_questions, lambda path: list(read_rows(path))):
         with pytest.raises(DataError, match=r"pipe\.json is a pipe"):
             read(tmp_path / "pipe.json")
-    assert (no_file(tmp_path), no_file(tmp_path / ("n" * 5000))) == ("is a folder", "does not exist")
+    assert (not_a_file_reason(tmp_path), not_a_file_reason(tmp_path / ("n" * 5000))) == (
+        "is a folder",
+        "does not exist",
+    )
 
 
 def test_a_sparse_file_of_ten_gigabytes_is_not_read(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from utils.fetch.table import read_table
 EVERYWHERE = (".onnx", ".pth", ".pt", ".npz", ".npy", ".parquet", ".safetensors", ".bin", ".h5", ".pkl")
 """What is data wherever it lies."""
 
-PICTURES, SOUNDS, TEXTS = (".png", ".jpg", ".jpeg", ".bmp"), (".wav", ".flac"), (".csv", ".tsv", ".json", ".jsonl")
-IN_MODELS = (*EVERYWHERE, *PICTURES, *SOUNDS, *TEXTS, ".gz", ".zip", ".sdf")
+IMAGES, SOUNDS, TEXTS = (".png", ".jpg", ".jpeg", ".bmp"), (".wav", ".flac"), (".csv", ".tsv", ".json", ".jsonl")
+IN_MODELS = (*EVERYWHERE, *IMAGES, *SOUNDS, *TEXTS, ".gz", ".zip", ".sdf")
 """What is data in the folder of a model."""
 
 

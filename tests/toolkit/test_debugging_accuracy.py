@@ -51,9 +51,9 @@ def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
 
 
 def test_images_of_page_exist_and_are_small() -> None:
-    pictures = [ROOT / "docs" / name for name in re.findall(r"!\[.*?\]\((.+?)\)", PAGE)]
-    assert [picture.name for picture in pictures] == ["overflow_page.png", "fix_page.png"]
-    assert all(0 < picture.stat().st_size < 150_000 for picture in pictures)
+    images = [ROOT / "docs" / name for name in re.findall(r"!\[.*?\]\((.+?)\)", PAGE)]
+    assert [image.name for image in images] == ["overflow_page.png", "fix_page.png"]
+    assert all(0 < image.stat().st_size < 150_000 for image in images)
 
 
 @pytest.mark.slow

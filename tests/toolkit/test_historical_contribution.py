@@ -142,8 +142,8 @@ PREPROCESS = """\
 from utils.preprocess.pytorch.classification import preprocess as classification
 
 
-def preprocess(pictures, dtype="float16"):
-    return classification(pictures, dtype=dtype, resize_shape=32, crop_shape=32)
+def preprocess(images, dtype="float16"):
+    return classification(images, dtype=dtype, resize_shape=32, crop_shape=32)
 """
 
 SCRIPTS = {

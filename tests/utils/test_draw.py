@@ -1,4 +1,4 @@
-"""The drawn answer: legible on any picture, written whole, never over another's."""
+"""The drawn answer: legible on any image, written whole, never over another's."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_files_that_were_not_drawn_are_not_overwritten(tmp_path: Path) -> None:
     source = tmp_path / "cat.png"
     Image.new("RGB", (30, 30)).save(source)
     before = source.read_bytes()
-    assert save_drawn(source, ["cat"], tmp_path) != source  # --save into the folder of the pictures
+    assert save_drawn(source, ["cat"], tmp_path) != source  # --save into the folder of the images
     assert source.read_bytes() == before
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "cat.png").write_text("mine")
@@ -121,13 +121,13 @@ def test_drawing_on_a_drawn_image(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stem", ["a" * 251, "\u65e5" * 83, "a\nb", "\udcff", "..a", "x\u202ey"])
 def test_long_names_are_truncated(tmp_path: Path, stem: str) -> None:
     ending = ".pgm"
-    pictures = [tmp_path / below / f"{stem}{ending}" for below in ("one", "two")]
-    for picture in pictures:
-        picture.parent.mkdir()
-        Image.new("L", (8, 8)).save(picture)
-    written = [save_drawn(picture, ["x"], tmp_path / "out") for picture in pictures]
+    images = [tmp_path / below / f"{stem}{ending}" for below in ("one", "two")]
+    for image in images:
+        image.parent.mkdir()
+        Image.new("L", (8, 8)).save(image)
+    written = [save_drawn(image, ["x"], tmp_path / "out") for image in images]
     assert sorted(written) == sorted((tmp_path / "out").iterdir())  # two, and nothing elsewhere
-    assert save_drawn(pictures[1], ["x"], tmp_path / "out") == written[1]
+    assert save_drawn(images[1], ["x"], tmp_path / "out") == written[1]
 
 
 def test_the_band_of_a_wide_image() -> None:

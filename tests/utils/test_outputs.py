@@ -18,7 +18,7 @@ from engine import EngineSpec, ModelError, open_engine
 from toolkit.commands import info
 from toolkit.zoo import find_model, load_zoo
 from utils.outputs import CHANNELS_FIRST, CHANNELS_LAST, LABELS, LOGITS, PROBABILITIES, OutputForm
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 from utils.tasks.model import Model
 
 GEMM = {"w": np.ones((4, 5), np.float32)}
@@ -71,7 +71,7 @@ def test_metadata_that_contradicts_the_graph(kind: str, tmp_path: Path) -> None:
 )
 def test_invalid_metadata(outputs: Any) -> None:
     with pytest.raises(ModelError, match="outputs"):
-        Stored({"outputs": json.dumps(outputs)}).check()
+        ModelMetadata({"outputs": json.dumps(outputs)}).check()
 
 
 def test_metadata_of_another_output(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from engine import ConfigError
 from tecoexec import save_engine, sweep
 from toolkit.arguments import Parser
 from utils.pipeline.flags.options import options
-from utils.places import check_folder, check_given, check_outputs
+from utils.places import check_folder, check_outputs, check_paths
 from utils.tasks.base import Task
 from utils.tasks.detection.task import DETECTION
 from utils.tasks.segmentation.task import SEGMENTATION
@@ -90,10 +90,10 @@ def test_folders_for_results(tmp_path: Path) -> None:
 
 
 def test_invalid_paths(tmp_path: Path) -> None:
-    check_given("--ckpt", tmp_path / "missing", tmp_path)
+    check_paths("--ckpt", tmp_path / "missing", tmp_path)
     for path in (Path("9" * 5000), Path("a\0b"), tmp_path / ("n" * 300)):
         with pytest.raises(ConfigError, match="--ckpt"):
-            check_given("--ckpt", path)
+            check_paths("--ckpt", path)
 
 
 @pytest.mark.parametrize(

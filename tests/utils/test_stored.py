@@ -14,7 +14,7 @@ from support import DIGITS
 from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.export.onnx_files import ModelNotes
 from utils.preprocess.image.modes import INTERPOLATIONS, MEAN, STD
-from utils.stored import PictureNotes, Stored
+from utils.stored import ImageNotes, ModelMetadata
 
 CKPT = Path("nets/net.onnx")
 SIDES = st.integers(1, 2000)
@@ -22,14 +22,14 @@ NUMBERS = st.floats(-1e6, 1e6)
 POSITIVE = st.floats(1e-6, 1e6)
 
 
-def picture(**notes: Any) -> PictureNotes:
-    return Stored({"preprocess": json.dumps(notes)}, CKPT).picture
+def image(**notes: Any) -> ImageNotes:
+    return ModelMetadata({"preprocess": json.dumps(notes)}, CKPT).image
 
 
 class TestDefaults:
     def test_nothing_stored(self) -> None:
-        stored = Stored({})
-        assert stored.picture == PictureNotes(256, (224, 224), MEAN, STD, "bilinear")
+        stored = ModelMetadata({})
+        assert stored.image == ImageNotes(256, (224, 224), MEAN, STD, "bilinear")
         assert (stored.labels, stored.vocabulary, stored.sample_rate) == (None, None, None)
         assert stored.provenance == {}
         assert stored.text("anything") is None
@@ -38,22 +38,22 @@ class TestDefaults:
         stored.check()
 
     def test_files_of_before_interpolation_was_stored(self) -> None:
-        assert picture(resize_shape=73, crop_shape=64) == PictureNotes(73, (64, 64))
-        own = picture(resize_shape=32, crop_shape=32, mean=[0.5, 0.4, 0.3], std=[0.1, 0.2, 0.3])
-        assert own == PictureNotes(32, (32, 32), (0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+        assert image(resize_shape=73, crop_shape=64) == ImageNotes(73, (64, 64))
+        own = image(resize_shape=32, crop_shape=32, mean=[0.5, 0.4, 0.3], std=[0.1, 0.2, 0.3])
+        assert own == ImageNotes(32, (32, 32), (0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
 
     def test_the_resize_follows_a_lone_crop(self) -> None:
-        assert picture(crop_shape=384).resize == 439  # 384 * 256 / 224 = 438.9
-        assert picture(crop_shape=[112, 56]).resize == 128
-        assert picture(resize_shape=232).crop == (224, 224)
+        assert image(crop_shape=384).resize == 439  # 384 * 256 / 224 = 438.9
+        assert image(crop_shape=[112, 56]).resize == 128
+        assert image(resize_shape=232).crop == (224, 224)
 
     @pytest.mark.parametrize("name", ["digits.onnx", "digits_dyn.onnx", "digits_float16_dyn.onnx"])
     def test_the_committed_models(self, name: str) -> None:
         with open_engine("onnx", EngineSpec(DIGITS / name)) as engine:
-            stored = Stored(engine.metadata, DIGITS / name)
+            stored = ModelMetadata(engine.metadata, DIGITS / name)
         stored.check()
         assert stored.labels == [str(digit) for digit in range(10)]
-        assert stored.picture == PictureNotes(32, (32, 32))
+        assert stored.image == ImageNotes(32, (32, 32))
         assert stored.provenance["weights"] == "digits.pth, trained by train.py"
 
 
@@ -61,26 +61,26 @@ class TestScaling:
     @pytest.mark.parametrize(
         ("notes", "size", "resize"),
         [
-            (PictureNotes(), (224, 224), 256),
-            (PictureNotes(), (64, 64), 73),
-            (PictureNotes(), 64, 73),
-            (PictureNotes(), (64, 128), 146),  # the longer side counts
-            (PictureNotes(246, (224, 224)), (448, 448), 492),
-            (PictureNotes(342, (299, 299)), (299, 299), 342),
-            (PictureNotes(240, (224, 112)), (112, 56), 120),
-            (PictureNotes((256, 512), (224, 448)), (112, 448), (128, 512)),
-            (PictureNotes((224, 224), (224, 224)), (299, 301), (299, 301)),
-            (PictureNotes(10, (224, 224)), (1, 1), 1),
+            (ImageNotes(), (224, 224), 256),
+            (ImageNotes(), (64, 64), 73),
+            (ImageNotes(), 64, 73),
+            (ImageNotes(), (64, 128), 146),  # the longer side counts
+            (ImageNotes(246, (224, 224)), (448, 448), 492),
+            (ImageNotes(342, (299, 299)), (299, 299), 342),
+            (ImageNotes(240, (224, 112)), (112, 56), 120),
+            (ImageNotes((256, 512), (224, 448)), (112, 448), (128, 512)),
+            (ImageNotes((224, 224), (224, 224)), (299, 301), (299, 301)),
+            (ImageNotes(10, (224, 224)), (1, 1), 1),
         ],
     )
-    def test_the_resize_grows_with_the_input(self, notes: PictureNotes, size: Any, resize: Any) -> None:
+    def test_the_resize_grows_with_the_input(self, notes: ImageNotes, size: Any, resize: Any) -> None:
         found = notes.scaled(size)
         crop = (size, size) if isinstance(size, int) else size
         assert (found["resize_shape"], found["crop_shape"]) == (resize, crop)
 
     @given(resize=st.one_of(SIDES, st.tuples(SIDES, SIDES)), crop=st.tuples(SIDES, SIDES))
     def test_the_exported_size_gives_the_stored_values(self, resize: Any, crop: tuple[int, int]) -> None:
-        notes = PictureNotes(resize, crop, (0.5,), (0.25,), "lanczos")
+        notes = ImageNotes(resize, crop, (0.5,), (0.25,), "lanczos")
         own = {"resize_shape": resize, "crop_shape": crop, "mean": (0.5,), "std": (0.25,), "interpolation": "lanczos"}
         assert notes.scaled() == notes.scaled(crop) == notes.scaled(list(crop)) == own  # type: ignore[arg-type]
 
@@ -101,10 +101,10 @@ def test_roundtrip_of_metadata(
     mean, std = ([float(n) for n in numbers] for numbers in zip(*scale, strict=True))
     preprocess = {"resize_shape": resize, "crop_shape": crop, "mean": mean, "std": std, "interpolation": interpolation}
     written = ModelNotes(labels, preprocess, {"source": "a test"}, vocabulary, rate, notes).metadata(1e-5)
-    stored = pickle.loads(pickle.dumps(Stored(written, CKPT)))  # noqa: S301 -- to other processes and back
+    stored = pickle.loads(pickle.dumps(ModelMetadata(written, CKPT)))  # noqa: S301 -- to other processes and back
     pair = (crop, crop) if isinstance(crop, int) else tuple(crop)
     side = resize if isinstance(resize, int) else tuple(resize)
-    assert stored.picture == PictureNotes(side, pair, tuple(mean), tuple(std), interpolation)
+    assert stored.image == ImageNotes(side, pair, tuple(mean), tuple(std), interpolation)
     assert (stored.labels, stored.vocabulary, stored.sample_rate) == (labels, vocabulary, rate)
     assert stored.provenance == {"source": "a test"}
     assert {key: stored.json(key) for key in notes} == notes
@@ -121,9 +121,9 @@ class TestInvalidMetadata:
             ("vocabulary", "vocabulary", "[]", "[] must be a JSON list"),
             ("vocabulary", "vocabulary", '{"a": 1}', '{"a": 1} must be a JSON list'),
             ("provenance", "provenance", "[]", "[] is not a JSON object"),
-            ("picture", "preprocess", "[" * 100_000, "is not JSON"),
-            ("picture", "preprocess", "3", "3 is not a JSON object"),
-            ("picture", "preprocess", "9" * 5000, "is not JSON"),
+            ("image", "preprocess", "[" * 100_000, "is not JSON"),
+            ("image", "preprocess", "3", "3 is not a JSON object"),
+            ("image", "preprocess", "9" * 5000, "is not JSON"),
             ("sample_rate", "sample_rate", "null", "null must be a whole number"),
             ("sample_rate", "sample_rate", "0", "0 must be"),
             ("sample_rate", "sample_rate", "true", "true must be"),
@@ -132,7 +132,7 @@ class TestInvalidMetadata:
         ],
     )
     def test_by_key(self, what: str, key: str, text: str, reason: str) -> None:
-        stored = Stored({key: text}, CKPT)
+        stored = ModelMetadata({key: text}, CKPT)
         for read in (lambda: getattr(stored, what), stored.check):
             with pytest.raises(ModelError) as caught:
                 read()
@@ -158,24 +158,24 @@ class TestInvalidMetadata:
             *(("interpolation", value) for value in ("BICUBIC", "cubic", "", None, 3, ["bicubic"])),
         ],
     )
-    def test_by_name_of_the_picture_notes(self, name: str, value: Any) -> None:
+    def test_by_name_of_the_image_notes(self, name: str, value: Any) -> None:
         with pytest.raises(ModelError, match=rf"^nets/net\.onnx: metadata 'preprocess': {name} .* must be ") as caught:
-            picture(**{name: value})
+            image(**{name: value})
         assert str(caught.value).endswith("; export the model again")
         assert "\n" not in str(caught.value)
 
     def test_mean_and_std_of_other_channels(self) -> None:
         with pytest.raises(ModelError, match=r"mean has 1 channels, .*std 3"):
-            picture(mean=[0.5])
+            image(mean=[0.5])
 
     def test_a_model_without_a_name(self) -> None:
         with pytest.raises(ModelError, match=r"^the model: metadata 'class_labels'"):
-            _ = Stored({"class_labels": "{"}).labels
+            _ = ModelMetadata({"class_labels": "{"}).labels
 
     def test_unknown_text_is_returned_unchanged(self) -> None:
-        assert Stored({"names": "{0: 'person'}"}).text("names") == "{0: 'person'}"
+        assert ModelMetadata({"names": "{0: 'person'}"}).text("names") == "{0: 'person'}"
         with pytest.raises(ModelError, match=r"metadata 'names': .* is not JSON"):
-            Stored({"names": "{0: 'person'}"}).json("names")
+            ModelMetadata({"names": "{0: 'person'}"}).json("names")
 
 
 class TestInvalidNotes:
@@ -210,17 +210,17 @@ ULTRALYTICS = {"names": "{0: 'cat', 1: \"dog's\"}", "stride": "32", "task": "det
 @pytest.mark.parametrize("metadata", [{"class_labels": json.dumps(["a", "b" * 251])}, {"names": repr({0: "b" * 251})}])
 def test_long_class_names(metadata: dict[str, str]) -> None:
     with pytest.raises(ModelError, match=r"metadata '(class_labels|names)': the name 'b+\.\.\.' has 251 characters"):
-        _ = Stored(metadata).labels
-    assert Stored({"class_labels": json.dumps(["b" * 250])}).labels == ["b" * 250]
+        _ = ModelMetadata(metadata).labels
+    assert ModelMetadata({"class_labels": json.dumps(["b" * 250])}).labels == ["b" * 250]
 
 
 def test_metadata_of_ultralytics() -> None:
-    stored = Stored(ULTRALYTICS, Path("m.onnx"))
+    stored = ModelMetadata(ULTRALYTICS, Path("m.onnx"))
     assert stored.labels == ["cat", "dog's"]
-    assert (stored.picture.mean, stored.picture.std) == ((0, 0, 0), (1, 1, 1))
-    assert Stored({**ULTRALYTICS, "class_labels": '["a"]'}).labels == ["a"]
-    assert Stored({"names": "['a', 'b']"}).labels == ["a", "b"]
-    assert Stored({"names": "['a', 'b']"}).picture.mean != (0, 0, 0)
+    assert (stored.image.mean, stored.image.std) == ((0, 0, 0), (1, 1, 1))
+    assert ModelMetadata({**ULTRALYTICS, "class_labels": '["a"]'}).labels == ["a"]
+    assert ModelMetadata({"names": "['a', 'b']"}).labels == ["a", "b"]
+    assert ModelMetadata({"names": "['a', 'b']"}).image.mean != (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -229,5 +229,5 @@ def test_metadata_of_ultralytics() -> None:
 )
 def test_invalid_names(text: str) -> None:
     with pytest.raises(ModelError, match=r"m\.onnx: metadata 'names': .*; export the model again") as refused:
-        _ = Stored({**ULTRALYTICS, "names": text}, Path("m.onnx")).labels
+        _ = ModelMetadata({**ULTRALYTICS, "names": text}, Path("m.onnx")).labels
     assert "\n" not in str(refused.value)

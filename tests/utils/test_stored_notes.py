@@ -12,7 +12,7 @@ from engine import ModelError
 from utils.postprocess.image.layouts.noted import problem_of
 from utils.preprocess.audio.features import settings_of
 from utils.preprocess.features import Features
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 SSD = {"layout": "ssd", "grids": [[2, 2]], "aspect_ratios": [[2]], "scales": [0.1, 0.2], "steps": [8], "size": [16, 16]}
 CKPT = Path("m.onnx")
@@ -44,7 +44,7 @@ def test_notes_of_detection(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("value", [[], {"kind": []}, {"kind": {}}, {"kind": None}, 3, "text"])
 def test_settings_of_sound(value: object) -> None:
     with pytest.raises(ModelError, match="has no 'kind' of"):
-        settings_of(Stored({"features": json.dumps(value)}, CKPT))
+        settings_of(ModelMetadata({"features": json.dumps(value)}, CKPT))
 
 
 @pytest.mark.parametrize("key", ["hash", "kind", "transform", "values", "size"])
@@ -58,4 +58,4 @@ def test_fields_of_features(key: str, value: object) -> None:
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", "1e999", "9" * 400, "[" * 200 + "]" * 200, "[" * 100_000])
 def test_numbers_and_depth(text: str) -> None:
     with pytest.raises(ModelError, match=r"m\.onnx: metadata 'key': .* is not JSON .*; export the model again"):
-        Stored({"key": text}, CKPT).json("key")
+        ModelMetadata({"key": text}, CKPT).json("key")

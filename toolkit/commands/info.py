@@ -108,11 +108,11 @@ def _outputs(file: Path) -> list[dict[str, Any]]:
     """Return the meaning of each output, as tasks read it by default (:mod:`utils.outputs`)."""
     from engine.onnx import load_model, metadata, signature
     from utils.outputs import Forms
-    from utils.stored import Stored
+    from utils.stored import ModelMetadata
 
     try:
         model = load_model(file)
-        forms = Forms(file, signature(model)[1], Stored(metadata(model), file)).all()
+        forms = Forms(file, signature(model)[1], ModelMetadata(metadata(model), file)).all()
     except ModelError as error:
         return [{"name": None, "error": str(error), "text": f"outputs: {error}"}]
     return [{**one.as_json(), "text": str(one)} for one in forms]

@@ -123,10 +123,12 @@ def _notes(watched: Watched, found: Sequence[Served], total: float) -> list[str]
         notes.append("no backward pass was run")
     if (host := on_host(watched)) > 0:
         notes.append(f"{host} calls stay on the host (data loading, step counters, model construction) and are omitted")
-    untold = [one.name for one in found if one.seconds is None]
+    unprinted_line = [one.name for one in found if one.seconds is None]
     if total:
         notes.append(_time(watched, total, sum(one.assumed for one in found)))
-        notes += [f"no simulated time, since the device could not run them: {', '.join(untold)}"] if untold else []
+        notes += (
+            [f"no simulated time, since the device could not run them: {', '.join(untold)}"] if unprinted_line else []
+        )
     return notes
 
 

@@ -24,7 +24,7 @@ from transplant.operators import by_name
 from transplant.project import Outcome, Project, split
 from transplant.user_rules import UserRules, read_rules
 from transplant.writing import diff_text, launcher_text, place, write
-from utils.places import check_folder, check_given
+from utils.places import check_folder, check_paths
 
 EPILOG = """\
 from one card to several: teco transplant -i project -o out distributed -m train.py -t model
@@ -104,7 +104,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("the following arguments are required: -o/--out")
     if args.output is not None and not args.dry_run:
         check_folder("--out", args.output)
-    check_given("--input", args.input)
+    check_paths("--input", args.input)
     if args.command and not all(part.isidentifier() for part in args.target_model.split(".")):
         parser.error(f"-t {args.target_model} is not a variable name")
     return args

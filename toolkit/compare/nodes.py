@@ -14,13 +14,13 @@ from engine import (
     OTHER_SHAPE,
     THRESHOLD,
     Array,
-    Census,
     Difference,
     EngineError,
     ModelError,
-    census,
+    ValueStats,
     differences,
     precision_of,
+    value_stats,
 )
 from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.progress import progress
@@ -63,8 +63,8 @@ class Row:
     status: str
     dtype: str = ""
     shape: tuple[int, ...] = ()
-    census: Census | None = None
-    reference: Census | None = None
+    value_stats: ValueStats | None = None
+    reference: ValueStats | None = None
     accumulated: Difference | None = None
     isolated: Difference | None = None
     fused: tuple[Node, ...] = ()
@@ -258,7 +258,7 @@ def row_of(
     full, left_out = value.shape, 0
     if mask is not None:
         reference, value, left_out = _rest(mask, reference, value)
-    held = census(value, reference, dtype == "float16")
+    held = value_stats(value, reference, dtype == "float16")
     return Row(node, name, "compared", dtype, full, held, _range(reference), found[0], isolated, (), left_out)
 
 
@@ -279,17 +279,17 @@ def _measured(judged: Sequence[Array], reference: Array, threshold: float, mask:
     return [next(measured) if array.shape == reference.shape else OTHER_SHAPE for array in judged]
 
 
-def _range(array: Array) -> Census:
+def _range(array: Array) -> ValueStats:
     """Return range and number of NaN and infinities of the baseline's value."""
     if not array.size:
-        return Census(nan, nan, 0, 0, 0, 0)
+        return ValueStats(nan, nan, 0, 0, 0, 0)
     low, high = float(array.min()), float(array.max())
     if isfinite(low) and isfinite(high):
-        return Census(low, high, 0, 0, 0, 0)
+        return ValueStats(low, high, 0, 0, 0, 0)
     finite = array[np.isfinite(array)]
     nans = int(np.count_nonzero(np.isnan(array)))
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (nan, nan)
-    return Census(low, high, nans, array.size - finite.size - nans, 0, 0)
+    return ValueStats(low, high, nans, array.size - finite.size - nans, 0, 0)
 
 
 def note_masks(result: Comparison) -> None:
@@ -355,6 +355,6 @@ def _missing(a: Traced, rows: Sequence[Row]) -> list[str]:
     return [f"{before}{', '.join(names)}{after}" for names, before, after in notes if names]
 
 
-def _is_broken(held: Census | None) -> bool:
+def _is_broken(held: ValueStats | None) -> bool:
     """Return whether a value contains NaN or infinity."""
     return held is not None and bool(held.nan or held.infinite)

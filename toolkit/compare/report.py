@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite, log10, prod
 from typing import Any
 
-from engine import Census, Difference
+from engine import Difference, ValueStats
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
 from toolkit.graph.nodes import Node
@@ -81,7 +81,7 @@ def lead(found: Comparison) -> str:
 
 
 def _why_bad(found: Comparison, bad: Row) -> str:
-    if bad.census is None:
+    if bad.value_stats is None:
         return bad.status
     alone = bad is found.first_isolated
     difference = bad.isolated if alone else bad.accumulated
@@ -121,8 +121,8 @@ def _named(row: Row | None) -> dict[str, Any] | None:
 def _plain(row: Row) -> dict[str, Any]:
     plain: dict[str, Any] = {"index": row.node.index, **(_named(row) or {}), "dtype": row.dtype}
     plain |= {"shape": list(row.shape) if row.accumulated else None, "status": row.status + _span(row.fused)}
-    if row.census is not None and row.reference is not None:
-        plain |= {key: getattr(row.census, key) for key in Census.__slots__}
+    if row.value_stats is not None and row.reference is not None:
+        plain |= {key: getattr(row.value_stats, key) for key in ValueStats.__slots__}
         plain |= {"reference_minimum": row.reference.minimum, "reference_maximum": row.reference.maximum}
         plain |= {"masked": row.masked}
         if prod(row.shape) == row.masked:  # all elements are masked

@@ -54,7 +54,7 @@ def _other_inputs(result: Comparison) -> Iterator[str]:
     """Yield notes on the inputs that differ between the dumps."""
     for row in result.rows:
         if row.node.op == GRAPH_INPUT and row.accumulated and is_bad(row.accumulated, result.limit):
-            how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.census else f"has {row.status}"
+            how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.value_stats else f"has {row.status}"
             yield f"the dumps have different inputs: {row.tensor!r} {how}"
 
 

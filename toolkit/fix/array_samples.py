@@ -13,7 +13,7 @@ from tecoinfer_modelzoo.text import shape_text
 from toolkit.fix.records import Feed, RawMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples
 from utils.datasets.base import pick
-from utils.stored import PictureNotes, Stored
+from utils.stored import ImageNotes, ModelMetadata
 
 if TYPE_CHECKING:
     from utils.metrics.classification import ClassFolders
@@ -28,7 +28,7 @@ class ArraySamples(Samples):
     Args:
         count, labelled, specs, batch: as the attributes.
         made: yields the parts; accepts keyword arguments that change the preprocessing of images.
-        notes: preprocessing of images. pictures: the samples are images.
+        notes: preprocessing of images. images: the samples are images.
         folders: class folders, if the targets are indices of class folders.
     """
 
@@ -39,13 +39,13 @@ class ArraySamples(Samples):
         specs: Sequence[TensorSpec],
         batch: int,
         made: Callable[..., Iterator[Feed]],
-        notes: PictureNotes | None = None,
-        pictures: bool = False,
+        notes: ImageNotes | None = None,
+        images: bool = False,
         folders: ClassFolders | None = None,
     ) -> None:
         super().__init__(count, labelled, specs, batch)
         self.folders = folders
-        self._made, self.pictures, self.notes = made, pictures, notes or PictureNotes()
+        self._made, self.images, self.notes = made, images, notes or ImageNotes()
 
     def parts(self, **changes: Any) -> Iterator[Feed]:
         """Yield the parts in order."""
@@ -100,19 +100,19 @@ def load_samples(
             ``labels``, where an input without a batch axis has one array for all samples; or images, as for
             :func:`utils.datasets.load_dataset`.
         inputs: of the model. batch: samples per part. limit: number of samples, from the beginning.
-        metadata: of the model; images are preprocessed accordingly (:class:`utils.stored.Stored`).
+        metadata: of the model; images are preprocessed accordingly (:class:`utils.stored.ModelMetadata`).
 
     Raises:
         DataError: the data is missing or does not fit the model.
         ModelError: the metadata on images is invalid.
     """
-    stored = Stored(metadata)
+    stored = ModelMetadata(metadata)
     if path.suffix == ".npz":
-        return _rows(path, inputs, stored.picture, batch, limit)
-    return _pictures(path, inputs, stored, batch, limit)
+        return _rows(path, inputs, stored.image, batch, limit)
+    return _images(path, inputs, stored, batch, limit)
 
 
-def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> ArraySamples:
+def _rows(path: Path, inputs: Sequence[TensorSpec], notes: ImageNotes, batch: int, limit: int | None) -> ArraySamples:
     from utils.arrays import read_npz
 
     arrays = read_npz(path)
@@ -161,11 +161,13 @@ def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bo
     return found
 
 
-def _pictures(path: Path, inputs: Sequence[TensorSpec], stored: Stored, batch: int, limit: int | None) -> ArraySamples:
+def _images(
+    path: Path, inputs: Sequence[TensorSpec], stored: ModelMetadata, batch: int, limit: int | None
+) -> ArraySamples:
     from utils.datasets import load_dataset
     from utils.metrics.classification import ClassFolders
 
-    notes = stored.picture
+    notes = stored.image
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
         raise DataError(f"{path}: images do not fit the model's inputs; pass an .npz file with one array per input")
     how = notes.fitted(inputs[0].shape[2:])
@@ -181,11 +183,11 @@ def _pictures(path: Path, inputs: Sequence[TensorSpec], stored: Stored, batch: i
 
     labelled, names = dataset.batch([0]).targets is not None, dataset.notes.get("classes")
     folders = None if names is None else ClassFolders(names, stored.labels, stored.json("class_ids"))
-    return ArraySamples(count, labelled, inputs, batch, parts, notes, pictures=True, folders=folders)
+    return ArraySamples(count, labelled, inputs, batch, parts, notes, images=True, folders=folders)
 
 
 def preprocess_like(
-    pictures: Sequence[object],
+    images: Sequence[object],
     resize: int | tuple[int, int],
     crop: tuple[int, ...],
     *,
@@ -196,7 +198,7 @@ def preprocess_like(
     """Preprocess images as the classification models of the zoo do, optionally with one change.
 
     Args:
-        pictures: paths. resize: short side in pixels, or height and width. crop: height and width.
+        images: paths. resize: short side in pixels, or height and width. crop: height and width.
         filter_name: another Pillow filter for resizing, such as ``NEAREST``.
         squash: resize to the size of the crop, without keeping the aspect ratio.
         scale: ``mean``, ``std`` and ``interpolation`` of the model; by default those of ImageNet.
@@ -207,5 +209,5 @@ def preprocess_like(
     from utils.preprocess.pytorch.classification import preprocess
 
     how = scale | ({"interpolation": filter_name.lower()} if filter_name else {})
-    files: list[Any] = list(pictures)
+    files: list[Any] = list(images)
     return preprocess(files, "float32", crop if squash else resize, crop, **how)

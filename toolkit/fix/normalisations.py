@@ -14,7 +14,7 @@ import numpy as np
 
 from engine import Array
 from utils.preprocess.image.modes import MEAN, STD
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 Numbers = tuple[float, ...]
 Norm = tuple[Numbers, Numbers]
@@ -82,21 +82,21 @@ class Affine:
 ORDERS = ("", "BGR", "BGR, mean and std too")
 
 
-def own_name(notes: PictureNotes) -> str:
+def own_name(notes: ImageNotes) -> str:
     """Return the name of the normalisation in the model's metadata."""
     return next((name for name, one in TABLE.items() if one == (notes.mean, notes.std)), "those of its export")
 
 
-def table_changes(notes: PictureNotes, arrays: Sequence[Array], pictures: bool) -> Iterator[tuple[str, Affine]]:
+def table_changes(notes: ImageNotes, arrays: Sequence[Array], images: bool) -> Iterator[tuple[str, Affine]]:
     """Yield the changes between known normalisations and channel orders, with a description of the mistake.
 
     Args:
         notes: preprocessing in the model's metadata. arrays: some inputs.
-        pictures: the inputs were prepared according to ``notes``; otherwise every plausible normalisation is tried.
+        images: the inputs were prepared according to ``notes``; otherwise every plausible normalisation is tried.
     """
     own = own_name(notes)
     known = {own: (notes.mean, notes.std), **TABLE} if len(notes.mean) == 3 else dict(TABLE)
-    given = [name for name, norm in known.items() if (name == own if pictures else _plausible(arrays, norm))]
+    given = [name for name, norm in known.items() if (name == own if images else _plausible(arrays, norm))]
     for order, first, second in product(ORDERS, given, known):
         if first == second:
             continue
@@ -172,16 +172,16 @@ def _affine(numbers: Array, like: Affine) -> Affine:
     return Affine(scale, shift, like.reverse)
 
 
-def described(found: Affine, notes: PictureNotes, pictures: bool) -> str:
+def described(found: Affine, notes: ImageNotes, images: bool) -> str:
     """Return the description of a fitted change as means and standard deviations.
 
     Args:
-        found: the change. notes: preprocessing in the model's metadata. pictures: the data follow the notes and the
+        found: the change. notes: preprocessing in the model's metadata. images: the data follow the notes and the
             source differs; otherwise the source is assumed to follow the notes and the data differ.
     """
     scale, shift = np.array(found.scale), np.array(found.shift)
     mean, std = np.array(notes.mean), np.array(notes.std)
-    if pictures:
+    if images:
         given, middle = (std[::-1], mean[::-1]) if found.reverse else (std, mean)
         spread = given / scale
         who, numbers = "the source has", (middle - shift * spread, spread)
@@ -212,8 +212,8 @@ def likely(
     run: Callable[[list[Array]], Sequence[Array]],
     inputs: list[Array],
     golden: Sequence[Array],
-    notes: PictureNotes,
-    pictures: bool,
+    notes: ImageNotes,
+    images: bool,
 ) -> list[tuple[str, Affine]]:
     """Return the changes that make a model's outputs for a few samples equal the source's, with a description.
 
@@ -221,7 +221,7 @@ def likely(
 
     Args:
         run: function from inputs to outputs. inputs: a few samples. golden: outputs of the source for them.
-        notes, pictures: as for :func:`table_changes`.
+        notes, images: as for :func:`table_changes`.
     """
     goal = _row(golden)
 
@@ -230,7 +230,7 @@ def likely(
         return found if found.shape == goal.shape else np.full_like(goal, np.nan)
 
     tried = sorted(
-        ((_away(outputs(change), goal), name, change) for name, change in table_changes(notes, inputs, pictures)),
+        ((_away(outputs(change), goal), name, change) for name, change in table_changes(notes, inputs, images)),
         key=lambda one: one[0],
     )
     near = [(name, change) for away, name, change in tried if away <= NEAR]
@@ -240,7 +240,7 @@ def likely(
     starts = sorted([*same, *(one[2] for one in tried[: 2 * STARTS])], key=lambda one: _away(outputs(one), goal))
     with np.errstate(all="ignore"):
         found = fitted(outputs, goal, starts)
-    return [] if found is None else [(described(found, notes, pictures), found)]
+    return [] if found is None else [(described(found, notes, images), found)]
 
 
 def _row(arrays: Sequence[Array]) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, batch_of, split
 from toolkit.fix.records import Feed, Measure, listed
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,7 +42,7 @@ class Samples(ABC):
     Attributes:
         count: number of samples; with a task, of those that could be prepared, known after the first iteration.
         labelled: whether samples have labels. batch: samples per call. where: the data path, for messages.
-        pictures: whether samples are images, which can be preprocessed in other ways (:meth:`prepared`).
+        images: whether samples are images, which can be preprocessed in other ways (:meth:`prepared`).
         specs: inputs of the model in order, with their batch axes.
         notes: preprocessing of images in the model's metadata.
         one_call: whether a part is one call of the model.
@@ -51,14 +51,14 @@ class Samples(ABC):
     """
 
     one_call = True
-    pictures = False
+    images = False
     left_out = ""
     where = ""
     reference: Path | None = None
 
     def __init__(self, count: int, labelled: bool, specs: Sequence[TensorSpec], batch: int) -> None:
         self.count, self.labelled, self.specs, self.batch = count, labelled, list(specs), batch
-        self.notes = PictureNotes()
+        self.notes = ImageNotes()
         self._kept: list[Feed] | None = None
         self._seen: set[tuple[tuple[int, ...], ...]] = set()
 

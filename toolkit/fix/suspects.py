@@ -13,7 +13,7 @@ from toolkit.fix.normalisations import FEW, likely, own_name, table_changes
 from toolkit.fix.records import Feed, Measure, listed
 from toolkit.fix.samples import Samples, cast_to
 from utils.preprocess.image.modes import MEAN
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 SCALES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "mean and std: 0 to 1, nothing subtracted": ((0.0,), (1.0,)),
@@ -86,7 +86,7 @@ def try_suspects(
         for name, parts, change in [*_inputs(samples), *_outputs(samples)]:
             reached = value(parts, change)
             found.append(Suspect(name, reached, abs(reached - reference) <= tolerance * abs(reference)))
-        if not any(one.cured for one in found) and _like_pictures(samples):
+        if not any(one.cured for one in found) and _like_images(samples):
             for name, normalised in _normalisations(samples, engine, golden):
                 reached = value(_changed(samples, normalised), _same)
                 found.append(Suspect(name, reached, abs(reached - reference) <= tolerance * abs(reference)))
@@ -105,17 +105,17 @@ def _order(one: Suspect, reference: float, higher_is_better: bool) -> tuple[bool
 
 def tried_inputs(samples: Samples) -> list[str]:
     """Return a note if no changes of inputs were tried."""
-    if _like_pictures(samples):
+    if _like_images(samples):
         return []
     return ["no input is an image: only last steps (softmax, sigmoid, logarithm) were tried, no change of inputs"]
 
 
-def _like_pictures(samples: Samples) -> bool:
+def _like_images(samples: Samples) -> bool:
     """Return whether an input may be an image: a 4-D float array."""
-    return any(map(_like_picture, next(iter(samples)).inputs))
+    return any(map(_like_image, next(iter(samples)).inputs))
 
 
-def _like_picture(array: Array) -> bool:
+def _like_image(array: Array) -> bool:
     return array.ndim == 4 and array.dtype.kind == "f"
 
 
@@ -125,9 +125,9 @@ def _same(outputs: Outputs) -> Outputs:
 
 def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[Outputs], Outputs]]]:
     yield UNCHANGED, samples, _same
-    for name, change in _changes(samples.notes).items() if _like_pictures(samples) else ():
+    for name, change in _changes(samples.notes).items() if _like_images(samples) else ():
         yield name, _changed(samples, change), _same
-    if samples.pictures:
+    if samples.images:
         for name in FILTERS:
             if name != samples.notes.interpolation:
                 yield f"resize mode: {name}", samples.prepared(filter_name=name), _same
@@ -147,7 +147,7 @@ def _normalisations(
     part = next(iter(samples))
     if golden is None:
         ours = own_name(samples.notes)
-        pairs = table_changes(samples.notes, part.inputs, samples.pictures)
+        pairs = table_changes(samples.notes, part.inputs, samples.images)
         return [(name, change) for name, change in pairs if name.endswith(f"the source has {ours}")]
     open_batch = all(spec.batch_axis == 0 and spec.shape[0] is None for spec in engine.inputs)
     few = slice(FEW if open_batch else len(part.names))
@@ -160,15 +160,15 @@ def _normalisations(
 
     rows = slice(len(part.names[few]))
     inputs = [array[few] for array in part.inputs] if open_batch else part.inputs
-    return list(likely(run, inputs, [array[rows] for array in golden], samples.notes, samples.pictures))
+    return list(likely(run, inputs, [array[rows] for array in golden], samples.notes, samples.images))
 
 
 def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Feed]:
     for part in samples:
-        yield part._replace(inputs=[change(array) if _like_picture(array) else array for array in part.inputs])
+        yield part._replace(inputs=[change(array) if _like_image(array) else array for array in part.inputs])
 
 
-def _changes(notes: PictureNotes) -> dict[str, Callable[[Array], Array]]:
+def _changes(notes: ImageNotes) -> dict[str, Callable[[Array], Array]]:
     """Return changes of N x C x H x W arrays by the mistake that each undoes."""
     own = notes.mean, notes.std
     changes: dict[str, Callable[[Array], Array]] = {

@@ -57,7 +57,7 @@ class TaskSamples(Samples):
             len(self.dataset), labelled, sorted(specs, key=lambda spec: names.index(spec.name)), opt.batch_size
         )
         self.where = opt.data_text
-        self.notes = self.model.stored.picture
+        self.notes = self.model.stored.image
         self._preprocessor = Preprocessor(self.task)
         self._places: list[int] = []
 

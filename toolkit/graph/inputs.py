@@ -14,7 +14,7 @@ from engine import Array, ConfigError, DataError, InputError, TensorSpec, random
 from model_config.cases.config import ROOT
 from utils.arrays import read_npy, read_npz
 from utils.fetch import kept_path
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -27,7 +27,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 Dims = Mapping[str, Sequence[int]]
 """Symbol of a dimension -> sizes."""
 
-PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def model_file(model: str, root: Path = ROOT) -> Path:
@@ -205,7 +205,7 @@ def draw(
 
 
 def load_inputs(
-    files: Sequence[Path], specs: Sequence[TensorSpec], batch: int = 1, stored: Stored | None = None
+    files: Sequence[Path], specs: Sequence[TensorSpec], batch: int = 1, stored: ModelMetadata | None = None
 ) -> list[Array]:
     """Read one array per input.
 
@@ -224,7 +224,7 @@ def load_inputs(
     if len(files) != len(specs):
         names = ", ".join(spec.name for spec in specs)
         raise DataError(f"{len(files)} data files for {len(specs)} inputs ({names}); pass one .npz or a file per input")
-    return [_one(file, spec, batch, stored or Stored({})) for file, spec in zip(files, specs, strict=True)]
+    return [_one(file, spec, batch, stored or ModelMetadata({})) for file, spec in zip(files, specs, strict=True)]
 
 
 def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
@@ -237,21 +237,21 @@ def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
     return [arrays[spec.name] for spec in specs]
 
 
-def _one(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
+def _one(file: Path, spec: TensorSpec, batch: int, stored: ModelMetadata) -> Array:
     if file.suffix == ".npy":
         return read_npy(file)
-    if file.suffix.lower() in PICTURES:
-        return _picture(file, spec, batch, stored)
-    raise DataError(f"{file}: not an .npz, .npy or image file ({', '.join(PICTURES)}); convert it")
+    if file.suffix.lower() in IMAGES:
+        return _image(file, spec, batch, stored)
+    raise DataError(f"{file}: not an .npz, .npy or image file ({', '.join(IMAGES)}); convert it")
 
 
-def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
-    from utils.preprocess.image.forms import picture_form
+def _image(file: Path, spec: TensorSpec, batch: int, stored: ModelMetadata) -> Array:
+    from utils.preprocess.image.forms import image_form
     from utils.preprocess.pytorch.classification import preprocess
 
-    notes = stored.picture
+    notes = stored.image
     try:
-        form = picture_form(spec, file)
+        form = image_form(spec, file)
         how = notes.fitted(form.size) | form.scale(notes.mean, notes.std, file)
     except ConfigError as error:
         raise InputError(f"input {spec.name!r} does not accept an image ({error}); pass an .npy file") from error

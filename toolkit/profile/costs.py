@@ -13,7 +13,7 @@ from engine.sdaa import ShardCost, kernels_of, load_card, price, settled, spa_co
 from toolkit.graph.inputs import Shapes
 from toolkit.profile.card import prepare
 from toolkit.profile.sizes import Sizes, sizes_of
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -135,7 +135,7 @@ def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None 
     from toolkit.fix.opening import SampleRequest
 
     model = load_model(path)
-    stored = Stored(metadata(model), path)
+    stored = ModelMetadata(metadata(model), path)
     sizes = sizes_of(model, path, 1, SampleRequest(None))
     one = prepare(EngineSpec(path, 1, dtype=dtype), sizes.shapes, compare=False)
     counted, unknown = multiply_adds_of(one.shaped)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine import ConfigError, TensorSpec
 from toolkit.graph.inputs import Shapes, check_dims, input_shapes, input_specs
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -113,7 +113,7 @@ def _default(model: ModelProto, spec: TensorSpec, axis: int) -> int:
     from engine.onnx import metadata
 
     if spec.dtype.kind == "f" and len(spec.shape) == 4 and axis in _SIDES:
-        return Stored(metadata(model)).picture.crop[_SIDES.index(axis)]
+        return ModelMetadata(metadata(model)).image.crop[_SIDES.index(axis)]
     return LENGTH
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo import expanded
-from tecoinfer_modelzoo.files import no_file, utf8_text
+from tecoinfer_modelzoo.files import utf8_text
 from utils.datasets.text.pair_rows import SENTENCES, Pair, Skipped, literal, read_pairs, read_rows, wrong_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.preprocess.text.tokenizer_folder import FolderTokens

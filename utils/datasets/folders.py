@@ -14,10 +14,10 @@ from utils.datasets.table import Listing, prefix_of
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """File name endings of images, in any case: the list of torchvision's ``ImageFolder``."""
 
-NOT_A_PICTURE = "not an image file (its extension is none of " + " ".join(EXTENSIONS) + ")"
+NOT_A_IMAGE = "not an image file (its extension is none of " + " ".join(EXTENSIONS) + ")"
 
 
-def is_picture(name: str) -> bool:
+def is_image(name: str) -> bool:
     """Return whether a file name has the ending of an image, in any case."""
     return name.lower().endswith(EXTENSIONS)
 
@@ -53,7 +53,7 @@ def class_folders(root: Path) -> TableDataset:
 def _outside(root: Path, names: Sequence[str]) -> list[Rejected]:
     """Return the files next to the class folders, except hidden ones."""
     return [
-        Rejected(root / name, "it lies outside the class folders" if is_picture(name) else NOT_A_PICTURE)
+        Rejected(root / name, "it lies outside the class folders" if is_image(name) else NOT_A_IMAGE)
         for name in names
         if not name.startswith(".")
     ]
@@ -68,10 +68,10 @@ def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
     for folder, names in sorted(walk(top)):
         prefix = prefix_of(Path(folder))
         for name in sorted(names):
-            if is_picture(name):
+            if is_image(name):
                 listing.add(prefix, name, label)
             elif not name.startswith("."):
-                rejected.append(Rejected(Path(folder, name), NOT_A_PICTURE))
+                rejected.append(Rejected(Path(folder, name), NOT_A_IMAGE))
     return rejected
 
 
@@ -88,10 +88,10 @@ def flat_folder(root: Path) -> TableDataset:
             continue
         if _is_folder(entry):
             others.append((entry.name, "is a folder, and only images directly in the data folder are read"))
-        elif is_picture(entry.name):
+        elif is_image(entry.name):
             names.append(entry.name)
         else:
-            others.append((entry.name, NOT_A_PICTURE))
+            others.append((entry.name, NOT_A_IMAGE))
     if not names:
         what = "contains no image" if others else "is empty"
         raise DataError(f"data folder {root} {what}; it needs files ending in {' '.join(EXTENSIONS)}")
@@ -101,17 +101,17 @@ def flat_folder(root: Path) -> TableDataset:
     return TableDataset(listing.table(), rejected=[Rejected(root / name, reason) for name, reason in sorted(others)])
 
 
-def single_picture(path: Path) -> TableDataset:
+def single_image(path: Path) -> TableDataset:
     """Load one image file, without a label; raise DataError if its name does not end like an image's."""
-    if not is_picture(path.name):
-        raise DataError(f"{path}: {NOT_A_PICTURE}; pass an image, a folder, a .txt label file or an .npz file")
+    if not is_image(path.name):
+        raise DataError(f"{path}: {NOT_A_IMAGE}; pass an image, a folder, a .txt label file or an .npz file")
     return TableDataset([Sample(path, None)])
 
 
 def has_class_folders(root: Path) -> bool:
     """Return whether any visible subfolder has an image, at any depth."""
     folders = (root / entry.name for entry in _entries(root) if not entry.name.startswith(".") and _is_folder(entry))
-    return any(is_picture(name) for folder in folders for _, names in walk(folder) for name in names)
+    return any(is_image(name) for folder in folders for _, names in walk(folder) for name in names)
 
 
 def _entries(root: Path) -> Iterator[os.DirEntry[str]]:

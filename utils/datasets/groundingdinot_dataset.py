@@ -12,12 +12,12 @@ import numpy as np
 
 from engine import Array, DataError, InputError, declared_shapes
 from tecoinfer_modelzoo import expanded
-from utils.datasets.image.coco import load_coco, pictures_root
+from utils.datasets.image.coco import images_root, load_coco
 from utils.datasets.image.coco_api import CocoAnnotations
 from utils.datasets.image.objects import CATEGORY_IDS, IMAGE_IDS
 from utils.torch_array import as_array, of_the_script
 
-__all__ = ["CocoDetection", "Pictures", "collate_fn"]
+__all__ = ["CocoDetection", "Images", "collate_fn"]
 
 SIDE = 800
 """Default side of the square input in pixels, if no engine with another size was opened."""
@@ -95,35 +95,35 @@ class CocoDetection:
         }
 
 
-class Pictures(NamedTuple):
+class Images(NamedTuple):
     """A batch: ``tensors`` N x 3 x H x W, and ``mask`` N x H x W, true in the padding."""
 
     tensors: Any
     mask: Any
 
 
-def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Pictures, list[dict[str, Any]]]:
+def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Images, list[dict[str, Any]]]:
     """Return samples as one batch: images padded with zeros at the right and the bottom, and a list of targets.
 
     Raises InputError if the list is empty.
     """
     if not batch:
         raise InputError("an empty batch cannot be collated; pass at least one sample")
-    pictures = [as_array(image, "an image") for image, _ in batch]
-    height, width = (max(picture.shape[axis] for picture in pictures) for axis in (1, 2))
-    tensors = np.zeros((len(pictures), 3, height, width), np.float32)
-    mask = np.ones((len(pictures), height, width), bool)
-    for place, picture in enumerate(pictures):
-        tensors[place, :, : picture.shape[1], : picture.shape[2]] = picture
-        mask[place, : picture.shape[1], : picture.shape[2]] = False
-    return Pictures(of_the_script(tensors), of_the_script(mask)), [target for _, target in batch]
+    arrays = [as_array(image, "an image") for image, _ in batch]
+    height, width = (max(array.shape[axis] for array in arrays) for axis in (1, 2))
+    tensors = np.zeros((len(arrays), 3, height, width), np.float32)
+    mask = np.ones((len(arrays), height, width), bool)
+    for place, array in enumerate(arrays):
+        tensors[place, :, : array.shape[1], : array.shape[2]] = array
+        mask[place, : array.shape[1], : array.shape[2]] = False
+    return Images(of_the_script(tensors), of_the_script(mask)), [target for _, target in batch]
 
 
 def _root(folder: Path, file: Path, coco: CocoAnnotations) -> Path:
     """Return the given folder if it has the first image, else the folder found from the path of the JSON."""
     names = [str(entry.get("file_name")) for entry in list(coco.imgs.values())[:1]]
     if not any((folder / name).is_file() for name in names):
-        other = pictures_root(file, names)
+        other = images_root(file, names)
         return other if any((other / name).is_file() for name in names) else folder
     return folder
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ImageLoader:
-    """Iterates ``(pictures, labels)``: a list of upright RGB PIL images, and int64 labels (``None`` without labels).
+    """Iterates ``(images, labels)``: a list of upright RGB PIL images, and int64 labels (``None`` without labels).
 
     The labels are a numpy array, or a torch tensor if the script has imported torch, because existing scripts call
     ``target.size(0)`` and ``target.view(1, -1)``. This module never imports torch.
@@ -39,8 +39,8 @@ class ImageLoader:
 
     def __iter__(self) -> Iterator[tuple[list[Image.Image | Array], Any]]:
         for batch in self.batches:
-            pictures = [sample if isinstance(sample, np.ndarray) else _open(sample) for sample in batch.samples]
-            yield pictures, _labels(batch.targets)
+            images = [sample if isinstance(sample, np.ndarray) else _open(sample) for sample in batch.samples]
+            yield images, _labels(batch.targets)
 
 
 @overload

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine import DataError
-from tecoinfer_modelzoo.files import check_regular, no_file
-from utils.datasets.folders import NOT_A_PICTURE, is_picture
+from tecoinfer_modelzoo.files import check_regular
+from utils.datasets.folders import NOT_A_IMAGE, is_image
 from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing
 
@@ -37,8 +37,8 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
             continue
         path, label = _parse(text, root, f"{file}:{number}")
         folder, separator, name = path.rpartition(os.sep)
-        if not is_picture(name):
-            rejected.append(Rejected(Path(path), NOT_A_PICTURE))
+        if not is_image(name):
+            rejected.append(Rejected(Path(path), NOT_A_IMAGE))
         elif not os.path.isfile(path):
             rejected.append(Rejected(Path(path), f"it {no_file(path)} but is listed in {file.name} line {number}"))
         else:

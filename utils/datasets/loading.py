@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine import DataError
 from tecoinfer_modelzoo import expanded
-from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_picture
+from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_image
 from utils.datasets.label_file import load_label_file
 from utils.datasets.npz import load_npz
 from utils.datasets.samples import TableDataset
@@ -48,7 +48,7 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
 def _load_folder(path: Path) -> TableDataset:
     # An explicit list comes first: the usual ImageNet layout is val.txt next to one folder, val/, of all images.
     if (path / LABEL_FILE).is_file():
-        return load_label_file(path / LABEL_FILE, _pictures_of(path))
+        return load_label_file(path / LABEL_FILE, _images_of(path))
     if (layout := _imagenet(path)) is not None:
         from utils.datasets.image.imagenet import load_imagenet
 
@@ -67,7 +67,7 @@ def _imagenet(path: Path) -> Layout | None:
     return find_layout(path)
 
 
-def _pictures_of(path: Path) -> Path:
+def _images_of(path: Path) -> Path:
     """Return the folder that paths in ``val.txt`` are relative to: its own, or ``val`` next to it (Caffe's lists)."""
     with (path / LABEL_FILE).open("rb") as stream:
         first = next((line.split() for line in stream if line.strip() and not line.startswith(b"#")), [])
@@ -84,4 +84,4 @@ def _load_file(path: Path) -> TableDataset:
             f"{path}: is an archive; unpack it (mkdir -p {folder} && tar xf {path} -C {folder}) and pass the folder"
         )
     loaders = {".txt": load_label_file, ".npz": load_npz}
-    return loaders.get(path.suffix.lower(), single_picture)(path)
+    return loaders.get(path.suffix.lower(), single_image)(path)

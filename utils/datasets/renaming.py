@@ -12,7 +12,7 @@ import numpy as np
 from engine import DataError
 from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.text import did_you_mean, one_line
-from utils.datasets.image.objects import CATEGORIES, CATEGORY_IDS, COUNTS, BoxedPictures
+from utils.datasets.image.objects import CATEGORIES, CATEGORY_IDS, COUNTS, BoxedImages
 
 
 def read_renames(file: Path) -> dict[str, str]:
@@ -52,7 +52,7 @@ def _of_lines(text: str, file: Path) -> dict[str, str]:
     return found
 
 
-def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> BoxedPictures:
+def renamed(dataset: BoxedImages, names: Mapping[str, str], file: Path) -> BoxedImages:
     """Return the data set with renamed classes; classes that get the same name are merged.
 
     Args:
@@ -78,4 +78,4 @@ def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> Box
     if CATEGORY_IDS in notes:  # merged classes get the id of the first of them
         first = np.unique(places, return_index=True)[1]
         notes[CATEGORY_IDS] = tuple(notes[CATEGORY_IDS][place] for place in first)
-    return BoxedPictures(dataset.samples, targets, dataset.files[0], dataset.rejected, notes)
+    return BoxedImages(dataset.samples, targets, dataset.files[0], dataset.rejected, notes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo import expanded
-from utils.datasets.image.objects import BoxedPictures, Objects
+from utils.datasets.image.objects import BoxedImages, Objects
 from utils.datasets.image.voc import NAMES, load_voc, voc_years
 from utils.preprocess.image.images import open_image, upright_size
 from utils.preprocess.image.letterbox import letterbox
@@ -86,11 +86,11 @@ class VOCDataset:
         """Return an image; for one that cannot be decoded ``image`` is ``None``, with a warning."""
         place = range(len(self))[index]  # a negative place counts from the end; IndexError ends a loop
         try:
-            picture = open_image(self.dataset.samples[place])
+            image = open_image(self.dataset.samples[place])
         except DataError as error:
             warnings.warn(f"skipped: {error}", stacklevel=2)
             return Sample(None, self.get_annotation(place), place, self.side)
-        levels, _ = letterbox(picture, (self.side, self.side), STRETCHED)
+        levels, _ = letterbox(image, (self.side, self.side), STRETCHED)
         return Sample(np.ascontiguousarray(levels.transpose(2, 0, 1)), self.get_annotation(place), place, self.side)
 
     def get_annotation(self, index: int) -> dict[str, Array]:
@@ -110,11 +110,11 @@ def collate_fn(batch: Sequence[Sample]) -> tuple[Any, list[dict[str, Array]], An
     skipped; if none is left, the batch is one grey image without a place, so that the model still has an input.
     """
     real = [sample for sample in batch if sample.image is not None]
-    pictures = [sample.image for sample in real]
-    if not pictures:
-        pictures = [np.full((3, batch[0].side, batch[0].side), 127, np.uint8)]
+    images = [sample.image for sample in real]
+    if not images:
+        images = [np.full((3, batch[0].side, batch[0].side), 127, np.uint8)]
     places = np.array([sample.image_id for sample in real], np.int64)
-    return of_the_script(np.stack(pictures)), [sample.target for sample in real], of_the_script(places)  # type: ignore[arg-type]
+    return of_the_script(np.stack(images)), [sample.target for sample in real], of_the_script(places)  # type: ignore[arg-type]
 
 
 def _side(datashape: str | int) -> int:
@@ -127,7 +127,7 @@ def _side(datashape: str | int) -> int:
     return side
 
 
-def _load(root: Path, image_set: str) -> BoxedPictures:
+def _load(root: Path, image_set: str) -> BoxedImages:
     years = voc_years(root) if root.is_dir() and not (root / "ImageSets").is_dir() else ()
     years = [year for year in years if (year / "ImageSets" / "Main" / f"{image_set}.txt").is_file()]
     if len(years) > 1:

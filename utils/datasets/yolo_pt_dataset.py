@@ -17,12 +17,12 @@ from PIL import Image
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Rejected
-from utils.datasets.folders import is_picture
+from utils.datasets.folders import is_image
 from utils.datasets.image.objects import Gathered, Objects, lines_of
-from utils.datasets.image.yolo import NO_LABELS, label_file, objects_of, pictures_below
+from utils.datasets.image.yolo import NO_LABELS, images_below, label_file, objects_of
 from utils.datasets.sharding import rank_and_size, shard
 from utils.preprocess.image.images import open_image, upright_size
-from utils.preprocess.image.letterbox import Geometry, Laying, fit, letterbox, sides_of, to_input
+from utils.preprocess.image.letterbox import Geometry, Placement, fit, letterbox, sides_of, to_input
 from utils.torch_array import of_the_script
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Item(NamedTuple):
     shapes: Shapes
 
 
-class YoloPictures:
+class YoloImages:
     """Images with their objects, each resized into its input.
 
     Attributes:
@@ -82,19 +82,19 @@ class YoloPictures:
         """Return an image in its input; raise DataError if it cannot be read."""
         if self._kept is not None and place in self._kept:
             return self._kept[place]
-        picture = open_image(self.im_files[place])
+        original = open_image(self.im_files[place])
         size = self.batch_shapes[place]
-        inner = fit(picture.width, picture.height, self._size)
+        inner = fit(original.width, original.height, self._size)
         sides = round(inner.height * inner.down), round(inner.width * inner.across)
         # first to the size that the square input gives it, then into the input of its batch
-        scaled = letterbox(picture, sides, Laying(resize="stretch"))[0]
-        laid, within = letterbox(Image.fromarray(scaled), size, Laying(enlarge=False))
+        scaled = letterbox(original, sides, Placement(resize="stretch"))[0]
+        laid, within = letterbox(Image.fromarray(scaled), size, Placement(enlarge=False))
         whole = Geometry(
-            *(picture.width, picture.height),
+            *(original.width, original.height),
             *(inner.across * within.across, inner.down * within.down),
             *(within.left, within.top),
         )
-        shapes = ((picture.height, picture.width), ((whole.down, whole.across), (whole.left, whole.top)))
+        shapes = ((original.height, original.width), ((whole.down, whole.across), (whole.left, whole.top)))
         image = np.ascontiguousarray(laid.transpose(2, 0, 1))
         item = Item(image, self._targets(place, whole), self.im_files[place], shapes)
         if self._kept is not None:
@@ -144,7 +144,7 @@ class YoloPictures:
 
 
 class YoloLoader:
-    """Iterates ``(images, targets, paths, shapes)`` over a :class:`YoloPictures`; ``len()`` is the number of batches.
+    """Iterates ``(images, targets, paths, shapes)`` over a :class:`YoloImages`; ``len()`` is the number of batches.
 
     - images: N x 3 x H x W uint8, RGB. The last batch may be shorter.
     - targets: n x 6 float32: index of the image in the batch, class, and the box as in :class:`Item`.
@@ -155,7 +155,7 @@ class YoloLoader:
     image that cannot be read is skipped with a warning and added to ``dataset.rejected``.
     """
 
-    def __init__(self, dataset: YoloPictures, batch_size: int, workers: int, shuffle: bool) -> None:
+    def __init__(self, dataset: YoloImages, batch_size: int, workers: int, shuffle: bool) -> None:
         self.dataset, self.batch_size = dataset, batch_size
         self._workers = min(workers, os.cpu_count() or 1)
         self._random = np.random.default_rng(0) if shuffle else None
@@ -240,7 +240,7 @@ def create_dataloader(
     quad: bool = False,
     prefix: str = "",
     shuffle: bool = False,
-) -> tuple[YoloLoader, YoloPictures]:
+) -> tuple[YoloLoader, YoloImages]:
     """Load images and YOLO's labels for a script that evaluates a detector.
 
     Args:
@@ -300,14 +300,14 @@ def _warn_of(prefix: str, unused: Mapping[str, Any]) -> None:
         warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=3)
 
 
-def _warn_of_rejected(prefix: str, dataset: YoloPictures) -> None:
+def _warn_of_rejected(prefix: str, dataset: YoloImages) -> None:
     """Warn with the number of skipped files and the reason for the first."""
     if dataset.rejected:
         first, total = dataset.rejected[0], len(dataset.rejected)
         warnings.warn(f"{prefix}skipped files: {total}, the first {first.path}: {first.reason}", stacklevel=3)
 
 
-def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloPictures:
+def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloImages:
     """Read the labels of all images."""
     named = [path] if isinstance(path, (str, os.PathLike)) else path
     if (
@@ -319,28 +319,28 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
         raise DataError(f"path is {shown}; pass a folder, or a text file that lists images")
     places = [Path(one) for one in named]
     gathered = Gathered(places[0])
-    for picture in (picture for place in places for picture in _pictures_of(place)):
-        file = label_file(picture)
+    for image in (image for place in places for image in _images_of(place)):
+        file = label_file(image)
         has_labels = os.path.lexists(file)
         try:
-            objects, sides = objects_of(file if has_labels else None, picture, 0)
-            gathered.add(picture, objects, sides, stated=False)
+            objects, sides = objects_of(file if has_labels else None, image, 0)
+            gathered.add(image, objects, sides, stated=False)
         except DataError as error:
-            gathered.reject(picture, str(error))
-        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
+            gathered.reject(image, str(error))
+        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(image)))
     whole = gathered.dataset()
     own = shard(whole, *rank_and_size(rank))
     batch = own.batch(range(len(own)))
-    return YoloPictures(batch.samples, list(batch.targets or ()), own.rejected, size, single_cls)
+    return YoloImages(batch.samples, list(batch.targets or ()), own.rejected, size, single_cls)
 
 
-def _pictures_of(place: Path) -> list[Path]:
+def _images_of(place: Path) -> list[Path]:
     """Return the images in or below a folder, those that a text file lists, or the image itself."""
     if os.path.isdir(place):
-        return pictures_below(place)
+        return images_below(place)
     if not os.path.isfile(place):  # Path.is_file raises if a name is too long
         raise DataError(f"{place} does not exist; pass a folder of images, or a text file that lists them")
-    if is_picture(place.name):
+    if is_image(place.name):
         return [place]
     if place.suffix != ".txt":
         raise DataError(f"{place} is neither a folder, nor an image, nor a text file (.txt) that lists images")

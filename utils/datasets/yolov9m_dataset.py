@@ -7,7 +7,7 @@ from typing import Any
 
 from engine import ConfigError, DataError
 from utils.datasets import yolo_pt_dataset
-from utils.datasets.yolo_pt_dataset import Source, YoloLoader, YoloPictures
+from utils.datasets.yolo_pt_dataset import Source, YoloImages, YoloLoader
 
 __all__ = ["create_dataloader"]
 
@@ -30,7 +30,7 @@ def create_dataloader(
     min_items: int = 0,
     prefix: str = "",
     shuffle: bool = False,
-) -> tuple[YoloLoader, YoloPictures]:
+) -> tuple[YoloLoader, YoloImages]:
     """Load images and YOLO's labels, as :func:`utils.datasets.yolo_pt_dataset.create_dataloader` does.
 
     Args:
@@ -53,7 +53,7 @@ def create_dataloader(
     return loader, dataset
 
 
-def _leave_out(dataset: YoloPictures, min_items: int, path: Source) -> None:
+def _leave_out(dataset: YoloImages, min_items: int, path: Source) -> None:
     """Keep the images with at least ``min_items`` objects."""
     counts = [len(found.classes) for found in dataset.objects]
     kept = [place for place, count in enumerate(counts) if count >= min_items]

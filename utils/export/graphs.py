@@ -56,11 +56,11 @@ def simplify(model: ModelProto) -> ModelProto:
     """
     import onnxsim
 
-    from engine.onnx import fusing_harm
+    from engine.onnx import fusion_loss_message
 
     try:
         simplified, passed = onnxsim.simplify(model)
-        if harm := fusing_harm(model.graph, simplified.graph):
+        if harm := fusion_loss_message(model.graph, simplified.graph):
             _log.warning("batch norms are not fused: %s", harm)
             simplified, passed = onnxsim.simplify(model, skip_fuse_bn=True)
     except (RuntimeError, ValueError) as error:

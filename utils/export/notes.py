@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine import ConfigError, ModelError
-from utils.stored import LABELS, PREPROCESS, PROVENANCE, SAMPLE_RATE, VOCABULARY, Stored
+from utils.stored import LABELS, PREPROCESS, PROVENANCE, SAMPLE_RATE, VOCABULARY, ModelMetadata
 
 ERROR = "max_relative_error"
 """Metadata key of the file's largest relative error."""
@@ -16,7 +16,7 @@ ERROR = "max_relative_error"
 
 @dataclass(frozen=True, slots=True)
 class ModelNotes:
-    """Metadata written to a file's ``metadata_props``; :class:`utils.stored.Stored` reads it.
+    """Metadata written to a file's ``metadata_props``; :class:`utils.stored.ModelMetadata` reads it.
 
     Values are stored as JSON with sorted keys, and are checked as the reader checks them.
 
@@ -46,7 +46,7 @@ class ModelNotes:
         if wrong is not None:
             raise ConfigError(f"notes: key {wrong!r} is empty or reserved; use another than {', '.join(own)}")
         try:
-            Stored(self.metadata(None), fix="pass another to the export").check()
+            ModelMetadata(self.metadata(None), fix="pass another to the export").check()
         except ModelError as error:
             raise ConfigError(str(error)) from error
 

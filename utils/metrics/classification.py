@@ -152,7 +152,7 @@ def margins(scores: Array, labels: Array, k: int = 1) -> Array:
         return own - other
 
 
-def refuse_trivial(k: int, classes: int, model: object) -> None:
+def check_topk(k: int, classes: int, model: object) -> None:
     """Raise if every sample would be right for any scores, because there are at most ``k`` classes.
 
     Args:

@@ -20,12 +20,11 @@ from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.console import (
     about,
     figure_lines,
-    in_a_line,
     int8_figures,
     int8_lines,
     list_failures,
     list_nan,
-    tell_engines,
+    print_engines,
     warn,
 )
 from utils.pipeline.run.interrupt import ending_soon, finishing
@@ -63,7 +62,7 @@ def main(description: str | None, given: AnyTask, script: str, **defaults: Any) 
 def _answered(task: Task) -> int:
     opt = task.options
     with open_engines(task) as engines:
-        tell_engines(task, engines)
+        print_engines(task, engines)
         dataset = load_data(task)
         pipeline = Pipeline(task, engines, dataset)
         show: Show = partial(_shown, task)

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import ConfigError, TecoInferError
-from tecoinfer_modelzoo.interrupts import came, ended, first_raises
+from tecoinfer_modelzoo.interrupts import came, ended, raise_on_first_interrupt
 from tecoinfer_modelzoo.process.supervise import commit
 from tecoinfer_modelzoo.streams import Standing, fill_closed
-from utils.pipeline.report.console import in_a_line, warn
-from utils.pipeline.report.safe_stream import only_shown
-from utils.pipeline.run.interrupt import INTERRUPTED, tell, untold
+from utils.pipeline.report.console import escaped_line, warn
+from utils.pipeline.report.safe_stream import safe_streams
+from utils.pipeline.run.interrupt import INTERRUPTED, tell, unprinted_line
 
 if TYPE_CHECKING:
     from utils.tasks.legacy import AnyTask
@@ -38,9 +38,9 @@ def run(main: Callable[[], int]) -> None:
     Only ``main`` itself returns exit code 1; an exception gives 2. Standard output that cannot be written gives 2 as
     well, but not a reader that closed the pipe.
     """
-    warnings.showwarning = lambda message, *_: warn(in_a_line(f"warning: {message}"))
+    warnings.showwarning = lambda message, *_: warn(escaped_line(f"warning: {message}"))
     fill_closed()
-    with Standing() as output, only_shown():
+    with Standing() as output, safe_streams():
         try:
             code = _ended(main)
             ended()
@@ -57,7 +57,7 @@ def _ended(main: Callable[[], int]) -> int:
     """Run a script's ``main`` and return its exit code, also for exceptions."""
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            first_raises(untold)
+            raise_on_first_interrupt(unprinted_line)
         return main()
     except KeyboardInterrupt as interrupt:
         tell(str(interrupt))
@@ -76,7 +76,7 @@ def _failed(error: BaseException) -> int:
         return COULD_NOT
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         where = os.fsdecode(error.filename)
-        warn(in_a_line(f"error: {where}: {error.strerror}; check the path and its owner"))
+        warn(escaped_line(f"error: {where}: {error.strerror}; check the path and its owner"))
         return COULD_NOT
     from utils.pipeline.report.unforeseen import asked_for, line_of, show_calls
 

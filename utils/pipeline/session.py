@@ -13,7 +13,7 @@ from utils.datasets.sharding import rank_and_size
 from utils.pipeline.flags.named_values import dims_of
 from utils.pipeline.run.pipeline import returned
 from utils.shapes import parse_shapes
-from utils.stuck import watching_opening
+from utils.stuck import report_slow_opening
 from utils.tasks.base import Task
 from utils.tasks.model import described as described
 
@@ -64,7 +64,7 @@ def engine_spec(task: Task, name: str, streams: int) -> EngineSpec:
         dims=dims_of(opt.dim, name, opt.models),
         open_sizes=task.open_sizes().get(name, {}),
         min_cosine=opt.least_cosine,
-        pictures=task.image_inputs and not opt.input_shapes,
+        images=task.image_inputs and not opt.input_shapes,
         shard_tables=opt.shard_tables,
     )
 
@@ -86,7 +86,7 @@ def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
     with ExitStack() as stack:
         engines = {}
         for name, path in options.models.items():
-            with watching_opening(options.target, path):
+            with report_slow_opening(options.target, path):
                 engines[name] = stack.enter_context(open_engine(options.target, engine_spec(task, name, streams)))
         task.bind(described(engines))
         yield engines

@@ -13,7 +13,7 @@ from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
 from utils.pipeline.flags.options import Options, limits, options
 from utils.pipeline.launch.supervised import supervise_foreign
-from utils.pipeline.report.console import finish, int8_figures, list_nan, tell_engines, warn, write_result
+from utils.pipeline.report.console import finish, int8_figures, list_nan, print_engines, warn, write_result
 from utils.pipeline.resume.run_files import noting, open_run_files
 from utils.pipeline.run.interrupt import ending_soon
 from utils.pipeline.run.loops import evaluate_pipeline
@@ -149,7 +149,7 @@ def _check_saving(opt: Options) -> None:
 
 def _announce(task: Task, engines: Mapping[str, Engine]) -> None:
     """Print the engines; warn if samples depend on their batch, as several processes form other batches."""
-    tell_engines(task, engines)
+    print_engines(task, engines)
     if rank_and_size()[1] == 1:
         return
     for name, engine in engines.items():

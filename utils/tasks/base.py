@@ -337,7 +337,7 @@ class Writer(_Bound):
         raise NotImplementedError
 
 
-FORM_BEFORE: list[Callable[..., Any]] = []
+OLD_FORM: list[Callable[..., Any]] = []
 """The constructor of tasks in the old form; set by :mod:`utils.tasks.legacy`."""
 
 
@@ -364,7 +364,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     def __new__(cls, *given: Any, **old: Any) -> Any:
         """Create the task of a run; ``Task(name=..., load=...)`` is the old form (:mod:`utils.tasks.legacy`)."""
         if cls is Task:
-            return FORM_BEFORE[0](*given, **old)
+            return OLD_FORM[0](*given, **old)
         return super().__new__(cls)
 
     def __init__(self, options: Options) -> None:

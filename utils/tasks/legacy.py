@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from utils.tasks.base import FORM_BEFORE, Calls, ExportSetting, Flag, Options, Task, Template, Writer, overrides
+from utils.tasks.base import OLD_FORM, Calls, ExportSetting, Flag, Options, Task, Template, Writer, overrides
 from utils.tasks.model import described
 
 _Function: TypeAlias = "Callable[..., Any] | None"
@@ -94,7 +94,7 @@ class LegacyTask:
     optional: tuple[str, ...] = ()
     watched: bool = True
     takes_nan: bool = False
-    pictures: bool = False
+    images: bool = False
     template: Template | None = None
     first: bool = False
     sample_data: Path | None = None
@@ -141,7 +141,7 @@ class LegacyTask:
 
 
 Task.register(LegacyTask)
-FORM_BEFORE.append(LegacyTask)
+OLD_FORM.append(LegacyTask)
 
 
 AnyTask: TypeAlias = "type[Task] | LegacyTask"

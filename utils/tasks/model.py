@@ -12,7 +12,7 @@ from engine import ConfigError, Engine, TensorSpec
 
 if TYPE_CHECKING:
     from utils.outputs import Forms, OutputForm
-    from utils.stored import Stored
+    from utils.stored import ModelMetadata
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
@@ -66,11 +66,11 @@ class Model:
         return self.dtype
 
     @cached_property
-    def stored(self) -> Stored:
+    def stored(self) -> ModelMetadata:
         """The parsed metadata: labels, resize, crop, mean, std, interpolation, vocabulary, ..."""
-        from utils.stored import Stored
+        from utils.stored import ModelMetadata
 
-        return Stored(self.metadata, self.ckpt)
+        return ModelMetadata(self.metadata, self.ckpt)
 
     @cached_property
     def forms(self) -> Forms:

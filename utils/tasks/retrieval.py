@@ -11,7 +11,7 @@ from engine import Array, ConfigError, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.text.retrieval import CORPUS, Corpus, Query
 from utils.postprocess.text.nearest import nearest
-from utils.preprocess.text.lengths import count_cut, say_cut
+from utils.preprocess.text.lengths import count_truncated, truncation_line
 from utils.preprocess.text.tokens import Encoded, Tokens
 from utils.tasks.base import Flag, OpenSizes
 from utils.tasks.common.embedding import (
@@ -106,12 +106,12 @@ class Retrieval(PassageRanking):
 
         def make(start: int, stop: int) -> tuple[Array, dict[str, int]]:
             encoded = embedder.encode([prefix + text for text in corpus.texts[start:stop]])
-            return embedder.of(encoded, f"passages {start + 1} to {stop}"), count_cut(encoded)
+            return embedder.of(encoded, f"passages {start + 1} to {stop}"), count_truncated(encoded)
 
         kept = None if options.resume is None else options.resume / "corpus"
         what = (dataset.fingerprint(), prefix, repr(embedder.notes), embedder.longest, options.batch_size)
         vectors, cut = kept_vectors(kept, engines[EMBEDDER], what, len(corpus.texts), ENOUGH, make, options)
-        found = [say_cut(cut, len(corpus.texts)).replace(" texts ", " passages ", 1)] if cut else []
+        found = [truncation_line(cut, len(corpus.texts)).replace(" texts ", " passages ", 1)] if cut else []
         found += unjudged(dataset)
         lost = int(np.isnan(vectors).any(axis=1).sum())
         if lost:

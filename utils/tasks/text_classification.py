@@ -13,13 +13,13 @@ from engine import Array, ConfigError, Engine, InputError, ModelError
 from utils.datasets.base import Dataset
 from utils.datasets.text.texts import load_texts
 from utils.metrics.base import Metric
-from utils.metrics.classification import refuse_trivial
+from utils.metrics.classification import check_topk
 from utils.metrics.f1 import Accuracy, MacroF1, Matthews
 from utils.outputs import LABELS, refuse_topk
-from utils.preprocess.text.lengths import count_cut, say_cut
+from utils.preprocess.text.lengths import count_truncated, truncation_line
 from utils.preprocess.text.tokens import Encoded, Given, Tokens
 from utils.preprocess.text.words import encode, numbered
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 from utils.tasks.base import ExportSetting, Flag, Options, Rendering
 from utils.tasks.common.checks import at_least, setting_in_use
 from utils.tasks.common.class_scores import ClassAnswers, check_class_scores, most_frequent, softmax
@@ -162,7 +162,7 @@ class TextClassification(ClassAnswers, TextTask):
         if rows.are_labels:
             refuse_topk(options.topk, model.ckpt)
         if options.script == "valid":
-            refuse_trivial(options.topk, classes, model.ckpt)
+            check_topk(options.topk, classes, model.ckpt)
         logits = rows.values[:, self._order(classes)].astype(np.float32)
         return list(softmax(logits) if rows.are_logits else logits)
 
@@ -208,11 +208,11 @@ class TextClassification(ClassAnswers, TextTask):
 
     def warning_counts(self, contexts: Sequence[Any] | None) -> Mapping[str, int]:
         """Count truncated texts."""
-        return count_cut(contexts)
+        return count_truncated(contexts)
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> Sequence[str]:
         """Return a line about truncated texts."""
-        said = say_cut(counts, samples)
+        said = truncation_line(counts, samples)
         return [said] if said else []
 
 
@@ -241,7 +241,7 @@ def _words(samples: Sequence[Given], text: str, model: Model, limit: int) -> lis
 @lru_cache(maxsize=8)
 def _vocabulary(text: str, ckpt: Path) -> tuple[dict[str, int], int]:
     """Read a stored vocabulary, cached: a large one takes longer than a batch."""
-    return numbered(Stored({"vocabulary": text}, ckpt).vocabulary or [], str(ckpt))
+    return numbered(ModelMetadata({"vocabulary": text}, ckpt).vocabulary or [], str(ckpt))
 
 
 TEXT_CLASSIFICATION = LegacyTask.view(TextClassification)  # for scripts that call dataclasses.replace

@@ -29,7 +29,7 @@ def digits() -> tuple[list[Image.Image], np.ndarray]:
     """Return the 1797 grey images (grey levels 0 to 16 stretched to 0 to 255) and their digits."""
     data = load_digits()
     grey = np.rint(data.images * (255 / 16)).astype(np.uint8)
-    return [Image.fromarray(picture) for picture in grey], data.target
+    return [Image.fromarray(image) for image in grey], data.target
 
 
 def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -43,11 +43,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data" / "val")
     out = parser.parse_args().out
-    pictures, labels = digits()
+    images, labels = digits()
     for index in split(labels)[1]:
         folder = out / str(labels[index])
         folder.mkdir(parents=True, exist_ok=True)
-        pictures[index].save(folder / f"{index:04d}.png", optimize=True)
+        images[index].save(folder / f"{index:04d}.png", optimize=True)
     print(f"{out}: {HELD_OUT} images")
 
 

@@ -33,9 +33,9 @@ MAX_SHIFT = 4
 
 def load() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the preprocessed training images, their digits, and the same for the held-out ones."""
-    pictures, labels = digits()
+    images, labels = digits()
     train, held_out = split(labels)
-    x = torch.from_numpy(preprocess(pictures, dtype="float32", resize_shape=32, crop_shape=32))
+    x = torch.from_numpy(preprocess(images, dtype="float32", resize_shape=32, crop_shape=32))
     y = torch.from_numpy(labels.astype(np.int64))
     return x[train], y[train], x[held_out], y[held_out]
 

@@ -33,7 +33,7 @@ LABELS = tuple(str(digit) for digit in range(10))
 def save(made: Scene, path: Path) -> None:
     """Write a scene's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
+    Image.fromarray(made.image).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
 
 def annotations(number: int, first: int, made: Scene) -> list[dict[str, Any]]:

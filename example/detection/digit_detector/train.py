@@ -55,9 +55,9 @@ REACH = 12.0
 LABELS = tuple(str(digit) for digit in range(10))
 
 
-def to_input(pictures: Sequence[Array]) -> torch.Tensor:
+def to_input(images: Sequence[Array]) -> torch.Tensor:
     """Return H x W x 3 uint8 images as the network's input, N x 3 x H x W."""
-    x = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+    x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
     return (x.float() / 255 - MEAN) / STD
 
 
@@ -100,7 +100,7 @@ def loss(network: DigitDetector, weight: float, scenes: Sequence[Scene]) -> torc
     entropy. Box: GIoU and the distance of the edges, times ``weight``.
     """
     boxes, labels = padded(scenes)
-    x = to_input([scene.picture for scene in scenes])
+    x = to_input([scene.image for scene in scenes])
     found, there, which = network.raw(x)
     learns, nearest = assigned(boxes, centres(x)[0].flatten(1).T)
     rows, cells = learns.nonzero(as_tuple=True)
@@ -121,9 +121,9 @@ def evaluate(network: torch.nn.Module, limit: int | None = None) -> tuple[float,
     """Return mAP and mAP50 on the held-out scenes, or on the first ``limit`` of them."""
     data = load_boxes(HERE / "data" / "val.json")
     metric = MeanAveragePrecision(LABELS)
-    pictures = data.samples[:limit]
-    for start in range(0, len(pictures), 20):
-        batch = pictures[start : start + 20]
+    images = data.samples[:limit]
+    for start in range(0, len(images), 20):
+        batch = images[start : start + 20]
         boxes, scores = network(to_input([np.asarray(open_image(path)) for path in batch]))
         metric.update(
             [detections(*one) for one in zip(boxes.numpy(), scores.numpy(), strict=True)],

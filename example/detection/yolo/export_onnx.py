@@ -42,7 +42,7 @@ def main() -> int:
         source="example/detection/yolo/model.py",
         weights=args.weights,
         size=size,
-        picture="images",
+        image="images",
         outputs=["output0"],
         labels=LABELS,
         note={"layout": "yolov8"},

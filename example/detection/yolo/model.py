@@ -59,9 +59,9 @@ class SmallDetector(nn.Module):
         self.register_buffer("points", torch.cat(points, dim=1), persistent=False)
         self.register_buffer("scales", torch.cat(scales, dim=1), persistent=False)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return N x (4 + C) x A: centre, width and height in pixels, and a score per class."""
-        found, features = [], self.stem(pictures)
+        found, features = [], self.stem(images)
         for stage, head in zip(self.stages, self.heads, strict=True):
             features = stage(features)
             found.append(head(features))

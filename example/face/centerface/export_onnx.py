@@ -39,14 +39,14 @@ NOTES = ModelNotes(
 
 def build(original: ModelProto, size: tuple[int, int] | None) -> ModelProto:
     """Return the graph for one image of this height and width; ``None``: for any number of any size."""
-    picture, cells = ("N", 3, "H", "W"), ("N", "h", "w")
+    image, cells = ("N", 3, "H", "W"), ("N", "h", "w")
     if size is not None:
-        picture, cells = (1, 3, *size), (1, size[0] // 4, size[1] // 4)
+        image, cells = (1, 3, *size), (1, size[0] // 4, size[1] // 4)
     heads = {
         name: (head, (cells[0], channels, *cells[1:]))
         for name, (head, channels) in zip(OUTPUTS, HEADS.items(), strict=True)
     }
-    return cleaned(original, {INPUT: ("input", picture)}, heads)
+    return cleaned(original, {INPUT: ("input", image)}, heads)
 
 
 def tried(original: ModelProto, shapes: Sequence[tuple[int, ...]]) -> list[Expected]:
@@ -62,8 +62,8 @@ def tried(original: ModelProto, shapes: Sequence[tuple[int, ...]]) -> list[Expec
         save_model(opened, file)
         with open_engine("onnx", EngineSpec(ckpt=file)) as engine:
             for shape in shapes:
-                pictures = chance.integers(0, 256, shape).astype(np.float32)
-                found.append(Expected([pictures], list(engine([pictures]))))
+                images = chance.integers(0, 256, shape).astype(np.float32)
+                found.append(Expected([images], list(engine([images]))))
     return found
 
 

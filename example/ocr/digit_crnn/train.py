@@ -38,9 +38,9 @@ PLAN = Plan(3600, rate=0.003, warm=200, clip=5.0)
 BATCH = 32
 
 
-def to_input(pictures: Sequence[Image.Image]) -> torch.Tensor:
+def to_input(images: Sequence[Image.Image]) -> torch.Tensor:
     """Return lines as the network's input, N x 1 x 32 x W: grey, 32 pixels high, in -1..1, padded with 0 (mid grey)."""
-    grey = [picture.convert("L") for picture in pictures]
+    grey = [image.convert("L") for image in images]
     sized = [one.resize((-(-one.width * HEIGHT // one.height), HEIGHT), Image.Resampling.BILINEAR) for one in grey]
     longest = max(one.width for one in sized)
     width = next((width for width in WIDTHS if width >= longest), -(-longest // 4) * 4)
@@ -52,7 +52,7 @@ def to_input(pictures: Sequence[Image.Image]) -> torch.Tensor:
 
 def loss(network: DigitCRNN, lines: Sequence[Line]) -> torch.Tensor:
     """Return the CTC loss of the texts, per character."""
-    logits = network.logits(to_input([Image.fromarray(line.picture) for line in lines]))
+    logits = network.logits(to_input([Image.fromarray(line.image) for line in lines]))
     steps = functional.log_softmax(logits, dim=-1).transpose(0, 1)
     wanted = torch.tensor([1 + int(digit) for line in lines for digit in line.text])
     lengths = torch.tensor([len(line.text) for line in lines])
@@ -74,8 +74,8 @@ def evaluate(network: torch.nn.Module, limit: int | None = None) -> float:
 
 
 def _opened(path: Path) -> Image.Image:
-    with Image.open(path) as picture:
-        return picture.convert("RGB")
+    with Image.open(path) as image:
+        return image.convert("RGB")
 
 
 def main() -> int:

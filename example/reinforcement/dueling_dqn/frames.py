@@ -19,9 +19,9 @@ from utils.environments import gymnasium
 NAME, SIDE, STACKED = "CartPoleFrames-v0", 84, 4
 
 
-def shrunk(picture: Array) -> Array:
+def shrunk(image: Array) -> Array:
     """Return an image (H x W x 3, uint8) in grey, 84 x 84."""
-    grey = Image.fromarray(picture).convert("L")
+    grey = Image.fromarray(image).convert("L")
     return np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 

@@ -35,14 +35,14 @@ COLOURS = (
 def save(made: Scene, path: Path) -> None:
     """Write a scene's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
+    Image.fromarray(made.image).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
 
-def as_picture(mask: np.ndarray) -> Image.Image:
+def as_image(mask: np.ndarray) -> Image.Image:
     """Return a mask as an image whose pixels are its classes."""
-    picture = Image.fromarray(mask)
-    picture.putpalette([level for colour in COLOURS for level in ImageColor.getrgb(colour)])
-    return picture
+    image = Image.fromarray(mask)
+    image.putpalette([level for colour in COLOURS for level in ImageColor.getrgb(colour)])
+    return image
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def main() -> int:
     for number in progress(range(SCENES), "scene"):
         made = compose(made_of, SEED, number)
         save(made, out / "val" / "images" / f"{number:04d}.jpg")
-        as_picture(made.mask).save(out / "val" / "masks" / f"{number:04d}.png", optimize=True)
+        as_image(made.mask).save(out / "val" / "masks" / f"{number:04d}.png", optimize=True)
         ink += int((made.mask > 0).sum())
     for number in range(SCENES, SCENES + SAMPLES):
         save(compose(made_of, SEED, number), out / "samples" / f"{number:04d}.jpg")

@@ -51,16 +51,16 @@ def start(network: DigitUNet, path: Path) -> int:
     return len(shared)
 
 
-def to_input(pictures: Sequence[Array]) -> torch.Tensor:
+def to_input(images: Sequence[Array]) -> torch.Tensor:
     """Return H x W x 3 uint8 images as the network's input, N x 3 x H x W."""
-    x = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+    x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2)
     return (x.float() / 255 - MEAN) / STD
 
 
 def loss(network: DigitUNet, scenes: Sequence[Scene]) -> torch.Tensor:
     """Return cross entropy and Dice (Milletari et al., 2016) of the ink, plus cross entropy of the digits on ink."""
     wanted = torch.from_numpy(np.stack([scene.mask for scene in scenes])).long()
-    ink, digit = network.raw(to_input([scene.picture for scene in scenes]))
+    ink, digit = network.raw(to_input([scene.image for scene in scenes]))
     is_ink = (wanted > 0).float()
     sure = torch.sigmoid(ink[:, 0])
     common, both = (sure * is_ink).sum(dim=(1, 2)), (sure + is_ink).sum(dim=(1, 2))
@@ -88,8 +88,8 @@ def evaluate(network: torch.nn.Module, limit: int | None = None) -> tuple[float,
 
 
 def _pixels(path: Path) -> Array:
-    with Image.open(path) as picture:
-        return np.array(picture)
+    with Image.open(path) as image:
+        return np.array(image)
 
 
 def main() -> int:

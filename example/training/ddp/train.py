@@ -62,10 +62,10 @@ def main() -> None:
     for epoch in range(args.epochs):
         train_loader.sampler.set_epoch(epoch)
         model.train()
-        for pictures, labels in train_loader:
-            pictures, labels = pictures.sdaa(non_blocking=True), labels.sdaa(non_blocking=True)
+        for images, labels in train_loader:
+            images, labels = images.sdaa(non_blocking=True), labels.sdaa(non_blocking=True)
             optimizer.zero_grad()
-            loss = criterion(model(pictures), labels)
+            loss = criterion(model(images), labels)
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
@@ -74,8 +74,8 @@ def main() -> None:
     model.eval()
     right = 0
     with torch.no_grad():
-        for pictures, labels in test_loader:
-            right += (model(pictures.sdaa()).argmax(1) == labels.sdaa()).sum().item()
+        for images, labels in test_loader:
+            right += (model(images.sdaa()).argmax(1) == labels.sdaa()).sum().item()
     if os.environ.get("RANK", "0") == "0": torch.save({"weights": model.module.state_dict(), "losses": losses}, args.out)
     if os.environ.get("RANK", "0") == "0": print(f"eval_metric {right / len(test_set):.6f}")
 

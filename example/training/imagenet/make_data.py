@@ -1,6 +1,6 @@
 """Write a small folder of images in ImageNet's shape: train/DIGIT/*.png and val/DIGIT/*.png.
 
-The images are scikit-learn's handwritten digits, split as those of example/classification/digits. A picture's file
+The images are scikit-learn's handwritten digits, split as those of example/classification/digits. A image's file
 name is its index in the data set.
 """
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--train", type=int, default=1437, help="images to train on (default: all 1437)")
     parser.add_argument("--val", type=int, default=360, help="images held out (default: all 360)")
     args = parser.parse_args()
-    pictures, labels = digits()
+    images, labels = digits()
     sets = dict(zip(("train", "val"), split(labels), strict=True))
     check_folder("--out", args.out)
     for name, indices in sets.items():
@@ -43,7 +43,7 @@ def main() -> int:
         for index in indices[:wanted]:
             folder = args.out / name / str(labels[index])
             folder.mkdir(parents=True, exist_ok=True)
-            pictures[index].save(folder / f"{index:04d}.png", optimize=True)
+            images[index].save(folder / f"{index:04d}.png", optimize=True)
     print(f"{args.out}: {args.train} images to train on, {args.val} held out")
     return 0
 

@@ -65,12 +65,12 @@ def training(change: Change, batch: int, size: int) -> Callable[[], Any]:
         )
     else:
         amp.initialize(model, optimizer, enabled=False, verbosity=0)
-    pictures = torch.randn(batch * change.batch, 3, size, size).to("sdaa")
+    images = torch.randn(batch * change.batch, 3, size, size).to("sdaa")
     labels = (torch.arange(batch * change.batch) % 1000).to("sdaa")
 
     def step() -> Any:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(pictures), labels)
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
         with amp.scale_loss(loss, optimizer) as scaled:
             scaled.backward()
         optimizer.step()

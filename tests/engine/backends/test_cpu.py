@@ -316,8 +316,8 @@ def test_int8_is_not_made_of_float16(digits: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("name", ["digits.onnx", "digits_dyn.onnx"])
-def test_int8_runs_any_batch(name: str, streams: int, digits: Path, pictures: tuple[Array, Array]) -> None:
-    x, _ = pictures
+def test_int8_runs_any_batch(name: str, streams: int, digits: Path, images: tuple[Array, Array]) -> None:
+    x, _ = images
     with opened(digits / name, dtype="int8", streams=streams) as engine:
         engine.calibrate([[x[::5]], [x[1::20]]])
         whole = engine(x[:40])
@@ -327,8 +327,8 @@ def test_int8_runs_any_batch(name: str, streams: int, digits: Path, pictures: tu
             np.testing.assert_allclose(call.result(), whole[:size], atol=0.2)
 
 
-def test_int8_keeps_the_metric_of_the_digits(digits: Path, pictures: tuple[Array, Array]) -> None:
-    x, labels = pictures
+def test_int8_keeps_the_metric_of_the_digits(digits: Path, images: tuple[Array, Array]) -> None:
+    x, labels = images
     with opened(digits / "digits_dyn.onnx", dtype="int8", batch_size=64) as engine:
         engine.calibrate([[x[::3]]])
         hits = (engine(x).argmax(1) == labels).mean()
@@ -338,9 +338,9 @@ def test_int8_keeps_the_metric_of_the_digits(digits: Path, pictures: tuple[Array
 
 @pytest.mark.slow
 def test_int8_is_made_once_of_the_same_samples(
-    digits: Path, pictures: tuple[Array, Array], cache: Path, caplog: pytest.LogCaptureFixture
+    digits: Path, images: tuple[Array, Array], cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    x, _ = pictures
+    x, _ = images
     caplog.set_level(logging.INFO)
 
     def scores(samples: Array) -> Array:
@@ -367,24 +367,24 @@ def test_int8_is_made_once_of_the_same_samples(
 
 
 def test_int8_without_a_cache(
-    digits: Path, pictures: tuple[Array, Array], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    digits: Path, images: tuple[Array, Array], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "file"))
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     engine = opened(digits / "digits_dyn.onnx", dtype="int8")
-    engine.calibrate([[pictures[0][::10]]])
+    engine.calibrate([[images[0][::10]]])
     assert len(list((tmp_path / "scratch").glob("*/int8.onnx"))) == 1
-    assert engine(pictures[0][:3]).shape == (3, 10)
+    assert engine(images[0][:3]).shape == (3, 10)
     engine.release()
     assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_int8_with_onnx_runtime_alone(
-    without_openvino: None, digits: Path, pictures: tuple[Array, Array], trials: list[int]
+    without_openvino: None, digits: Path, images: tuple[Array, Array], trials: list[int]
 ) -> None:
-    x, labels = pictures
+    x, labels = images
     with opened(digits / "digits_dyn.onnx", dtype="int8") as engine:
         engine.calibrate([[x[::10]]])
         assert (engine(x).argmax(1) == labels).mean() > 0.98
@@ -393,8 +393,8 @@ def test_int8_with_onnx_runtime_alone(
 
 
 @pytest.fixture(scope="module")
-def pictures() -> tuple[Array, Array]:
-    """Return the digits' validation set: N x 3 x 32 x 32 pictures as the model takes them, and labels."""
+def images() -> tuple[Array, Array]:
+    """Return the digits' validation set: N x 3 x 32 x 32 images as the model takes them, and labels."""
     from support import DIGITS
 
     from utils.preprocess.pytorch.classification import preprocess

@@ -58,7 +58,7 @@ def convolution(outlier: float = 1.0) -> onnx.ModelProto:
     return model
 
 
-def pictures(count: int = 16) -> list[list[Array]]:
+def images(count: int = 16) -> list[list[Array]]:
     return [[x] for x in np.random.default_rng(1).standard_normal((count, 1, 3, 16, 16)).astype(np.float32)]
 
 
@@ -84,7 +84,7 @@ def test_a_transformer_keeps_what_it_answers(save_onnx: SaveOnnx, made: list[str
 
 
 def test_a_convolution_net_keeps_its_recipe(save_onnx: SaveOnnx, made: list[str]) -> None:
-    with calibrated(save_onnx(convolution()), pictures()) as engine:
+    with calibrated(save_onnx(convolution()), images()) as engine:
         assert engine.agreement is not None
         assert engine.agreement.recipe == "full"
         assert engine.agreement.cosine > 0.99
@@ -111,13 +111,13 @@ def test_a_model_that_no_recipe_quantises_is_refused_each_time(save_onnx: SaveOn
     texts = set()
     for _ in range(2):
         with pytest.raises(ModelError, match=r"cosine 0\.\d{4}.*16.*0\.99;") as caught:
-            calibrated(path, pictures())
+            calibrated(path, images())
         texts.add(str(caught.value))
     assert len(texts) == 1
     assert made == ["full", "measured", "weights", "measured", "smooth", "measured"]
     with pytest.warns(UserWarning, match="are far from float32's: cosine 0"):
-        engine = calibrated(path, pictures(), min_cosine=0)
-    assert np.isfinite(np.asarray(engine(pictures(3)[0]))).all()
+        engine = calibrated(path, images(), min_cosine=0)
+    assert np.isfinite(np.asarray(engine(images(3)[0]))).all()
     assert engine.agreement is not None
     assert engine.agreement.text in texts.pop()
     assert engine.describe().endswith(engine.agreement.text)
@@ -163,11 +163,11 @@ def test_with_onnx_runtime_alone(save_onnx: SaveOnnx, monkeypatch: pytest.Monkey
 
 def test_a_damaged_agreement_is_measured_again(save_onnx: SaveOnnx, cache: Path, made: list[str]) -> None:
     path = save_onnx(convolution())
-    calibrated(path, pictures()).release()
+    calibrated(path, images()).release()
     (entry,) = (cache / "int8").glob("agreement-*.json")
     for content in ("{", "[]", '{"a": 1}', '{"a": ["x", "y", 1]}'):
         entry.write_text(content)
-        calibrated(path, pictures()).release()
+        calibrated(path, images()).release()
     assert made == ["full"] + ["measured"] * 5
 
 
@@ -175,7 +175,7 @@ def test_samples_that_fill_a_call_are_not_counted(save_onnx: SaveOnnx) -> None:
     text = CONV.replace("float[N,", "float[8,")
     model = onnx.parser.parse_model(text)
     model.graph.initializer.extend(convolution().graph.initializer)
-    with calibrated(save_onnx(model), [[np.concatenate([call[0] for call in pictures(5)])]]) as engine:
+    with calibrated(save_onnx(model), [[np.concatenate([call[0] for call in images(5)])]]) as engine:
         assert engine.agreement is not None
         assert engine.agreement.samples == 5
 
@@ -192,6 +192,6 @@ def test_accuracy_comes_before_speed() -> None:
 def test_the_log_names_every_recipe(save_onnx: SaveOnnx, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with pytest.raises(ModelError):
-        calibrated(save_onnx(convolution(outlier=5e3)), pictures())
+        calibrated(save_onnx(convolution(outlier=5e3)), images())
     for name in ("full", "weights", "smooth"):
         assert f"int8 recipe {name} of " in caplog.text

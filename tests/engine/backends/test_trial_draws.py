@@ -15,7 +15,7 @@ from engine.backends.null import NullEngine
 from engine.backends.trial import Contender, choose, random_input, varied_inputs
 from engine.base import Array
 from engine.onnx import load_model
-from engine.onnx.table_indices import drawn_bounds
+from engine.onnx.table_indices import random_input_bounds
 
 KINDS = """g (float[N,3] f, float16[N,3] h, bool[N,3] b, int64[N,3] whole, uint8[N,3] small, int64[N] row,
    int64[2] size)
@@ -40,7 +40,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_draws_are_of_every_kind(save_onnx: SaveOnnx) -> None:
     path = save_onnx(KINDS)
-    bounds = drawn_bounds(load_model(path))
+    bounds = random_input_bounds(load_model(path))
     with NullEngine(EngineSpec(ckpt=path)) as engine:
         draws = list(varied_inputs(engine, 500, bounds))
         assert len(draws) > 1

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from engine import EngineSpec, ModelError, open_engine
 from engine.backends.ort import HostSession
 from engine.onnx import external_names, file_hash, infer_shapes, large, load_model, model_content, save_model, shapes
-from engine.onnx.large import APART, fits_message, lift_constants, message_bytes, taken_apart
+from engine.onnx.large import APART, fits_message, lift_constants, message_bytes, split_large_weights
 
 ROWS, WIDTH = 600, 64
 LOWERED = 30_000
@@ -88,7 +88,7 @@ def test_bodies_and_sparse_weights_count() -> None:
 
 
 def test_external_weights_are_not_part_of_the_message() -> None:
-    light, apart = taken_apart(model())
+    light, apart = split_large_weights(model())
     assert list(apart) == ["table"]
     assert message_bytes(light) < 4096
 

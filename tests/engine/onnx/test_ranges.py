@@ -15,7 +15,7 @@ from onnx import TensorProto
 from engine.onnx.range_rules import WHOLE, Range
 from engine.onnx.ranges import Assumed, Step, steps
 from engine.onnx.shapes import infer_shapes
-from engine.onnx.table_indices import drawn_bounds, index_bounds, sizing_inputs
+from engine.onnx.table_indices import index_bounds, random_input_bounds, sizing_inputs
 
 BOUND = 1000
 
@@ -109,7 +109,7 @@ def test_index_bounds(body: str, rows: dict[str, int]) -> None:
     weights = "float[8] t = {0,1,2,3,4,5,6,7}, float[4] u = {0,1,2,3}, float[2,3] v = {0,1,2,3,4,5}, int64[1] n = {6}"
     model = parsed(f"g (int64[6] x) => (float[M] y) <{weights}> {{ {body} }}")
     assert index_bounds(infer_shapes(model).graph) == rows
-    drawn = drawn_bounds(model)["x"]
+    drawn = random_input_bounds(model)["x"]
     assert drawn == (0, rows["x"] - 1) if rows else drawn[0] < -1000
 
 
@@ -126,4 +126,4 @@ def test_index_bounds(body: str, rows: dict[str, int]) -> None:
 def test_sizing_inputs(body: str, found: set[str]) -> None:
     model = parsed(f"g (int64[1] x) => (float[M] y) <float[1] w = {{1}}> {{ {body} }}")
     assert sizing_inputs(model.graph) == found
-    assert set(drawn_bounds(model)) == {"x"} - found
+    assert set(random_input_bounds(model)) == {"x"} - found

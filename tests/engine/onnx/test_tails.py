@@ -54,7 +54,7 @@ def _add_weights(graph: onnx.GraphProto) -> None:
 GEMM = "h = Gemm<transB = 1>(x, wt, b) "
 MATMUL = "p = MatMul(x, w) h = Add(p, b) "
 CONV = "h = Conv(x, k, b) "
-PICTURE, MAPS = "float[N, 3, 8, 8] x", "float[N, 5, 8, 8] y"
+IMAGE, MAPS = "float[N, 3, 8, 8] x", "float[N, 5, 8, 8] y"
 ROWS: list[tuple[str, str | None]] = [
     (GEMM + "y = Identity(h)", LOGITS),
     (MATMUL + "y = Identity(h)", LOGITS),
@@ -140,13 +140,13 @@ def test_sorted_values_are_marked() -> None:
     ],
 )
 def test_class_axis_of_maps(body: str, y: str, kind: str | None, axis: int | None, classes: int) -> None:
-    found = tail(body, y, PICTURE)
+    found = tail(body, y, IMAGE)
     assert (found.kind, found.axis, found.classes) == (kind, axis, classes)
 
 
 def test_softmax_of_an_old_opset_uses_axis_1() -> None:
-    assert tail(CONV + "y = Softmax(h)", MAPS, PICTURE, opset=11).axis == 1
-    assert tail(CONV + "y = Softmax(h)", MAPS, PICTURE, opset=13).axis == 3
+    assert tail(CONV + "y = Softmax(h)", MAPS, IMAGE, opset=11).axis == 1
+    assert tail(CONV + "y = Softmax(h)", MAPS, IMAGE, opset=13).axis == 3
 
 
 def test_search_is_bounded() -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from engine.onnx import fusing_harm, to_float16
+from engine.onnx import fusion_loss_message, to_float16
 from engine.passes import rewrite
 from engine.passes.resnet import resnet_pass
 
@@ -61,9 +61,11 @@ def test_vanishing_weights_from_folding_are_reported(caplog: pytest.LogCaptureFi
     apart, folded = model(4e7), model(4e7, NORM.replace("a = Conv", "y = Conv").rpartition("    [norm]")[0] + "}")
     weight = folded.graph.initializer[0]
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) / np.float32(6324.6), "w"))
-    assert fusing_harm(apart.graph, folded.graph).endswith("of the weights of conv are below float16's smallest normal")
-    assert fusing_harm(apart.graph, apart.graph) == ""
-    assert fusing_harm(folded.graph, folded.graph) == ""
+    assert fusion_loss_message(apart.graph, folded.graph).endswith(
+        "of the weights of conv are below float16's smallest normal"
+    )
+    assert fusion_loss_message(apart.graph, apart.graph) == ""
+    assert fusion_loss_message(folded.graph, folded.graph) == ""
     with caplog.at_level(logging.WARNING):
         to_float16(folded)
     assert "of the weights of conv are below float16's smallest normal" in caplog.text

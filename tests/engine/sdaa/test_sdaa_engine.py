@@ -253,7 +253,7 @@ def test_need_convert_of_a_pass_file(tmp_path: Path, save_onnx: SaveOnnx) -> Non
 
 
 @pytest.fixture(scope="module")
-def pictures() -> tuple[np.ndarray, np.ndarray]:
+def images() -> tuple[np.ndarray, np.ndarray]:
     from support import DIGITS
 
     (batch,) = load_dataset(DIGITS / "data" / "val").batches(360)
@@ -271,9 +271,9 @@ def predicted(target: str, path: Path, x: np.ndarray, batch_size: int) -> np.nda
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits_dyn.onnx", "digits.onnx", "digits_float16_dyn.onnx"])
 def test_digits_have_the_same_top1_everywhere(
-    name: str, pictures: tuple[np.ndarray, np.ndarray], digits: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, images: tuple[np.ndarray, np.ndarray], digits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, labels = pictures
+    x, labels = images
     baseline = predicted("onnx", digits / name, x, 64)
     assert (baseline == labels).mean() >= 0.98
     sizes = (1, 7, 64, 360) if name == "digits_dyn.onnx" else (7, 360)
@@ -286,9 +286,9 @@ def test_digits_have_the_same_top1_everywhere(
 
 
 def test_digits_sharded_and_unsharded_scores_are_equal_in_float32(
-    pictures: tuple[np.ndarray, np.ndarray], digits: Path, monkeypatch: pytest.MonkeyPatch
+    images: tuple[np.ndarray, np.ndarray], digits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, _ = pictures
+    x, _ = images
     with open_engine("onnx", EngineSpec(digits / "digits_dyn.onnx")) as engine:
         whole = engine(x)
     for spas in ("1", "3", "4"):

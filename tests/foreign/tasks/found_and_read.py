@@ -20,11 +20,11 @@ def prepare(samples: Sequence[Any], model: Model, options: Options) -> Prepared:
 
 
 def infer(engines: Mapping[str, Any], arrays: Any, contexts: Any, state: Any) -> Any:
-    (pictures,) = arrays
-    quarters = np.asarray(engines["find"](pictures)).reshape(len(pictures), 4).argmax(axis=1)
+    (images,) = arrays
+    quarters = np.asarray(engines["find"](images)).reshape(len(images), 4).argmax(axis=1)
     rows, columns = np.divmod(quarters, 2)
     places = zip(rows * SIDE, columns * SIDE, strict=True)
-    crops = [picture[:, r : r + SIDE, c : c + SIDE] for picture, (r, c) in zip(pictures, places, strict=True)]
+    crops = [image[:, r : r + SIDE, c : c + SIDE] for image, (r, c) in zip(images, places, strict=True)]
     return quarters, engines["read"](np.stack(crops))
 
 

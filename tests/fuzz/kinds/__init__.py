@@ -8,7 +8,7 @@ from typing import cast
 from tests.fuzz.case import Kind
 
 KINDS = {
-    "annotations": "annotation files, masks and label files of picture sets",
+    "annotations": "annotation files, masks and label files of image sets",
     "archives": "packages, archives and tables of `teco fetch`",
     "audio": "sound files, and lists of them",
     "caches": "what the zoo keeps for itself: trial cache, kernels, status files of cards",
@@ -23,7 +23,7 @@ KINDS = {
     "journals": "journals and records of interrupted runs",
     "models": "ONNX files, on every target",
     "notes": "what models store for their preprocessing",
-    "pictures": "pictures, and what lies where a picture should",
+    "images": "images, and what lies where a image should",
     "saved": "saved engines",
     "steps": "scripts of models under `teco check`",
     "texts": "text tables, question sets, rankings, tokenizers",

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tests.fuzz.makers.sets_of_pictures as sets
+import tests.fuzz.makers.sets_of_images as sets
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.kept_files import with_files
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.tables_of import changed_lines
 from tests.fuzz.makers.values_of import changed
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 from tests.fuzz.runner import run
 
 WARM = (
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
     """A kind of annotations.
 
     Attributes:
-        write: writes pictures and annotations into a folder, and returns the annotations' files, the first one first.
+        write: writes images and annotations into a folder, and returns the annotations' files, the first one first.
         words: what reads them: a script of ``example/``, or a loader of :mod:`tests.fuzz.loads`.
         given: what of the folder the path is.
     """
@@ -68,8 +68,8 @@ SHAPES = {
     "pages": Shape(sets.pages, "pages", "Label.txt"),
     "icdar": Shape(sets.icdar, "pages"),
     "pairs": Shape(sets.pairs, "pairs", "pairs.txt"),
-    "kaggle": Shape(sets.kaggle, "pictures"),
-    "kit": Shape(sets.kit, "pictures"),
+    "kaggle": Shape(sets.kaggle, "images"),
+    "kit": Shape(sets.kit, "images"),
     "renames": Shape(sets.renames, "renames", "names.txt"),
 }
 
@@ -92,7 +92,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
         what, same = _the_same(file, rng), True
     elif rng.random() < 0.1:
         file.unlink()
-        what = no_file(rng, file)
+        what = not_a_file_reason(rng, file)
     elif rng.random() < 0.12 and name in sets.SPECIAL:
         what = sets.SPECIAL[name](file, rng)
     else:
@@ -189,7 +189,7 @@ def _changed(file: Path, rng: random.Random) -> str:
         first = next(iter(sorted(file.parent.rglob("0000.jpg"))), None)
         if first is not None:
             first.rename(first.with_name(odd))
-        return f"a picture is called {odd!r}"
+        return f"a image is called {odd!r}"
     data, what = mutated(content, rng)
     file.write_bytes(data)
     return what

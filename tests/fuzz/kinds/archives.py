@@ -19,7 +19,7 @@ from typing import Any
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.fetching import HOWS
 from tests.fuzz.makers.bytes_of import mutated
-from tests.fuzz.names import no_file
+from tests.fuzz.names import not_a_file_reason
 from tests.helpers.fetch_archives import FILES, MEMBERS, UNPACKED, ar, tar_bytes
 
 WARM = ("yaml", "engine", "utils.fetch", "toolkit.cli", "toolkit.commands.fetch", "tests.fuzz.fetching", "http.server")
@@ -309,19 +309,19 @@ def _cache(rng: random.Random, folder: Path) -> Case:
         home.parent.mkdir()
         home.symlink_to(folder / "victim")
     elif done == "cache file":
-        done += no_file(rng, folder / "kept")
+        done += not_a_file_reason(rng, folder / "kept")
     else:
         home.mkdir(parents=True)
         target, sizes = home / package.key, home / f"{package.key}.sizes.json"
         if done == "file":
             home.rmdir()
-            done += no_file(rng, home)
+            done += not_a_file_reason(rng, home)
         elif done == "lock":
-            done += no_file(rng, home / ".lock")
+            done += not_a_file_reason(rng, home / ".lock")
         elif done == "sizes":
-            done += no_file(rng, sizes)
+            done += not_a_file_reason(rng, sizes)
         elif done == "target":
-            done += no_file(rng, target) if rng.random() < 0.5 else _link(target, folder / "victim")
+            done += not_a_file_reason(rng, target) if rng.random() < 0.5 else _link(target, folder / "victim")
         elif done == "part":
             done += _link(home / ".part-x", folder / "victim")
         elif done == "read only":
@@ -334,7 +334,7 @@ def _cache(rng: random.Random, folder: Path) -> Case:
             text = rng.choice((json.dumps(value), "", "{", "[" * 900, "\xff", '{"a":' * 2000))
             sizes.write_text(text)
             if done == "inside":
-                done += no_file(rng, target / "mine")
+                done += not_a_file_reason(rng, target / "mine")
             done += f" {text[:60]!r}"
     case = _case(folder, f"{ending} with a cache: {done}", *words)
     outer = case.judge
@@ -425,5 +425,5 @@ def _table(rng: random.Random, folder: Path) -> Case:
         text.write_bytes(mutated(text.read_bytes(), rng)[0])
     if rng.random() < 0.1:
         (folder / "tables" / "fetch" / "mine.yaml").unlink()
-        no_file(rng, folder / "tables" / "fetch" / "mine.yaml")
+        not_a_file_reason(rng, folder / "tables" / "fetch" / "mine.yaml")
     return _case(folder, f"a table with {str(changed)[:200]}", *words)

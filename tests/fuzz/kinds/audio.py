@@ -16,7 +16,7 @@ from tests.fuzz.kept_files import with_files
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.json_of import damaged_json, same_json
 from tests.fuzz.makers.values_of import odd_value
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     "numpy",
@@ -133,7 +133,7 @@ def _beside(rng: random.Random, folder: Path, model: str) -> Case:
         content, what = mutated(content, rng)
     path = folder / "beside.txt"
     if rng.random() < 0.1:
-        what = no_file(rng, path)
+        what = not_a_file_reason(rng, path)
     else:
         path.write_bytes(content)
     words = _words("prompts_ctc", "single", str(SOUNDS[0]), rng)
@@ -153,7 +153,7 @@ def _write(rng: random.Random, folder: Path) -> tuple[Path, str]:
     make_one = rng.choices((_none, _lying, _floats, _coded, _foreign, _plain), (1, 4, 1, 3, 1, 2))[0]
     if make_one is _none:
         path = folder / f"none{rng.randrange(1000)}{rng.choice(('.wav', '.flac'))}"
-        return path, no_file(rng, path)
+        return path, not_a_file_reason(rng, path)
     content, ending, what = make_one(rng)
     name = odd_name(rng, ending) if rng.random() < 0.15 else f"sound{rng.randrange(1000)}{ending}"
     if rng.random() < 0.05:
@@ -343,7 +343,7 @@ def _given(rng: random.Random, data: Path, name: str, content: bytes) -> str:
     """Write a list, and return what --data_path is given: the list, its folder, or both by name."""
     path = data / name
     if rng.random() < 0.04:
-        no_file(rng, data / "none.jsonl")
+        not_a_file_reason(rng, data / "none.jsonl")
         return str(data / "none.jsonl")
     path.write_bytes(content)
     return rng.choice((str(path), str(path), str(data), f"manifest={path}\naudio={data}"))

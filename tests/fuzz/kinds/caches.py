@@ -16,7 +16,7 @@ from typing import Any
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.values_of import mutated_json
-from tests.fuzz.names import no_file
+from tests.fuzz.names import not_a_file_reason
 
 WARM = (
     "numpy",
@@ -85,7 +85,7 @@ def _spoil(rng: random.Random, root: Path) -> str:
     for path in files if rng.random() < 0.2 else [rng.choice(files)]:
         if rng.random() < 0.25:
             path.unlink()
-            done.append(no_file(rng, path))
+            done.append(not_a_file_reason(rng, path))
         elif path.suffix == ".json" and rng.random() < 0.7:
             text, what = mutated_json(json.loads(path.read_bytes()), rng)
             path.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -104,10 +104,10 @@ def _spoil_folder(rng: random.Random, root: Path, kind: str) -> str:
         if how == "link to itself":
             root.symlink_to(root.name)
             return how
-        return no_file(rng, root)
+        return not_a_file_reason(rng, root)
     if how == "kind is none":
         shutil.rmtree(root / kind)
-        return no_file(rng, root / kind)
+        return not_a_file_reason(rng, root / kind)
     for path in [root, *root.rglob("*")]:
         if how == "read-only":
             path.chmod(0o555 if path.is_dir() else 0o000)
@@ -129,7 +129,7 @@ def _status(rng: random.Random, folder: Path) -> Case:
         done.append(_status_file(rng, path))
     if rng.random() < 0.1:
         shutil.rmtree(place)
-        done.append(no_file(rng, place))
+        done.append(not_a_file_reason(rng, place))
     words: tuple[str, ...] = ("-m", "engine.sdaa.smi", *rng.choice(((), ("--json",))))
     if rng.random() < 0.2:
         words = (str(FOLDER / "example_single_batch.py"), "--target", "sdaa")
@@ -139,7 +139,7 @@ def _status(rng: random.Random, folder: Path) -> Case:
 def _status_file(rng: random.Random, path: Path) -> str:
     status: dict[str, Any] = json.loads(json.dumps(STATUS))
     if rng.random() < 0.2:
-        return no_file(rng, path)
+        return not_a_file_reason(rng, path)
     if rng.random() < 0.2:
         content, what = mutated(json.dumps(status).encode(), rng)
     elif rng.random() < 0.1:

@@ -16,7 +16,7 @@ from typing import Any
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.tables_of import ODD, encoded, spoiled
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "engine", "engine.sdaa.engine", "utils.pipeline.cli", "utils.pipeline.valid"),
@@ -239,7 +239,7 @@ def _ratings_of(rng: random.Random, folder: Path) -> str:
     done = [f"{layout} with {between!r}"]
     for name, (sep, rows) in files.items():
         if rng.random() < 0.2 and name != next(iter(files)):
-            done.append(no_file(rng, folder / name))
+            done.append(not_a_file_reason(rng, folder / name))
             continue
         if rng.random() < 0.5:
             rows, how = spoiled(rows, rng)
@@ -347,7 +347,7 @@ def _no_file(rng: random.Random, folder: Path) -> Case:
         path.write_bytes(rng.choice((b"", b"\n", b"\0", b"\xff\xfe", b"label\n", b"\xef\xbb\xbf", b"a" * 100_000)))
         return Case(_script(rng, path), f"{path.name!r}: nothing to speak of")
     name = rng.choice(("rows.csv", "rows.tsv", "rows.jsonl", "rows.json", "u.data", "ratings.dat", "r.inter", "day_0"))
-    done = no_file(rng, folder / name)
+    done = not_a_file_reason(rng, folder / name)
     given = folder if rng.random() < 0.3 else folder / name
     os.utime(folder)
     return Case(_script(rng, given, rng.choice((DEEPFM, SASREC))), done)

@@ -12,7 +12,7 @@ import yaml
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.makers import yaml_attacks
 from tests.fuzz.makers.bytes_of import mutated
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "yaml", "engine", "engine.sdaa.engine", "utils.pipeline.cli", "tecoexec.sweep"),
@@ -71,7 +71,7 @@ _PACKAGE = {
     "members": ["tiny/*.onnx"],
 }
 _DATA = {
-    "what": "pictures",
+    "what": "images",
     "from": "us",
     "licence": "MIT",
     "read_in": "LICENSE",
@@ -180,7 +180,7 @@ def _file(rng: random.Random, folder: Path, subject: str) -> Case:
     bad, done = False, ""
     how = rng.randrange(10)
     if how == 0:
-        done = no_file(rng, path)
+        done = not_a_file_reason(rng, path)
         bad = subject not in ("scorecard", "described", "data") or not done.endswith(
             ("dangling link", "link to itself")
         )
@@ -276,7 +276,7 @@ def _pass_file(rng: random.Random, folder: Path) -> Case:
     if rng.random() < 0.3:
         content, form = mutated(content, rng)
     if rng.random() < 0.1:
-        form = no_file(rng, path)
+        form = not_a_file_reason(rng, path)
     else:
         path.write_bytes(content)
     return Case((*RUN, "--pass_path", str(path), "--fp16"), f"pass file: {name} = {value[:50]} {form}")

@@ -12,7 +12,7 @@ from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.makers.arrays_of import nothing_ran, spoil_arrays, write_npz
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.worlds import ERRORS, RESULTS, SHOWN, SPACES
-from tests.fuzz.names import NAMES, no_file, odd_name
+from tests.fuzz.names import NAMES, not_a_file_reason, odd_name
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "engine", "engine.sdaa.engine", "utils.pipeline.cli", "utils.pipeline.valid"),
@@ -144,7 +144,7 @@ def _recording(rng: random.Random, folder: Path) -> Case:
     name = odd_name(rng, ".npz") if rng.random() < 0.1 else "recorded.npz"
     path = folder / name
     if rng.random() < 0.1:
-        done = no_file(rng, path)
+        done = not_a_file_reason(rng, path)
     else:
         done += "; " + write_npz(path, arrays, rng)
         if rng.random() < 0.2:

@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.fuzz.case import ROOT, Case, Outcome
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "yaml", "engine", "engine.sdaa.engine", "engine.sdaa.smi"),
@@ -167,7 +167,7 @@ def _files(rng: random.Random, folder: Path) -> list[str]:
     (folder / "results" / "locked").mkdir(mode=0o500)
     (folder / "text.txt").write_text("nothing of use\n")
     place = folder / f"none{rng.randrange(9)}.json"
-    no_file(rng, place)
+    not_a_file_reason(rng, place)
     os.link(folder / "text.txt", folder / "hard.json")
     long = "/".join(["d" * 200] * 25)
     return [

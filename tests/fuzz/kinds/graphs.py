@@ -14,7 +14,7 @@ from tests.fuzz.makers.arrays_of import nothing_ran, spoil_arrays, write_npz
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.networks_of import ogb, planetoid
 from tests.fuzz.makers.tables_of import ODD, encoded, spoiled
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "engine", "engine.sdaa.engine", "utils.pipeline.cli", "utils.pipeline.valid"),
@@ -339,7 +339,7 @@ def _no_file(rng: random.Random, folder: Path) -> Case:
         )
         done = f"{name}: nothing to speak of"
     else:
-        done = no_file(rng, folder / name)
+        done = not_a_file_reason(rng, folder / name)
     script = rng.choice((DIGITS, SOLUBILITY))
     words = ("--ckpt", str(_of_molecules(rng, folder))) if script is SOLUBILITY else ()
     given = folder if rng.random() < 0.2 else folder / name

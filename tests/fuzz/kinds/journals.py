@@ -19,7 +19,7 @@ from typing import Any
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.kinds.flags import EXAMPLE
 from tests.fuzz.makers.bytes_of import mutated
-from tests.fuzz.names import no_file
+from tests.fuzz.names import not_a_file_reason
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "engine", "utils.pipeline.cli", "utils.pipeline.valid"),
@@ -75,7 +75,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
         content, what = mutated(b"".join(lines), rng)
         journal.write_bytes(content)
     elif how < 0.27:
-        what = no_file(rng, journal)
+        what = not_a_file_reason(rng, journal)
     elif how < 0.32:
         what = _places(rng, folder, journal, b"".join(lines))
     elif how < 0.45:

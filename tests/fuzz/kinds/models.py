@@ -16,7 +16,7 @@ from tests.fuzz.alone import excused, judge
 from tests.fuzz.case import ROOT, Case
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.messages import TEXTS, changed, within
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     "numpy",
@@ -73,7 +73,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 def _written(rng: random.Random, folder: Path, path: Path) -> str:
     """Write a model, and return how it is invalid."""
     if rng.random() < 0.02:
-        return no_file(rng, path)
+        return not_a_file_reason(rng, path)
     if rng.random() < 0.1:
         name = rng.choice(list(WHOLE))
         model = WHOLE[name](rng)
@@ -227,7 +227,7 @@ PLACES: dict[str, Callable[[random.Random, TensorProto, Path], object]] = {
     "length": _say("length", "-1", "0", "1", "9999999", str(2**63), str(2**70), "x", ""),
     "hard link": _instead(lambda rng, folder: os.link(folder / "other.bin", folder / "w.bin")),
     "link": _instead(lambda rng, folder: (folder / "w.bin").symlink_to("other.bin")),
-    "no file": _instead(lambda rng, folder: no_file(rng, folder / "w.bin")),
+    "no file": _instead(lambda rng, folder: not_a_file_reason(rng, folder / "w.bin")),
     "missing": lambda rng, tensor, folder: (folder / "w.bin").unlink(),
     "keys": lambda rng, tensor, folder: tensor.external_data.add(key=rng.choice(TEXTS), value=rng.choice(TEXTS)),
     "twice": lambda rng, tensor, folder: tensor.external_data.extend(list(tensor.external_data)),

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.values_of import mutated_json
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "engine", "engine.sdaa.engine", "engine.sdaa.saved"),
@@ -58,7 +58,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
     beside = rng.random() < 0.3
     name = odd_name(rng, ".tecoengine") if rng.random() < 0.15 and not beside else "m.tecoengine"
     if rng.random() < 0.08:
-        what, harmless = no_file(rng, folder / name), True
+        what, harmless = not_a_file_reason(rng, folder / name), True
     else:
         (folder / name).write_bytes(content)
     if beside:

@@ -153,7 +153,7 @@ ATTACKS = {
     "records are odd": "out.write_text(json.dumps(RESULT)); out.with_name(out.stem + '.samples.csv').write_bytes(WHAT)",
     "records are a pipe": "out.write_text(json.dumps(RESULT)); os.mkfifo(out.with_name(out.stem + '.samples.csv'))",
     "result is odd in a field": "out.write_text(json.dumps({**RESULT, NAME: VALUE}))",
-    "pictures are odd": "p = Path(given.get('--save', 'p')); p.mkdir(); os.mkfifo(p / 'a.png');"
+    "images are odd": "p = Path(given.get('--save', 'p')); p.mkdir(); os.mkfifo(p / 'a.png');"
     " (p / 'b.png').symlink_to('/dev/zero'); (p / 'c.png').write_bytes(WHAT)",
     # the checkout
     "writes into the checkout": "(Path(os.getcwd()).parents[3] / 'utils/shared.py').write_text('changed')",

@@ -21,7 +21,7 @@ from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.json_of import damaged_json, same_json
 from tests.fuzz.makers.tokenizers_of import changed_tokenizer
 from tests.fuzz.makers.values_of import change, odd_value
-from tests.fuzz.names import NAMES, no_file, odd_name
+from tests.fuzz.names import NAMES, not_a_file_reason, odd_name
 
 WARM = (
     "numpy",
@@ -184,11 +184,11 @@ def _placed(rng: random.Random, folder: Path, name: str, content: bytes) -> str:
     folder.mkdir(exist_ok=True)
     path = folder / name
     if rng.random() < 0.05:
-        no_file(rng, path)
+        not_a_file_reason(rng, path)
         return str(path)
     path.write_bytes(content)
     if rng.random() < 0.1:
-        no_file(rng, folder / f"none{path.suffix}")
+        not_a_file_reason(rng, folder / f"none{path.suffix}")
     return str(path) if rng.random() < 0.7 else str(folder)
 
 
@@ -325,7 +325,7 @@ def _retrieval(rng: random.Random, folder: Path) -> Case:
             done.append(f"{name}: {what}")
     for name, content in files.items():
         if rng.random() < 0.04:
-            done.append(no_file(rng, data / name))
+            done.append(not_a_file_reason(rng, data / name))
         else:
             (data / name).write_bytes(content)
     given = [str(data)]
@@ -379,7 +379,7 @@ def _tokenizer(rng: random.Random, folder: Path) -> Case:
         (folder / "tokenizer_config.json").write_bytes(damaged_json(rng, b'{"do_lower_case": true}')[0])
         done.append("vocab.txt")
     if rng.random() < 0.05:
-        done.append(no_file(rng, path))
+        done.append(not_a_file_reason(rng, path))
     else:
         path.write_bytes(content)
     (folder / "texts.txt").write_text("The module\nThat agent is aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\n")

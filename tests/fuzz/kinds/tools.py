@@ -22,7 +22,7 @@ from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.makers import zoos_of
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.values_of import ODD, changed
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 WARM = (
     "numpy",
@@ -222,7 +222,7 @@ def _dumps(rng: random.Random, folder: Path, material: Path) -> tuple[list[str],
             path = folder / name / "manifest.json"
         if rng.random() < 0.1:
             path.unlink()
-            what = no_file(rng, path)
+            what = not_a_file_reason(rng, path)
         elif path.suffix == ".json":
             what = _changed_json(path, rng)
         else:
@@ -285,7 +285,7 @@ def _inputs(rng: random.Random, folder: Path, material: Path) -> tuple[list[str]
         np.savez(path, **arrays)
         what = ", ".join(f"{name}: {array.dtype}{array.shape}" for name, array in arrays.items())
     else:
-        what = no_file(rng, path)
+        what = not_a_file_reason(rng, path)
     model = str(material / "tiny.onnx")
     return rng.choice(
         (
@@ -327,7 +327,7 @@ def _names(rng: random.Random, folder: Path, material: Path) -> tuple[list[str],
         shutil.copy(material / "tiny.onnx", folder / name)
         return [*_command(rng, material), f"./{name}"], "an odd name"
     if rng.random() < 0.4:
-        what = no_file(rng, folder / "none.onnx")
+        what = not_a_file_reason(rng, folder / "none.onnx")
         return [*_command(rng, material), "none.onnx"], what
     flag = rng.choice(
         ("--shape", "--dim", "--batch_size", "--seed", "--threshold", "--samples", "--memory", "--top", "--runs")

@@ -11,7 +11,7 @@ from typing import Any
 from tests.fuzz.makers.arrays_of import Runs
 from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.makers.tables_of import spoiled
-from tests.fuzz.names import no_file
+from tests.fuzz.names import not_a_file_reason
 
 OPCODES = (
     b"(",
@@ -97,7 +97,7 @@ def planetoid(rng: random.Random, folder: Path) -> tuple[Path, str]:
     if rng.random() < 0.1:
         name = rng.choice((*parts, "test.index"))
         (network / f"ind.net.{name}").unlink()
-        done.append(no_file(rng, network / f"ind.net.{name}"))
+        done.append(not_a_file_reason(rng, network / f"ind.net.{name}"))
     given = network if rng.random() < 0.7 else network / "ind.net.graph"
     return given, ", ".join(done)
 
@@ -144,7 +144,7 @@ def ogb(rng: random.Random, folder: Path) -> tuple[bool, str]:
         path = folder / "net" / f"{name}.csv{'.gz' if packed else ''}"
         path.parent.mkdir(parents=True, exist_ok=True)
         if rng.random() < 0.03:
-            done.append(no_file(rng, path))
+            done.append(not_a_file_reason(rng, path))
         elif rng.random() > 0.03:
             path.write_bytes(content)
     return whole, ", ".join(done)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.fuzz.case import ROOT
 from tests.fuzz.makers import yaml_attacks
 from tests.fuzz.makers.bytes_of import mutated
-from tests.fuzz.names import no_file, odd_name
+from tests.fuzz.names import not_a_file_reason, odd_name
 
 SCRIPT = str(ROOT / "tests" / "fuzz" / "run_zoo.py")
 DIGITS = ROOT / "example" / "classification" / "digits"
@@ -61,7 +61,7 @@ def _file(rng: random.Random, root: Path, model: Path) -> str:
     if not path.is_file() or path.is_symlink():
         return "nothing"
     path.unlink()
-    return f"{path.name} gone" if rng.random() < 0.2 else no_file(rng, path)
+    return f"{path.name} gone" if rng.random() < 0.2 else not_a_file_reason(rng, path)
 
 
 def _yaml(rng: random.Random, root: Path, model: Path) -> str:
@@ -116,12 +116,12 @@ def _folders(rng: random.Random, root: Path, model: Path) -> str:
     elif how == "deep":
         deep(model, 30)
     elif how == "pipe":
-        no_file(rng, model.parent / "other")
+        not_a_file_reason(rng, model.parent / "other")
     elif how == "file":
         (root / "contrib").write_text("")
     elif how == "no example":
         shutil.rmtree(root / "example")
-        return how + ", " + no_file(rng, root / "example")
+        return how + ", " + not_a_file_reason(rng, root / "example")
     else:
         for number in range(2000):
             (model / f"f{number}").touch()

@@ -38,7 +38,7 @@ FILES = {
     "engine/passes/default_pass.py": "",
     "utils/__init__.py": "",
     "utils/text.py": "",
-    "utils/picture.py": "def load():\n    from utils.codec import decode\n    return decode\n",
+    "utils/image.py": "def load():\n    from utils.codec import decode\n    return decode\n",
     "utils/codec.py": "def decode(): ...\n",
     "utils/plain.py": "import importlib\nimportlib.import_module('utils.late')\nDEFAULT = 'default_pass.py'\n",
     "utils/late.py": "",
@@ -47,7 +47,7 @@ FILES = {
     "data/val/1.png": "png",
 }
 SCRIPTS = {
-    "alpha": "import helper\nfrom engine import registry\nfrom utils import picture\n",
+    "alpha": "import helper\nfrom engine import registry\nfrom utils import image\n",
     "beta": "import engine.sdaa.card\nimport utils.plain\n",
     "gamma": "from utils.extra import x\nfrom .relative import y\n",
 }
@@ -124,7 +124,7 @@ ALL = ["alpha", "beta", "gamma"]
         ("example/x/alpha/valid.py", ["alpha"], "in its folder"),
         ("example/x/alpha/README.md", ["alpha"], "in its folder"),
         ("contrib/example/x/gamma/relative.py", ["gamma"], "in its folder"),
-        ("utils/picture.py", ["alpha"], "which its scripts use"),
+        ("utils/image.py", ["alpha"], "which its scripts use"),
         ("utils/codec.py", ["alpha"], "which its scripts use"),
         ("engine/ort.py", ["alpha"], "which its scripts use"),
         ("engine/__init__.py", ["alpha", "beta"], "which its scripts use"),

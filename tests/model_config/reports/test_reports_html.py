@@ -114,8 +114,8 @@ def test_a_check_without_cases_has_a_page(check: CheckResult) -> None:
     assert ("interrupted" in text) == check.interrupted
 
 
-def test_missing_logs_and_pictures_are_left_out(samples: Samples, tmp_path: Path) -> None:
-    gone = replace(samples.step("a", "single"), stdout=tmp_path / "no", pictures=(tmp_path / "no.png", tmp_path))
+def test_missing_logs_and_images_are_left_out(samples: Samples, tmp_path: Path) -> None:
+    gone = replace(samples.step("a", "single"), stdout=tmp_path / "no", images=(tmp_path / "no.png", tmp_path))
     text = html_page(CheckResult((CaseResult("a", "b", steps=(gone,)),)))
     assert text.count("cannot be read") == 2
 
@@ -314,7 +314,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
 def test_a_browser_asks_for_nothing_but_the_page(
     samples: Samples, tmp_path: Path, served: tuple[str, list[str]]
 ) -> None:
-    """Not even what hostile texts name: a picture at `x`."""
+    """Not even what hostile texts name: a image at `x`."""
     address, asked = served
     make_zoo(tmp_path)
     build_site(tmp_path, tmp_path / "site.html", [CheckResult((samples.good(), samples.hostile()))])

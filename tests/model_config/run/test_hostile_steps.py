@@ -217,8 +217,8 @@ def test_a_step_cannot_write_into_the_checkout_through_links(bench: Bench, scrip
 
 def test_no_link_of_a_workplace_leads_into_the_checkout(bench: Bench) -> None:
     (bench.root / "example/x/other").mkdir()
-    (bench.root / "example/x/other/picture.png").touch()
-    (bench.root / "example/x/other/again.png").symlink_to(bench.root / "example/x/other/picture.png")
+    (bench.root / "example/x/other/image.png").touch()
+    (bench.root / "example/x/other/again.png").symlink_to(bench.root / "example/x/other/image.png")
     with workplace(bench.case, bench.work, bench.root) as tree:
         links = [path for path in tree.rglob("*") if path.is_symlink()]
         assert (tree / "example/x/other/again.png").is_file()

@@ -135,15 +135,15 @@ def complete(logs: Path) -> CaseResult:
     logs.mkdir()
     for name in ("valid.stdout", "valid.stderr", "valid.json", "valid.samples.csv", "single.stdout", "single.stderr"):
         (logs / name).write_text(f"content of {name}")
-    (logs / "single.pictures").mkdir()
-    (logs / "single.pictures/a.png").write_bytes(b"\x89PNG")
+    (logs / "single.images").mkdir()
+    (logs / "single.images/a.png").write_bytes(b"\x89PNG")
     valid = StepResult(
         "m", "valid", ("python", "x.py"), True, 1.5, 0, "", logs / "valid.stdout", logs / "valid.stderr", 0.75, 123,
         logs / "valid.json",
     )  # fmt: skip
     single = StepResult(
         "m", "single", ("python",), True, 0.5, 0, "", logs / "single.stdout", logs / "single.stderr",
-        pictures=(logs / "single.pictures/a.png",),
+        images=(logs / "single.images/a.png",),
     )  # fmt: skip
     return CaseResult(
         "m", "example/x/m", "onnx", (), (valid, single),
@@ -166,14 +166,12 @@ def test_a_stored_result_comes_back_whole_with_its_logs(tmp_path: Path, folder: 
     assert replace(found, cached=False, steps=()) == replace(result, steps=())
     assert (found.verdict, found.reasons) == (result.verdict, result.reasons)
     for step, stored in zip(result.steps, found.steps, strict=True):
-        assert replace(stored, stdout=step.stdout, stderr=step.stderr, result=step.result, pictures=step.pictures) == (
-            step
-        )
+        assert replace(stored, stdout=step.stdout, stderr=step.stderr, result=step.result, images=step.images) == (step)
         assert stored.stdout.read_text() == f"content of {step.step}.stdout"
         assert stored.stderr.is_file()
     assert found.steps[0].result is not None
     assert found.steps[0].result.with_name("valid.samples.csv").read_text() == "content of valid.samples.csv"
-    assert found.steps[1].pictures[0].read_bytes() == b"\x89PNG"
+    assert found.steps[1].images[0].read_bytes() == b"\x89PNG"
     assert [path.name for path in folder.iterdir()] == ["key"]
 
 
@@ -203,7 +201,7 @@ def test_a_stored_result_is_replaced_and_an_old_one_forgotten(tmp_path: Path, fo
         lambda entry: change_json(entry, "extra", 5),
         lambda entry: change_json(entry, "accuracy", [{"verdict": "MAYBE"}]),
         lambda entry: (entry / "logs/valid.stderr").unlink(),
-        lambda entry: shutil.rmtree(entry / "single.pictures"),
+        lambda entry: shutil.rmtree(entry / "single.images"),
         lambda entry: shutil.rmtree(entry),
     ],
 )

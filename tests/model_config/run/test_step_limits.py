@@ -246,7 +246,7 @@ def test_only_files_that_the_check_itself_named_are_made_anew(bench: Bench, tmp_
     one = Command("export", "run.py", {"json": str(precious), "save": str(tmp_path)})
     (bench.tree / "example/x/m/run.py").touch()
     result = run_step(Case("m", "example/x/m", (one,), Path("x")), one, bench.tree, bench.logs, Limits(20.0))
-    assert (result.passed, result.result, result.pictures) == (True, None, ())
+    assert (result.passed, result.result, result.images) == (True, None, ())
     assert precious.read_text() == "kept"
 
 
@@ -292,13 +292,13 @@ print(args.target)
 JSON, SAVE = 'parser.add_argument("--json")\n', 'parser.add_argument("--save")\n'
 
 
-def test_results_and_pictures_are_asked_for_where_a_script_can(bench: Bench) -> None:
+def test_results_and_images_are_asked_for_where_a_script_can(bench: Bench) -> None:
     single = bench(TAKES.format(flags=JSON + SAVE), step="single")
     assert single.passed, single.reason
     assert single.result == bench.logs / "single.json"
-    assert [path.name for path in single.pictures] == ["a.png", "b.png"]
+    assert [path.name for path in single.images] == ["a.png", "b.png"]
     multi = bench(TAKES.format(flags=JSON))
-    assert (multi.result, multi.pictures) == (bench.logs / "multi.json", ())
+    assert (multi.result, multi.images) == (bench.logs / "multi.json", ())
     assert bench("import sys\nprint(sys.argv[1:])\n", step="export").stdout.read_text() == "[]\n"
 
 
@@ -307,7 +307,7 @@ def test_a_script_without_these_flags_is_run_as_it_is(bench: Bench, step: str) -
     result = bench(TAKES.format(flags=""), step=step, extra=("--target", "onnx"))
     assert result.passed, result.reason
     assert result.command[2:] == ("--target", "onnx")
-    assert (result.result, result.pictures) == (None, ())
+    assert (result.result, result.images) == (None, ())
     assert result.stdout.read_text() == "onnx\n"
 
 

@@ -57,11 +57,11 @@ python export_onnx.py --out .  # about a second
 
 ### 2.4 获取数据集
 
-One picture lies in `images`; the validation set of ImageNet goes to `data/val`.
+One image lies in `images`; the validation set of ImageNet goes to `data/val`.
 
 ### 2.5 启动推理
 
-#### One picture
+#### One image
 
 ```
 python example_single_batch.py --ckpt tiny_net_dyn.onnx \\
@@ -116,7 +116,7 @@ if __name__ == "__main__":
 '''
 
 SINGLE = '''\
-"""Read one picture with TinyNet."""
+"""Read one image with TinyNet."""
 
 from utils.pipeline import cli
 from utils.tasks.classification.task import CLASSIFICATION
@@ -125,7 +125,7 @@ if __name__ == "__main__":
     cli.single(__doc__, CLASSIFICATION, ckpt="tiny_net_dyn.onnx", data_path="images", batch_size=1, input_size=32)
 '''
 
-MULTI = SINGLE.replace("one picture", "pictures").replace("single", "multi")
+MULTI = SINGLE.replace("one image", "images").replace("single", "multi")
 
 EXPORT = '''\
 """Export TinyNet."""
@@ -348,8 +348,8 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         *("yaml-flags", "model.yaml", 7, "run_export: export_onnx.py has no flag --arch"),
     ),
     "no sample data": (
-        params("run_example_single", data_path="pictures"),
-        *("sample-data", "model.yaml", 20, "data_path 'pictures' of run_example_single does not exist"),
+        params("run_example_single", data_path="images"),
+        *("sample-data", "model.yaml", 20, "data_path 'images' of run_example_single does not exist"),
     ),
     # the README's headings
     "an empty README": (without(write("README.md", "")), "readme-text", "README.md", 0, "the file is empty"),

@@ -127,9 +127,9 @@ def test_help_and_completion(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def script(root: Path, monkeypatch: pytest.MonkeyPatch, run_python: RunPython) -> Callable[..., tuple[int, str, str]]:
     """Return a function that runs the valid script of digits with a package of its files."""
-    pictures = DIGITS / "data" / "val"
-    chosen = sorted(pictures.rglob("*.png"))[::40]
-    files = {f"mine/data/{path.relative_to(pictures)}": path.read_bytes() for path in chosen}
+    images = DIGITS / "data" / "val"
+    chosen = sorted(images.rglob("*.png"))[::40]
+    files = {f"mine/data/{path.relative_to(images)}": path.read_bytes() for path in chosen}
     files["mine/digits.onnx"] = (DIGITS / "digits_dyn.onnx").read_bytes()
     place = root / "own"
     place.mkdir()

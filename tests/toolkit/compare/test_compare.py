@@ -65,7 +65,7 @@ def test_groups_return_the_same_rows() -> None:
     assert any("groups of nodes" in note for note in parts.notes)
     assert len(whole.rows) == len(parts.rows)
     for one, other in zip(whole.rows, parts.rows, strict=True):
-        assert (one.tensor, one.status, one.census) == (other.tensor, other.status, other.census)
+        assert (one.tensor, one.status, one.value_stats) == (other.tensor, other.status, other.value_stats)
         if one.isolated and one.accumulated:
             assert other.isolated
             assert other.accumulated
@@ -92,17 +92,17 @@ def test_overflow_is_located(save_onnx: SaveOnnx) -> None:
     found = compared(save_onnx(OVERFLOW))
     by_name = {row.tensor: row for row in found.rows}
     assert found.first_bad is by_name["b"]
-    assert by_name["b"].census
-    assert by_name["b"].census.infinite > 0
-    assert by_name["a"].census
-    assert by_name["a"].census.infinite == 0
+    assert by_name["b"].value_stats
+    assert by_name["b"].value_stats.infinite > 0
+    assert by_name["a"].value_stats
+    assert by_name["a"].value_stats.infinite == 0
     # what follows inherits; by itself the mean overflows too, the division does not
     assert by_name["e"].isolated
     assert by_name["e"].isolated.mismatched == 0
     assert by_name["e"].accumulated
     assert by_name["e"].accumulated.diff2 > 0.5
-    assert by_name["y"].census
-    assert by_name["y"].census.flushed == 64
+    assert by_name["y"].value_stats
+    assert by_name["y"].value_stats.flushed == 64
 
 
 def test_isolated_error_locates_wrong_node() -> None:

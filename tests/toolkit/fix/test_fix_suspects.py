@@ -29,14 +29,14 @@ class Trained(NamedTuple):
     """Classifier, folder of images by class, and correct inputs of the classifier."""
 
     model: Path
-    pictures: Path
+    images: Path
     x: Array
     labels: Array
     top1: float
 
     @property
     def files(self) -> list[Path]:
-        return sorted(self.pictures.glob("*/*.png"))
+        return sorted(self.images.glob("*/*.png"))
 
 
 def run(model: Path, x: Array) -> Array:
@@ -44,7 +44,7 @@ def run(model: Path, x: Array) -> Array:
         return np.asarray(engine(np.ascontiguousarray(x, np.float32)))
 
 
-def cut_pictures(folder: Path) -> None:
+def cut_images(folder: Path) -> None:
     """Crop images of 60 x 44 from five photographs, one class each."""
     from PIL import Image
 
@@ -61,7 +61,7 @@ def cut_pictures(folder: Path) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Train the last layer on random filters of odd images; even images are the data set."""
     folder = tmp_path_factory.mktemp("suspects")
-    cut_pictures(folder / "all")
+    cut_images(folder / "all")
     files = sorted((folder / "all").glob("*/*.png"))
     x = preprocess_like(files, RESIZE, (SIDE, SIDE))
     labels = np.repeat(np.arange(5), 48)
@@ -71,10 +71,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     fitted = linear_model.LogisticRegression(C=0.01, max_iter=300).fit(features[1::2], labels[1::2])
     model = classifier(folder / "model.onnx", w1, b1, fitted.coef_.T, fitted.intercept_)
     for file in files[0::2]:
-        (folder / "pictures" / file.parent.name).mkdir(parents=True, exist_ok=True)
-        file.rename(folder / "pictures" / file.parent.name / file.name)
+        (folder / "images" / file.parent.name).mkdir(parents=True, exist_ok=True)
+        file.rename(folder / "images" / file.parent.name / file.name)
     right = run(model, x[0::2]).argmax(1) == labels[0::2]
-    return Trained(model, folder / "pictures", x[0::2], labels[0::2], float(right.mean()))
+    return Trained(model, folder / "images", x[0::2], labels[0::2], float(right.mean()))
 
 
 def classifier(path: Path, *weights: Array) -> Path:
@@ -133,7 +133,7 @@ FED_OTHERWISE: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("name", FED_OTHERWISE)
 def test_input_mistake_is_found(name: str, trained: Trained, tmp_path: Path) -> None:
     np.savez(tmp_path / "golden.npz", y=run(trained.model, FED_OTHERWISE[name](trained.x)))
-    cured, rows = searched([trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"], tmp_path)
+    cured, rows = searched([trained.model, "--data", trained.images, "--golden", tmp_path / "golden.npz"], tmp_path)
     assert cured == [rows[0]["name"]] == [name]
     unchanged = next(row["metric"] for row in rows if row["name"] == "nothing changed")
     assert unchanged < 0.9
@@ -143,7 +143,7 @@ def test_unknown_mean_is_fitted(trained: Trained, tmp_path: Path) -> None:
     """Images follow the metadata, so the source differs."""
     mean, std = (np.float32(v).reshape(3, 1, 1) for v in ((0.3, 0.4, 0.5), (0.4, 0.3, 0.25)))
     np.savez(tmp_path / "golden.npz", y=run(trained.model, (plain(trained.x) - mean) / std))
-    cured, _ = searched([trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"], tmp_path)
+    cured, _ = searched([trained.model, "--data", trained.images, "--golden", tmp_path / "golden.npz"], tmp_path)
     assert cured == ["mean and std: the source has mean (0.3, 0.4, 0.5), std (0.4, 0.3, 0.25) (fitted)"]
 
 
@@ -158,11 +158,11 @@ def test_unknown_mean_is_fitted(trained: Trained, tmp_path: Path) -> None:
 def test_resize_mistake_is_found(name: str, how: dict[str, object], trained: Trained, tmp_path: Path) -> None:
     x = preprocess_like(trained.files, RESIZE, (SIDE, SIDE), **how)  # type: ignore[arg-type]
     np.savez(tmp_path / "golden.npz", y=run(trained.model, x))
-    words = [trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"]
+    words = [trained.model, "--data", trained.images, "--golden", tmp_path / "golden.npz"]
     cured, rows = searched(words, tmp_path)
     assert rows[0]["name"] == name
     assert rows[0]["metric"] == pytest.approx(1.0, abs=1e-6)
-    # Of these pictures bicubic and Lanczos make nearly the same inputs: both explain it, the right one better.
+    # Of these images bicubic and Lanczos make nearly the same inputs: both explain it, the right one better.
     assert set(cured) <= {name, *(["resize mode: lanczos"] if "bicubic" in name else [])}
 
 
@@ -214,7 +214,7 @@ def test_missing_last_step_is_found(
     name: str, last: Callable[[Array], Array], trained: Trained, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "golden.npz", y=last(run(trained.model, trained.x)))
-    words = [trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"]
+    words = [trained.model, "--data", trained.images, "--golden", tmp_path / "golden.npz"]
     assert searched(words, tmp_path)[0] == [name]
 
 
@@ -232,7 +232,7 @@ def test_missing_softmax_per_pixel(trained: Trained, tmp_path: Path, save_onnx: 
 
 
 def test_correct_model_needs_no_change(trained: Trained, tmp_path: Path) -> None:
-    words = [trained.model, "--data", trained.pictures, "--reference", trained.top1]
+    words = [trained.model, "--data", trained.images, "--reference", trained.top1]
     cured, rows = searched(words, tmp_path)
     assert trained.top1 > 0.6
     # A last step that keeps the order of the classes does not change top1.
@@ -244,6 +244,6 @@ def test_unexplained_reference_is_reported(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "golden.npz", y=-run(trained.model, trained.x))
-    words = [trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"]
+    words = [trained.model, "--data", trained.images, "--golden", tmp_path / "golden.npz"]
     assert searched(words, tmp_path, code=1)[0] == []
     assert "no tried change explains it" in capsys.readouterr().out

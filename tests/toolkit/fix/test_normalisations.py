@@ -45,21 +45,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-PICTURES = np.random.default_rng(1).beta(1.2, 1.2, (COUNT, 3, SIDE, SIDE))
-PICTURES[:, 0, :2] = 0.0
-PICTURES[:, 2, -2:] = 1.0
+IMAGES = np.random.default_rng(1).beta(1.2, 1.2, (COUNT, 3, SIDE, SIDE))
+IMAGES[:, 0, :2] = 0.0
+IMAGES[:, 2, -2:] = 1.0
 
 
-def normalised(pictures: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
+def normalised(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
     middle, spread = (np.array(one).reshape(1, 3, 1, 1) for one in (mean, std))
-    return np.ascontiguousarray((pictures - middle) / spread).astype(np.float32)
+    return np.ascontiguousarray((images - middle) / spread).astype(np.float32)
 
 
 def source_feeds(name: str, order: str) -> Array:
     mean, std = TABLE[name]
     if order == "BGR, mean and std too":
-        return normalised(PICTURES[:, ::-1], mean, std)
-    return np.ascontiguousarray(normalised(PICTURES, mean, std)[:, :: -1 if order else 1])
+        return normalised(IMAGES[:, ::-1], mean, std)
+    return np.ascontiguousarray(normalised(IMAGES, mean, std)[:, :: -1 if order else 1])
 
 
 def tried(model: Path, data: Array, right: Array) -> list[Suspect]:
@@ -93,7 +93,7 @@ def named(first: str, second: str, order: str) -> set[str]:
 @given(pair=st.sampled_from(PAIRS), order=st.sampled_from(ORDERS))
 def test_known_normalisations_are_found(pair: tuple[str, str], order: str, model: Path) -> None:
     first, second = pair
-    found = tried(model, normalised(PICTURES, *TABLE[first]), source_feeds(second, order))
+    found = tried(model, normalised(IMAGES, *TABLE[first]), source_feeds(second, order))
     wanted = {alike(name) for name in named(first, second, order)}
     if alike(first) == alike(second):
         wanted.add(f"channel order: {order}" if order else UNCHANGED)
@@ -107,14 +107,14 @@ def alike(name: str) -> str:
 
 def test_half_normalisation_for_imagenet_model(model: Path) -> None:
     """Regression test."""
-    found = tried(model, normalised(PICTURES, (0.5,) * 3, (0.5,) * 3), source_feeds(OWN, ""))
+    found = tried(model, normalised(IMAGES, (0.5,) * 3, (0.5,) * 3), source_feeds(OWN, ""))
     assert cured(found)[0] == "mean and std: the data have -1 to 1 (mean 0.5, std 0.5), the source has ImageNet's"
     assert found[0].metric == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_correct_data_need_no_change(name: str, model: Path) -> None:
-    data = normalised(PICTURES, *TABLE[name])
+    data = normalised(IMAGES, *TABLE[name])
     assert cured(tried(model, data, data))[0] == UNCHANGED
 
 
@@ -126,8 +126,8 @@ def test_correct_data_need_no_change(name: str, model: Path) -> None:
 def test_unknown_normalisation_is_fitted(
     mean: tuple[float, ...], std: tuple[float, ...], order: str, model: Path
 ) -> None:
-    data = normalised(PICTURES, mean, std)
-    right = normalised(PICTURES[:, :: -1 if order else 1], *TABLE[OWN])
+    data = normalised(IMAGES, mean, std)
+    right = normalised(IMAGES[:, :: -1 if order else 1], *TABLE[OWN])
     (name, *_) = cured(tried(model, data, right))
     numbers = r"mean and std: the source has ImageNet's, the data have (.*?)(; channel order: BGR)? \(fitted\)"
     named_change = re.fullmatch(numbers, name)

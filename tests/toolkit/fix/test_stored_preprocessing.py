@@ -21,7 +21,7 @@ from toolkit.fix.samples import Samples
 from toolkit.fix.suspects import _changes, _inputs
 from toolkit.graph.inputs import input_specs, load_inputs
 from utils.preprocess.pytorch.classification import preprocess
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 NOTES = {"resize_shape": 40, "crop_shape": 32, "mean": [0.5, 0.4, 0.3], "std": [0.1, 0.2, 0.3]}
 BICUBIC = NOTES | {"interpolation": "bicubic"}
@@ -29,8 +29,8 @@ MODEL = "net (float[N, {shape}] x) => (float[N, {shape}] y) {{ y = Relu(x) }}"
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> list[Path]:
-    folder = tmp_path / "pictures"
+def images(tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "images"
     folder.mkdir()
     rng = np.random.default_rng(0)
     for i in range(3):
@@ -46,74 +46,74 @@ def noted(path: Path, **notes: Any) -> Path:
     return path
 
 
-def of(path: Path) -> tuple[Any, Stored]:
+def of(path: Path) -> tuple[Any, ModelMetadata]:
     model = load_model(path)
-    return input_specs(model), Stored(metadata(model), path)
+    return input_specs(model), ModelMetadata(metadata(model), path)
 
 
 @pytest.mark.parametrize(
     ("shape", "size"),
     [("3, 32, 32", (32, 32)), ("3, H, W", (32, 32)), ("3, 64, 64", (64, 64)), ("16, 64, 3", (16, 64))],
 )
-def test_single_image(shape: str, size: tuple[int, int], save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_single_image(shape: str, size: tuple[int, int], save_onnx: SaveOnnx, images: list[Path]) -> None:
     specs, stored = of(noted(save_onnx(MODEL.format(shape=shape)), preprocess=BICUBIC))
-    (array,) = load_inputs(pictures[:1], specs, 2, stored)
+    (array,) = load_inputs(images[:1], specs, 2, stored)
     scale = {"mean": BICUBIC["mean"], "std": BICUBIC["std"], "interpolation": "bicubic"}
-    wanted = preprocess(pictures[:1] * 2, "float32", max(size) * 40 // 32, size, **scale)
+    wanted = preprocess(images[:1] * 2, "float32", max(size) * 40 // 32, size, **scale)
     np.testing.assert_array_equal(array, wanted if shape.startswith("3") else wanted.transpose(0, 2, 3, 1))
 
 
-def test_single_image_without_metadata(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_single_image_without_metadata(save_onnx: SaveOnnx, images: list[Path]) -> None:
     specs, stored = of(save_onnx(MODEL.format(shape="3, H, W")))
-    wanted = preprocess(pictures[:1], "float32")
-    np.testing.assert_array_equal(load_inputs(pictures[:1], specs, 1, stored)[0], wanted)
-    np.testing.assert_array_equal(load_inputs(pictures[:1], specs)[0], wanted)
+    wanted = preprocess(images[:1], "float32")
+    np.testing.assert_array_equal(load_inputs(images[:1], specs, 1, stored)[0], wanted)
+    np.testing.assert_array_equal(load_inputs(images[:1], specs)[0], wanted)
 
 
-def test_command_reads_metadata(save_onnx: SaveOnnx, pictures: list[Path], tmp_path: Path) -> None:
+def test_command_reads_metadata(save_onnx: SaveOnnx, images: list[Path], tmp_path: Path) -> None:
     model = noted(save_onnx(MODEL.format(shape="3, 32, 32")), preprocess=BICUBIC)
-    assert execute(["dump", "full", str(model), "--data", str(pictures[0]), "--out", str(tmp_path / "dump")]) == 0
+    assert execute(["dump", "full", str(model), "--data", str(images[0]), "--out", str(tmp_path / "dump")]) == 0
     (array,) = open_dump(tmp_path / "dump").inputs(["x"])
     np.testing.assert_array_equal(
-        array, preprocess(pictures[0], "float32", **Stored(of(model)[1].metadata).picture.scaled())
+        array, preprocess(images[0], "float32", **ModelMetadata(of(model)[1].metadata).image.scaled())
     )
 
 
-def test_invalid_image_inputs(save_onnx: SaveOnnx, pictures: list[Path], tmp_path: Path) -> None:
+def test_invalid_image_inputs(save_onnx: SaveOnnx, images: list[Path], tmp_path: Path) -> None:
     specs, stored = of(save_onnx(MODEL.format(shape="3, 32, 32")))
-    (tmp_path / "torn.png").write_bytes(pictures[0].read_bytes()[:300])
-    (tmp_path / "text.png").write_text("no picture")
+    (tmp_path / "torn.png").write_bytes(images[0].read_bytes()[:300])
+    (tmp_path / "text.png").write_text("no image")
     for name, reason in (("torn", "damaged"), ("text", "not an image"), ("none", "no such image")):
         with pytest.raises(DataError, match=rf"{name}\.png: .*{reason}"):
             load_inputs([tmp_path / f"{name}.png"], specs, 1, stored)
     flat, _ = of(save_onnx(MODEL.format(shape="7"), "flat.onnx"))
     with pytest.raises(InputError, match="does not accept an image"):
-        load_inputs(pictures[:1], flat)
+        load_inputs(images[:1], flat)
 
 
-def test_invalid_metadata(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_invalid_metadata(save_onnx: SaveOnnx, images: list[Path]) -> None:
     path = noted(save_onnx(MODEL.format(shape="3, 32, 32")), preprocess=NOTES | {"interpolation": "cubic"})
     specs, stored = of(path)
     with pytest.raises(ModelError, match=rf"^{path}: metadata 'preprocess': interpolation 'cubic' must be one of"):
-        load_inputs(pictures[:1], specs, 1, stored)
+        load_inputs(images[:1], specs, 1, stored)
     with pytest.raises(ModelError, match="interpolation 'cubic' must be one of"):
-        load_samples(pictures[0].parent, specs, stored.metadata, 2)
+        load_samples(images[0].parent, specs, stored.metadata, 2)
 
 
-def opened(path: Path, pictures: list[Path]) -> Samples:
+def opened(path: Path, images: list[Path]) -> Samples:
     specs, stored = of(path)
-    return load_samples(pictures[0].parent, specs, stored.metadata, 2)
+    return load_samples(images[0].parent, specs, stored.metadata, 2)
 
 
 @pytest.mark.parametrize("notes", [NOTES, BICUBIC, {}])
-def test_a_data_set(notes: dict[str, Any], save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_a_data_set(notes: dict[str, Any], save_onnx: SaveOnnx, images: list[Path]) -> None:
     path = noted(save_onnx(MODEL.format(shape="3, H, W")), preprocess=notes)
-    samples = opened(path, pictures)
+    samples = opened(path, images)
     scale = {key: notes[key] for key in ("mean", "std", "interpolation") if key in notes}
     sizes = (notes.get("resize_shape", 256), notes.get("crop_shape", 224))
 
     def wanted(resize: Any = sizes[0], **changes: Any) -> np.ndarray:
-        return preprocess(pictures, "float32", resize, sizes[1], **scale | changes)
+        return preprocess(images, "float32", resize, sizes[1], **scale | changes)
 
     def together(parts: Any) -> np.ndarray:
         return np.concatenate([part.inputs[0] for part in parts])
@@ -123,14 +123,14 @@ def test_a_data_set(notes: dict[str, Any], save_onnx: SaveOnnx, pictures: list[P
     np.testing.assert_array_equal(together(samples.prepared(squash=True)), wanted((sizes[1], sizes[1])))
 
 
-def test_suspects_use_stored_scale_and_filter(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_suspects_use_stored_scale_and_filter(save_onnx: SaveOnnx, images: list[Path]) -> None:
     path = noted(save_onnx(MODEL.format(shape="3, 32, 32")), preprocess=BICUBIC)
-    samples = opened(path, pictures)
+    samples = opened(path, images)
     tried = {name: parts for name, parts, _ in _inputs(samples)}
     filters = {name.removeprefix("resize mode: ") for name in tried if name.startswith("resize mode")}
     assert filters == {"nearest", "bilinear", "lanczos", "box"}
-    plain = preprocess(pictures, "float32", 40, 32, mean=0, std=1, interpolation="bicubic")
-    given = preprocess(pictures, "float32", 40, 32, **{k: BICUBIC[k] for k in ("mean", "std", "interpolation")})
+    plain = preprocess(images, "float32", 40, 32, mean=0, std=1, interpolation="bicubic")
+    given = preprocess(images, "float32", 40, 32, **{k: BICUBIC[k] for k in ("mean", "std", "interpolation")})
     for name, wanted in {
         "mean and std: 0 to 1, nothing subtracted": plain,
         "mean and std: 0 to 255": plain * 255,

@@ -17,7 +17,7 @@ TOKENS = (
     f"net (int64[B, T] ids, float[B, T, 4] m) => (float[B, T, 4] y) <float[8, 4] w = {{{WEIGHTS}}}>"
     "{ e = Gather(w, ids) y = Mul(e, m) }"
 )
-PICTURE = "net (float[N, 3, 8, 8] x) => (float[N, 3, 8, 8] y) { y = Relu(x) }"
+IMAGE = "net (float[N, 3, 8, 8] x) => (float[N, 3, 8, 8] y) { y = Relu(x) }"
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_dim_flag(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_batch_from_data(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = str(save_onnx(PICTURE))
+    model = str(save_onnx(IMAGE))
     np.save(tmp_path / "x.npy", np.ones((3, 3, 8, 8), np.float32))
     Image.new("RGB", (9, 7), "red").save(tmp_path / "p.png")
     assert execute(["compare", model, "--data", str(tmp_path / "x.npy")]) == 0

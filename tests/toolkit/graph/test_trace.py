@@ -191,11 +191,11 @@ def test_images_and_arrays(tmp_path: Path) -> None:
     with traced(path, "onnx", shapes=None) as found:
         shape = [d or 1 for d in found.inputs[0].shape]
         Image.new("RGB", (50, 40), (255, 0, 0)).save(tmp_path / "p.png")
-        (picture,) = load_inputs([tmp_path / "p.png"], found.inputs)
-        assert list(picture.shape) == shape
-        assert picture[0, 0, 0, 0] == pytest.approx((1 - 0.485) / 0.229, rel=1e-5)
-        np.savez(tmp_path / "x.npz", **{found.inputs[0].name: picture})
-        np.testing.assert_array_equal(load_inputs([tmp_path / "x.npz"], found.inputs)[0], picture)
+        (image,) = load_inputs([tmp_path / "p.png"], found.inputs)
+        assert list(image.shape) == shape
+        assert image[0, 0, 0, 0] == pytest.approx((1 - 0.485) / 0.229, rel=1e-5)
+        np.savez(tmp_path / "x.npz", **{found.inputs[0].name: image})
+        np.testing.assert_array_equal(load_inputs([tmp_path / "x.npz"], found.inputs)[0], image)
 
 
 def test_models_of_the_zoo_by_name(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_shape_flag(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     assert execute(["overflow", str(path), "--shape", "x=2,3,5,7", "--json", str(out)]) == 0
     assert json.loads(out.read_text())["rows"][0]["elements"] == 2 * 3 * 5 * 7
     words = [str(path), "--data", str(DIGITS / "data" / "val"), "--samples", "4", "--shape", "x=1,3,16,12"]
-    assert execute(["overflow", *words, "--json", str(out)]) == 0  # pictures, cut to that size
+    assert execute(["overflow", *words, "--json", str(out)]) == 0  # images, cut to that size
     assert json.loads(out.read_text())["rows"][0]["elements"] == 4 * 3 * 16 * 12
     assert execute(["fix", *words, "--metric", "close", "--tolerance", "0.01", "--out", str(tmp_path)]) == 0
     with pytest.raises(ConfigError, match=r"no input .*: x"):

@@ -283,10 +283,10 @@ def test_preloader_returns_batches_and_overlaps_copies() -> None:
 
 
 def test_preloader_normalises_on_the_device_and_ends() -> None:
-    pictures = [(_random(2, 3, 4, 4, seed=k) * 255).to(torch.uint8) for k in range(2)]
+    images = [(_random(2, 3, 4, 4, seed=k) * 255).to(torch.uint8) for k in range(2)]
     mean, std = [120.0, 110.0, 100.0], [60.0, 50.0, 40.0]
-    loader = lib.PreLoader([(x, k) for k, x in enumerate(pictures)], "sdaa:1", mean, std)
-    for k, wanted in enumerate(pictures):
+    loader = lib.PreLoader([(x, k) for k, x in enumerate(images)], "sdaa:1", mean, std)
+    for k, wanted in enumerate(images):
         x, number = loader.next()
         expected = (wanted.float() - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
         assert (number, x.device.index) == (k, 1)

@@ -24,7 +24,7 @@ import transformers
 import torch_sdaa
 from torch_sdaa import dynamo
 
-PICTURES = {
+IMAGES = {
     "alexnet": 96,
     "convnext_tiny": 64,
     "densenet121": 64,
@@ -194,10 +194,10 @@ LANGUAGE: dict[str, Callable[[], torch.nn.Module]] = {
 def network(name: str, seed: int = 0) -> tuple[torch.nn.Module, torch.Tensor]:
     """Return a network with random weights and an input."""
     torch.manual_seed(seed)
-    if name in PICTURES:
+    if name in IMAGES:
         import torchvision
 
-        side = PICTURES[name]
+        side = IMAGES[name]
         more: dict[str, Any] = {"init_weights": False, "aux_logits": False} if name == "googlenet" else {}
         more |= {"init_weights": False} if name == "inception_v3" else {}
         more |= (
@@ -296,7 +296,7 @@ def main(words: list[str]) -> int:
     given = parser.parse_args(words)
     half = getattr(torch, given.autocast) if given.autocast else None
     wrong = []
-    for name in given.names or [*PICTURES, *LANGUAGE]:
+    for name in given.names or [*IMAGES, *LANGUAGE]:
         try:
             if not any(checked(name, seed, half) for seed in range(3)):
                 wrong.append(name)

@@ -7,7 +7,7 @@ import gc
 import torch
 from torch import nn
 
-from tests.torch_sdaa.hard.check import check, network, pictures, refused
+from tests.torch_sdaa.hard.check import check, images, network, refused
 
 MIB = 1 << 20
 
@@ -106,7 +106,7 @@ def empty_tensors_take_nothing() -> None:
 
 @check
 def backward_frees_the_graph() -> None:
-    model, x = network().to("sdaa:0"), pictures(4, 16).to("sdaa:0")
+    model, x = network().to("sdaa:0"), images(4, 16).to("sdaa:0")
     before = taken()
     loss = model(x).sum()
     assert taken() > before

@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tests.torch_sdaa.hard.check import alone, check, costly_check, network, pictures, same
+from tests.torch_sdaa.hard.check import alone, check, costly_check, images, network, same
 
 
 @costly_check
 def export_and_run() -> None:
-    model, x = network().eval().to("sdaa"), pictures().to("sdaa")
+    model, x = network().eval().to("sdaa"), images().to("sdaa")
     program = torch.export.export(model, (x,))
     same(program.module()(x), model(x))
     held = io.BytesIO()
@@ -35,7 +35,7 @@ def graphs_from_fake_tensors() -> None:
 
 @costly_check
 def symbolic_traces() -> None:
-    model, x = network().eval().to("sdaa:1"), pictures().to("sdaa:1")
+    model, x = network().eval().to("sdaa:1"), images().to("sdaa:1")
     same(torch.fx.symbolic_trace(model)(x), model(x))
 
 
@@ -44,11 +44,11 @@ def compiled_for_autograd() -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = network().to("sdaa")
-    x = pictures().to("sdaa")
+    x = images().to("sdaa")
     torch.compile(model, backend="aot_eager")(x).sum().backward()
     torch.manual_seed(0)
     plain = network()
-    plain(pictures()).sum().backward()
+    plain(images()).sum().backward()
     torch._dynamo.reset()
     for p, q in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=1e-4, atol=1e-6)  # type: ignore[union-attr]
@@ -56,7 +56,7 @@ def compiled_for_autograd() -> None:
 
 @costly_check
 def jit_traced_scripted_saved() -> None:
-    model, x = network().eval().to("sdaa"), pictures().to("sdaa")
+    model, x = network().eval().to("sdaa"), images().to("sdaa")
     wanted = model(x).cpu()
     for program in (torch.jit.trace(model, x), torch.jit.script(model)):
         same(program(x), wanted)
@@ -74,11 +74,11 @@ def onnx_from_a_model_on_the_device() -> None:
     code = """
 import gc, io, logging, weakref
 import onnx
-from tests.torch_sdaa.hard.check import network, pictures
+from tests.torch_sdaa.hard.check import network, images
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 kept = []
 for device in ("cpu", "sdaa"):
-    model, x = network().eval().to(device), pictures().to(device)
+    model, x = network().eval().to(device), images().to(device)
     tensors = [weakref.ref(t) for t in model.state_dict(keep_vars=True).values()]
     program, held = torch.onnx.export(model, (x,), dynamo=True, verbose=False), io.BytesIO()
     program.save(held)
@@ -96,7 +96,7 @@ print("left")
 def the_profiler_sees_the_device() -> None:
     from torch.profiler import ProfilerActivity, profile
 
-    model, x = network().to("sdaa"), pictures(1).to("sdaa")
+    model, x = network().to("sdaa"), images(1).to("sdaa")
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], record_shapes=True) as seen:
         model(x).sum().backward()
     names = {event.key for event in seen.key_averages()}

@@ -152,6 +152,6 @@ def network() -> nn.Sequential:
     )
 
 
-def pictures(batch: int = 2, size: int = 8) -> Tensor:
+def images(batch: int = 2, size: int = 8) -> Tensor:
     """Return random images on the CPU: batch x 3 x size x size."""
     return torch.randn(batch, 3, size, size)

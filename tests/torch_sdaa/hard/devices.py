@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import nn
 
-from tests.torch_sdaa.hard.check import DEVICES, check, network, pictures, refused, same
+from tests.torch_sdaa.hard.check import DEVICES, check, images, network, refused, same
 from torch_sdaa.loading.core import C
 
 
@@ -92,7 +92,7 @@ def tensors_on_two_devices_are_refused() -> None:
 @check
 def every_device_computes_the_same() -> None:
     torch.manual_seed(3)
-    model, x = network(), pictures(3)
+    model, x = network(), images(3)
     model.eval()
     with torch.no_grad():
         wanted = model(x)
@@ -102,7 +102,7 @@ def every_device_computes_the_same() -> None:
 
 @check
 def a_model_moves_while_a_result_is_alive() -> None:
-    model, x = network(), pictures()
+    model, x = network(), images()
     wanted = model(x)
     same(model.to("sdaa:1").eval()(x.to("sdaa:1")).shape, wanted.shape)
     moved = model(x.to("sdaa:1"))
@@ -150,7 +150,7 @@ def capsules_of_dlpack() -> None:
 @check
 def data_parallel_is_refused_in_one_line() -> None:
     text = refused(
-        lambda: nn.DataParallel(network().sdaa(0), device_ids=[0, 1])(pictures(4).sdaa(0)),
+        lambda: nn.DataParallel(network().sdaa(0), device_ids=[0, 1])(images(4).sdaa(0)),
         "DistributedDataParallel",
     )
     assert "\n" not in text
@@ -172,6 +172,6 @@ def warnings_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = network().to("sdaa")
-        model(pictures().to("sdaa")).sum().backward()
+        model(images().to("sdaa")).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         torch.optim.AdamW(model.parameters()).step()

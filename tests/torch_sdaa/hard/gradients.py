@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from tests.torch_sdaa.hard.check import DEVICES, agree, check, network, pictures, refused, same
+from tests.torch_sdaa.hard.check import DEVICES, agree, check, images, network, refused, same
 
 
 @check
@@ -163,7 +163,7 @@ def functions_under_autocast() -> None:
 
 @check
 def models_run_in_inference_mode() -> None:
-    model, x = network().eval(), pictures()
+    model, x = network().eval(), images()
     with torch.inference_mode():
         wanted = model(x)
     for device in DEVICES:
@@ -257,7 +257,7 @@ def gradients_add_up() -> None:
     def work(device: str) -> object:
         model = network().to(device)
         for _ in range(3):
-            model(pictures().to(device)).square().mean().backward()
+            model(images().to(device)).square().mean().backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         return [norm, [p.grad for p in model.parameters()], dict(model.named_buffers())]
 

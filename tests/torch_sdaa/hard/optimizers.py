@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import nn
 
-from tests.torch_sdaa.hard.check import DEVICES, agree, check, network, pictures, same
+from tests.torch_sdaa.hard.check import DEVICES, agree, check, images, network, same
 
 
 def steps(device: str, make: Callable[[nn.Module], torch.optim.Optimizer], count: int = 3) -> object:
@@ -18,7 +18,7 @@ def steps(device: str, make: Callable[[nn.Module], torch.optim.Optimizer], count
     losses = []
     for _ in range(count):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(pictures(4).to(device)), torch.randint(0, 10, (4,)).to(device))
+        loss = F.cross_entropy(model(images(4).to(device)), torch.randint(0, 10, (4,)).to(device))
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -100,7 +100,7 @@ def lbfgs() -> None:
 def states_are_loaded_onto_the_device() -> None:
     model = network().to("sdaa:1")
     optimizer = torch.optim.Adam(model.parameters())
-    model(pictures().to("sdaa:1")).sum().backward()
+    model(images().to("sdaa:1")).sum().backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     other = torch.optim.Adam(network().to("sdaa:2").parameters())
@@ -119,7 +119,7 @@ def averaged_models_and_schedules() -> None:
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=4)
         for _ in range(3):
             optimizer.zero_grad()
-            model(pictures().to(device)).square().mean().backward()
+            model(images().to(device)).square().mean().backward()
             optimizer.step()
             schedule.step()
             average.update_parameters(model)

@@ -22,11 +22,11 @@ class Touching(Dataset[torch.Tensor]):
 def workers_that_fork() -> None:
     numbers = TensorDataset(torch.randn(16, 3), torch.arange(16))
     total = 0
-    for pictures, labels in DataLoader(numbers, 4, num_workers=2, pin_memory=True):
-        assert pictures.is_pinned()
-        there = pictures.to("sdaa", non_blocking=True)
+    for images, labels in DataLoader(numbers, 4, num_workers=2, pin_memory=True):
+        assert images.is_pinned()
+        there = images.to("sdaa", non_blocking=True)
         total += labels.sdaa(non_blocking=True).sum().item()
-        same(there, pictures)
+        same(there, images)
     assert total == sum(range(16))
 
 

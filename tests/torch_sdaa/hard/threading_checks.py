@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from tests.torch_sdaa.hard.check import DEVICES, alone, check, costly_check, network, pictures, same
+from tests.torch_sdaa.hard.check import DEVICES, alone, check, costly_check, images, network, same
 
 
 def in_threads(work: Callable[[int], None], count: int = 4) -> None:
@@ -53,7 +53,7 @@ def a_threads_device_is_its_own() -> None:
 
 @check
 def threads_share_a_model() -> None:
-    model, x = network().eval().to("sdaa:1"), pictures(4)
+    model, x = network().eval().to("sdaa:1"), images(4)
     wanted = model(x.to("sdaa:1")).cpu()
 
     def work(_: int) -> None:

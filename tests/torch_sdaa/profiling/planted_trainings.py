@@ -416,10 +416,10 @@ def copies_by_selecting_with_masks() -> None:
 
 
 def copies_to_other_layouts() -> None:
-    picture = torch.ones(96, 40, 64, 24, device="sdaa")
+    image = torch.ones(96, 40, 64, 24, device="sdaa")
 
     def body(model: nn.Module, x: torch.Tensor, y: torch.Tensor, step: int) -> torch.Tensor:
-        turned = picture.transpose(1, 3).contiguous()  # planted
+        turned = image.transpose(1, 3).contiguous()  # planted
         return plain(model, x, y) + turned[0, 0, 0, 0] * 1e-3
 
     train(body)

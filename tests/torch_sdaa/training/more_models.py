@@ -23,7 +23,7 @@ Made = tuple[nn.Module, Batches, Callable[..., Tensor]]
 STEPS = 3
 
 
-def pictures(size: int, count: int = 2) -> Batches:
+def images(size: int, count: int = 2) -> Batches:
     """Return images with labels of 10 classes."""
     return [(torch.randn(count, 3, size, size), torch.randint(0, 10, (count,))) for _ in range(STEPS)]
 
@@ -38,7 +38,7 @@ def heads_loss(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
 def inception() -> Made:
     """Inception v3 with its auxiliary head, which requires this image size in training."""
     model = import_torchvision().models.inception_v3(weights=None, num_classes=10, init_weights=False, aux_logits=True)
-    return model, pictures(299), heads_loss
+    return model, images(299), heads_loss
 
 
 def detector(name: str) -> Made:
@@ -123,7 +123,7 @@ def timm_network(name: str, size: int, **options: Any) -> Made:
     import timm
 
     model = timm.create_model(name, pretrained=False, num_classes=10, drop_rate=0.1, **options)
-    return model.train(), pictures(size), heads_loss
+    return model.train(), images(size), heads_loss
 
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}

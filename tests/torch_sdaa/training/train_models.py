@@ -110,9 +110,9 @@ def same(ours: Tensor, theirs: Tensor) -> bool:
     return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (ours, theirs)))
 
 
-def classified(model: nn.Module, pictures: Tensor, labels: Tensor) -> Tensor:
+def classified(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     """Return a classifier's loss, with those of its second heads."""
-    scores = model(pictures)
+    scores = model(images)
     if not isinstance(scores, tuple):
         return F.cross_entropy(scores, labels)
     return sum(

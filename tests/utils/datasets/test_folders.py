@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from engine import DataError
-from utils.datasets.folders import EXTENSIONS, class_folders, flat_folder, has_class_folders, single_picture
+from utils.datasets.folders import EXTENSIONS, class_folders, flat_folder, has_class_folders, single_image
 
 
-def picture(path: Path) -> Path:
+def image(path: Path) -> Path:
     """Write a tiny image with any extension."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (2, 2), "red").save(path, format="PNG")
@@ -40,11 +40,11 @@ def odd_tree(root: Path) -> Path:
         "猫/1.png",
     ]
     for name in names:
-        picture(root / name)
+        image(root / name)
     for name in ("b/notes.txt", "b/1.png.txt", "b/.gitkeep", "b/1.gif", "b/jpg", "README.md", ".DS_Store"):
         (root / name).write_text("not an image")
-    picture(root / "stray.png")
-    outside = picture(root.parent / "outside" / "1.png").parent
+    image(root / "stray.png")
+    outside = image(root.parent / "outside" / "1.png").parent
     (root / "link").symlink_to(outside, target_is_directory=True)
     (root / "b" / "nested-link").symlink_to(outside, target_is_directory=True)
     (root / "b" / "linked.png").symlink_to(outside / "1.png")
@@ -73,7 +73,7 @@ def test_class_folders_agree_with_torchvision(tmp_path: Path, folder: ModuleType
 
 @pytest.mark.torch
 def test_class_folders_raise_like_torchvision(tmp_path: Path, folder: ModuleType) -> None:
-    picture(tmp_path / "a" / "1.png")
+    image(tmp_path / "a" / "1.png")
     (tmp_path / "b").mkdir()
     for root in (tmp_path, tmp_path / "a"):  # an empty class; no class at all
         with pytest.raises(FileNotFoundError):
@@ -99,7 +99,7 @@ def test_class_folders_report_what_torchvision_skips(tmp_path: Path) -> None:
 
 
 def test_empty_class_is_reported(tmp_path: Path) -> None:
-    picture(tmp_path / "a" / "1.png")
+    image(tmp_path / "a" / "1.png")
     (tmp_path / "empty").mkdir()
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "notes.txt").write_text("no")
@@ -109,8 +109,8 @@ def test_empty_class_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [".", "..", "../..", "../b"])
 def test_link_loop_is_refused(tmp_path: Path, target: str) -> None:
-    picture(tmp_path / "a" / "1.png")
-    picture(tmp_path / "b" / "1.png")
+    image(tmp_path / "a" / "1.png")
+    image(tmp_path / "b" / "1.png")
     (tmp_path / "a" / "loop").symlink_to(target, target_is_directory=True)
     (tmp_path / "b" / "back").symlink_to("../a", target_is_directory=True)
     with pytest.raises(DataError, match="is a link"):
@@ -119,8 +119,8 @@ def test_link_loop_is_refused(tmp_path: Path, target: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
 def test_unreadable_folder_is_not_skipped(tmp_path: Path) -> None:
-    picture(tmp_path / "a" / "1.png")
-    closed = picture(tmp_path / "a" / "closed" / "1.png").parent
+    image(tmp_path / "a" / "1.png")
+    closed = image(tmp_path / "a" / "closed" / "1.png").parent
     closed.chmod(0)
     try:
         with pytest.raises(DataError, match=r"closed .*Permission denied"):
@@ -136,7 +136,7 @@ def test_missing_folder_is_one_line(tmp_path: Path) -> None:
 
 def test_flat_folder_lists_the_rest_as_rejected(tmp_path: Path) -> None:
     for name in ("b.png", "a.JPG", "10.png", "9.png", ".hidden.png", "sub/1.png"):
-        picture(tmp_path / name)
+        image(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no")
     (tmp_path / ".DS_Store").write_text("no")
     dataset = flat_folder(tmp_path)
@@ -157,16 +157,16 @@ def test_folder_without_images(tmp_path: Path) -> None:
 
 
 def test_has_class_folders_ignores_hidden_folders(tmp_path: Path) -> None:
-    picture(tmp_path / "1.png")
-    picture(tmp_path / ".thumbs" / "1.png")
+    image(tmp_path / "1.png")
+    image(tmp_path / ".thumbs" / "1.png")
     (tmp_path / "empty").mkdir()
     assert not has_class_folders(tmp_path)
-    picture(tmp_path / "empty" / "deep" / "1.png")
+    image(tmp_path / "empty" / "deep" / "1.png")
     assert has_class_folders(tmp_path)
 
 
-def test_single_picture(tmp_path: Path) -> None:
-    dataset = single_picture(picture(tmp_path / "1.png"))
+def test_single_image(tmp_path: Path) -> None:
+    dataset = single_image(image(tmp_path / "1.png"))
     assert [(sample.path, sample.label) for sample in dataset] == [(tmp_path / "1.png", None)]
     with pytest.raises(DataError, match=r"notes.docx: not an image file"):
-        single_picture(tmp_path / "notes.docx")
+        single_image(tmp_path / "notes.docx")

@@ -27,10 +27,10 @@ def no_engine() -> Iterator[None]:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Return COCO's layout of two images of different sizes and a missing one."""
-    pictures = tmp_path / "images" / "val2017"
-    pictures.mkdir(parents=True)
+    folder = tmp_path / "images" / "val2017"
+    folder.mkdir(parents=True)
     for name, size in (("a.png", (40, 20)), ("b.png", (30, 60))):
-        Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), np.uint8)).save(pictures / name)
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), np.uint8)).save(folder / name)
     images = [{"id": key, "file_name": f"{name}.png"} for key, name in ((9, "b"), (4, "a"), (5, "gone"))]
     content: dict[str, Any] = {
         "images": images,

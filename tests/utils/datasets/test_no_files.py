@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine import DataError
-from tests.fuzz.makers import sets_of_pictures as sets
+from tests.fuzz.makers import sets_of_images as sets
 from utils.arrays import read_npy, read_npz
 from utils.datasets.image.boxes import load_boxes
 from utils.datasets.image.coco import read_json

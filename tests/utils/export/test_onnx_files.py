@@ -14,7 +14,7 @@ from engine.onnx import large
 from utils.export import onnx_files
 from utils.export.forms import HALF
 from utils.export.onnx_files import Expected, ExportError, ExportResult, ModelNotes, Variant, write_onnx_files
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 FLOAT16_HARD = (
     "g (float[N,3] x) => (float[N,3] y) <float[3] w = {0.25, 0.5, 0.75}> { a = Max(x, w) y = Mul(a, w) }",
@@ -55,7 +55,7 @@ class TestWriting:
         found = notes_of(result.path)
         assert sorted(found) == ["blank", "max_relative_error", "provenance", "sample_rate", "tokens", "vocabulary"]
         assert found["tokens"] == '{"a": ["é"], "b": 2}'
-        stored = Stored(found, result.path)
+        stored = ModelMetadata(found, result.path)
         assert (stored.vocabulary, stored.sample_rate, stored.json("blank")) == (["<pad>", "鱼"], 16000, 0)
 
     def test_exports_are_reproducible(self, tmp_path: Path) -> None:

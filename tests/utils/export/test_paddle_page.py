@@ -26,10 +26,10 @@ def section(number: int) -> str:
 @pytest.mark.slow
 def test_from_paddle_to_a_metric(tmp_path: Path) -> None:
     """Without scikit-learn: three quarters of the zoo's 360 images are for training, the others for evaluation."""
-    for place, picture in enumerate(sorted((DIGITS / "data" / "val").glob("*/*.png"))):
-        part = "val" if place % 4 == 0 or picture.stem == "0081" else "train"
-        (tmp_path / "digits" / part / picture.parent.name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(picture, tmp_path / "digits" / part / picture.parent.name)
+    for place, image in enumerate(sorted((DIGITS / "data" / "val").glob("*/*.png"))):
+        part = "val" if place % 4 == 0 or image.stem == "0081" else "train"
+        (tmp_path / "digits" / part / image.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(image, tmp_path / "digits" / part / image.parent.name)
     for action in actions(section(1)):
         if action.kind == "file" and action.where.startswith("example_"):
             change(action, tmp_path)

@@ -240,14 +240,14 @@ class Matches(torch.nn.Module):
         super().__init__()
         self.words = torch.nn.Embedding(40, 8)
 
-    def forward(self, pictures: Any, ids: Any, mask: Any) -> Any:
+    def forward(self, images: Any, ids: Any, mask: Any) -> Any:
         texts = self.words(ids.view(-1, ids.shape[-1])) * mask[..., None]
-        return pictures @ texts.sum(1).T
+        return images @ texts.sum(1).T
 
 
 def test_dynamic_sizes_keep_their_names(tmp_path: Path) -> None:
     ids = torch.ones(2, 5, dtype=torch.int64)
-    dynamic = {"pictures": {0: "batch"}, "ids": {0: "queries"}, "mask": {0: "queries"}}
+    dynamic = {"images": {0: "batch"}, "ids": {0: "queries"}, "mask": {0: "queries"}}
     export_onnx(
         Matches(),
         [torch.ones(1, 8), ids, ids.float()],

@@ -40,7 +40,7 @@ class Reference:
         )
 
 
-def pictures(seed: int, count: int, classes: int, *, ignored: float = 0.1) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def images(seed: int, count: int, classes: int, *, ignored: float = 0.1) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return targets and predictions of images of several sizes; some target pixels are ignored."""
     rng = np.random.default_rng(seed)
     truths, found = [], []
@@ -58,7 +58,7 @@ def pictures(seed: int, count: int, classes: int, *, ignored: float = 0.1) -> tu
 @example(3639, 1, 2, 0.5)  # only ignored pixels
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(2, 9), st.floats(0, 0.6))
 def test_figures_equal_scikit_learn_and_torchvision(seed: int, count: int, classes: int, ignored: float) -> None:
-    truths, found = pictures(seed, count, classes, ignored=ignored)
+    truths, found = images(seed, count, classes, ignored=ignored)
     metric, reference = MeanIoU(), Reference(classes)
     metric.update(found, truths)
     for truth, guess in zip(truths, found, strict=True):
@@ -92,7 +92,7 @@ def test_figures_equal_scikit_learn_and_torchvision(seed: int, count: int, class
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.data())
 def test_weights_repeat_images_and_exact_merge(seed: int, count: int, data: st.DataObject) -> None:
-    truths, found = pictures(seed, count, 5)
+    truths, found = images(seed, count, 5)
     whole = MeanIoU()
     records = whole.update(found, truths)
     drawn = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count).filter(any))

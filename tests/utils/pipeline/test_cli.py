@@ -17,7 +17,7 @@ from support import RunPython, SaveOnnx, made
 from engine import ConfigError, DataError, Engine, EngineError, InputError, ModelError, PassError, TargetError
 from utils.pipeline import answers, cli
 from utils.pipeline.flags.options import Options, limits, options as parse
-from utils.pipeline.report.console import finish, tell_engines
+from utils.pipeline.report.console import finish, print_engines
 from utils.pipeline.report.report import Report
 from utils.pipeline.run.loops import Answer
 from utils.pipeline.run.pipeline import Failure
@@ -39,7 +39,7 @@ def opened(opt: Options) -> Iterator[Engine]:
     task = made(CLASSIFICATION, opt)
     with open_engines(task) as engines:
         (engine,) = engines.values()
-        tell_engines(task, engines)
+        print_engines(task, engines)
         yield engine
 
 
@@ -209,7 +209,7 @@ def test_a_nan_metric_is_not_a_success(capsys: pytest.CaptureFixture[str]) -> No
     out, err = capsys.readouterr()
     assert out.splitlines()[-2] == "eval_metric nan"
     assert err.startswith("top1 is NaN, and no output is: look at")
-    assert finish(report(metric=float("inf")), options()) == 0  # such as a PSNR of equal pictures
+    assert finish(report(metric=float("inf")), options()) == 0  # such as a PSNR of equal images
 
 
 def shown(found: Iterable[Answer], opt: Options, failures: list[Failure]) -> int:
@@ -252,9 +252,9 @@ def test_line_breaks_in_names_are_escaped(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_line_breaks_in_labels_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "a\neval_metric 1.png"
-    Image.new("RGB", (8, 8)).save(picture)
-    answer = Answer(str(picture), [{"label": "cat\neval_metric 1", "score": 0.5}], picture)
+    image = tmp_path / "a\neval_metric 1.png"
+    Image.new("RGB", (8, 8)).save(image)
+    answer = Answer(str(image), [{"label": "cat\neval_metric 1", "score": 0.5}], image)
     shown([answer], options("--save", tmp_path / "drawn", script="multi", data_path=tmp_path), [])
     lines = capsys.readouterr().out.splitlines()
     assert (len(lines), [line for line in lines if line.startswith("eval_metric")]) == (3, [])

@@ -180,7 +180,7 @@ def test_a_nan_bound_is_an_error(value: str) -> None:
 
 def test_bad_samples_still_show_in_the_exit_code(valid: Valid, tmp_path: Path) -> None:
     shutil.copytree(DIGITS / "data" / "val" / "3", tmp_path / "val" / "3")
-    (tmp_path / "val" / "3" / "broken.png").write_bytes(b"no picture")
+    (tmp_path / "val" / "3" / "broken.png").write_bytes(b"no image")
     code, data = valid("--target", "onnx", "--decode", "fused", "--data_path", tmp_path / "val")
     assert code == 1
     assert data["comparison"]["accepted"] is True

@@ -46,7 +46,7 @@ def test_random_items_are_uniform() -> None:
 @pytest.mark.parametrize("scores", [[], [1.0], [2.0, 1.0, 1.0], [3.0, 3.0]])
 def test_drawings_of_recommendations_with_any_scores(scores: list[float]) -> None:
     titles = [f"A title that is far too long for any column of this image {n}" for n in range(len(scores))]
-    picture = np.asarray(draw_recommended("user 1", ["Čapek", "b"], titles, scores))
-    assert picture.ndim == 3
-    bars = (picture[:, 2 * COLUMN :] == (60, 120, 190)).all(axis=2)
+    image = np.asarray(draw_recommended("user 1", ["Čapek", "b"], titles, scores))
+    assert image.ndim == 3
+    bars = (image[:, 2 * COLUMN :] == (60, 120, 190)).all(axis=2)
     assert bars.any() == bool(scores)

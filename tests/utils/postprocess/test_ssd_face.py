@@ -59,8 +59,8 @@ def plainly(scores: np.ndarray, boxes: np.ndarray, size: int, least: float) -> l
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_selection_by_the_rules(seed: int, size: int, least: float) -> None:
     scores, boxes = raw(seed)
-    for found, *picture in zip(postprocess((scores, boxes), size, least), scores, boxes, strict=True):
-        wanted = plainly(*picture, size, least)
+    for found, *image in zip(postprocess((scores, boxes), size, least), scores, boxes, strict=True):
+        wanted = plainly(*image, size, least)
         assert found["labels"].tolist() == [label for label, _, _ in wanted]
         np.testing.assert_allclose(found.scores, [score for _, score, _ in wanted], rtol=1e-6)
         np.testing.assert_allclose(found.boxes, [box for _, _, box in wanted], atol=1e-3)
@@ -144,9 +144,9 @@ def test_selection_equals_torchvision() -> None:
         pytest.skip(f"torchvision's compiled suppression is missing: {error}")
     for seed in range(20):
         scores, boxes = raw(seed, 400, 21)
-        for found, *picture in zip(postprocess((scores, boxes), 320, 0.1), scores, boxes, strict=True):
-            places, labels = np.nonzero(picture[0][:, 1:] >= 0.1)
-            pixels, sure = torch.from_numpy(picture[1][places] * 320), torch.from_numpy(picture[0][places, labels + 1])
+        for found, *image in zip(postprocess((scores, boxes), 320, 0.1), scores, boxes, strict=True):
+            places, labels = np.nonzero(image[0][:, 1:] >= 0.1)
+            pixels, sure = torch.from_numpy(image[1][places] * 320), torch.from_numpy(image[0][places, labels + 1])
             kept = batched_nms(pixels, sure, torch.from_numpy(labels), IOU)[:MOST].numpy()
             assert found.labels.tolist() == (labels[kept] + 1).tolist()
             np.testing.assert_allclose(found.boxes, pixels[kept], rtol=1e-6)
@@ -158,11 +158,11 @@ def test_selection_equals_torchvision() -> None:
 def data(objects: Sequence[Objects], size: tuple[int, int] = (64, 64)) -> Any:
     """Return a data set for the metric."""
 
-    class Pictures(SimpleNamespace):
+    class Images(SimpleNamespace):
         def __len__(self) -> int:
             return len(self.objects)
 
-    return Pictures(root_dir=Path("VOC2007"), names=NAMES, objects=list(objects), size_of=lambda place: size)
+    return Images(root_dir=Path("VOC2007"), names=NAMES, objects=list(objects), size_of=lambda place: size)
 
 
 def found(rows: Sequence[tuple[Sequence[float], int, float]], side: int = 64) -> Found:
@@ -178,18 +178,18 @@ def objects_of(rows: Sequence[tuple[Sequence[float], int, bool]], number: int) -
     return Objects(boxes, classes, hard, NAMES, None, number)
 
 
-def eleven_points(pictures: Sequence[tuple[Any, Any]], label: int) -> float | None:
+def eleven_points(images: Sequence[tuple[Any, Any]], label: int) -> float | None:
     """Return a class's average precision by the development kit's VOCevaldet, with 11 recalls."""
     waiting = sorted(
         (
             (-score, number, place, box)
-            for number, (_, rows) in enumerate(pictures)
+            for number, (_, rows) in enumerate(images)
             for place, (box, c, score) in enumerate(rows)
             if c == label
         ),
         key=lambda one: one[:3],
     )
-    real = {(n, i): hard for n, (rows, _) in enumerate(pictures) for i, (_, c, hard) in enumerate(rows) if c == label}
+    real = {(n, i): hard for n, (rows, _) in enumerate(images) for i, (_, c, hard) in enumerate(rows) if c == label}
     count = sum(not hard for hard in real.values())
     if not count:
         return None
@@ -197,7 +197,7 @@ def eleven_points(pictures: Sequence[tuple[Any, Any]], label: int) -> float | No
     right = wrong = 0
     curve = []
     for _, number, _, box in waiting:
-        near = [(iou(box, pictures[number][0][i][0]), (n, i)) for n, i in real if n == number]
+        near = [(iou(box, images[number][0][i][0]), (n, i)) for n, i in real if n == number]
         best, met = max(near, key=lambda one: one[0], default=(0.0, (-1, -1)))
         if best >= 0.5 and real[met]:
             continue
@@ -231,10 +231,10 @@ def scenes(draw: st.DrawFn) -> list[tuple[Any, Any]]:
 
 @given(scenes())
 @settings(max_examples=40)
-def test_metric_equals_voc_2007(pictures: list[tuple[Any, Any]]) -> None:
-    wanted = [eleven_points(pictures, label) for label in range(3)]
-    dataset = data([objects_of(rows, number) for number, (rows, _) in enumerate(pictures)])
-    predictions = {number: found(rows) for number, (_, rows) in enumerate(pictures)}
+def test_metric_equals_voc_2007(images: list[tuple[Any, Any]]) -> None:
+    wanted = [eleven_points(images, label) for label in range(3)]
+    dataset = data([objects_of(rows, number) for number, (rows, _) in enumerate(images)])
+    predictions = {number: found(rows) for number, (_, rows) in enumerate(images)}
     if wanted == [None] * 3:
         with pytest.raises(DataError, match=r"no object|no records"):
             get_metrics(dataset, predictions)

@@ -17,13 +17,13 @@ from utils.torch_array import TorchArray
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def rows(seed: int, count: int, classes: int, masks: int = 0, pictures: int = 1) -> Array:
+def rows(seed: int, count: int, classes: int, masks: int = 0, images: int = 1) -> Array:
     """Return boxes in YOLOv5's layout that often overlap; scores are multiples of 1/64, so that some are equal."""
     random = np.random.default_rng(seed)
-    made = np.empty((pictures, count, 5 + classes + masks), np.float32)
-    made[..., :2] = random.integers(20, 60, (pictures, count, 2))
-    made[..., 2:4] = random.integers(4, 40, (pictures, count, 2))
-    made[..., 4:] = random.integers(0, 65, (pictures, count, 1 + classes + masks)) / 64
+    made = np.empty((images, count, 5 + classes + masks), np.float32)
+    made[..., :2] = random.integers(20, 60, (images, count, 2))
+    made[..., 2:4] = random.integers(4, 40, (images, count, 2))
+    made[..., 4:] = random.integers(0, 65, (images, count, 1 + classes + masks)) / 64
     return made
 
 
@@ -142,7 +142,7 @@ def test_selection_equals_onnxruntime(seed: int, save_onnx: SaveOnnx) -> None:
 
 
 def test_arrays_give_arrays() -> None:
-    found = postprocess(rows(0, 20, 3, pictures=3), 2)
+    found = postprocess(rows(0, 20, 3, images=3), 2)
     assert [type(one) for one in found] == [TorchArray, TorchArray]
     assert all(one.dtype == np.float32 and one.shape[1] == 6 for one in found)
     assert isinstance(found[0].clone(), np.ndarray)
@@ -151,7 +151,7 @@ def test_arrays_give_arrays() -> None:
 @pytest.mark.torch
 def test_tensors_give_tensors() -> None:
     torch = pytest.importorskip("torch")
-    made = rows(0, 20, 3, pictures=2)
+    made = rows(0, 20, 3, images=2)
     for given_ in (
         torch.from_numpy(made),
         [torch.from_numpy(made), "feature maps"],
@@ -165,7 +165,7 @@ def test_tensors_give_tensors() -> None:
 
 
 def test_padding_is_dropped() -> None:
-    made = rows(1, 30, 3, pictures=4)
+    made = rows(1, 30, 3, images=4)
     assert len(postprocess(made, 3)) == 3
     assert len(postprocess(made, (2, 3, 64, 64))) == 2
     assert len(postprocess(made, None)) == 4

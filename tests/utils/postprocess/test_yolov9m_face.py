@@ -72,7 +72,7 @@ def test_tensors_assigned_into_the_engines_output() -> None:
         assert (stats[0].correct.shape, seen) == ((3, 10), 1)
 
 
-@pytest.mark.parametrize("kind", ["array", "picture"])
+@pytest.mark.parametrize("kind", ["array", "image"])
 def test_an_answer_is_in_pixels_of_the_image(kind: str) -> None:
     source: Any = np.zeros((64, 128, 3), np.uint8)  # lies in rows 16 to 48 of the input, at half its size
     source = source if kind == "array" else Image.fromarray(source)
@@ -115,10 +115,10 @@ def scenes(draw: st.DrawFn) -> list[tuple[np.ndarray, np.ndarray]]:
 
 @given(scenes())
 @settings(max_examples=50)
-def test_metric_equals_the_zoos(pictures: list[tuple[np.ndarray, np.ndarray]]) -> None:
+def test_metric_equals_the_zoos(images: list[tuple[np.ndarray, np.ndarray]]) -> None:
     own = MeanAveragePrecision(("cat", "dog", "cow"))
     targets = []
-    for number, (objects, found) in enumerate(pictures):
+    for number, (objects, found) in enumerate(images):
         real = np.clip((objects[:, 1:] - 8) * 2, 0, 80)  # the image of 80 x 80 lies at half its size, 8 from the edges
         seen = np.clip((found[:, :4] - 8) * 2, 0, 80)
         labels = objects[:, 0].astype(np.int64)
@@ -126,11 +126,11 @@ def test_metric_equals_the_zoos(pictures: list[tuple[np.ndarray, np.ndarray]]) -
         own.update([Detections(seen, found[:, 4], found[:, 5].astype(np.int64))], [right])
         middle, sides = (objects[:, 1:3] + objects[:, 3:]) / 2, objects[:, 3:] - objects[:, 1:3]
         targets.append(np.column_stack([np.full(len(objects), number), objects[:, :1], middle, sides]))
-    shapes = [((80, 80), ((0.5, 0.5), (8, 8)))] * len(pictures)
-    preds = [found for _, found in pictures]
+    shapes = [((80, 80), ((0.5, 0.5), (8, 8)))] * len(images)
+    preds = [found for _, found in images]
     stats, seen_count = get_stats(IMAGES, preds, [""] * 4, shapes, [], np.concatenate(targets), 10, IOUV, 5)
-    assert seen_count == 5 + len(pictures)
-    if not any(len(objects) for objects, _ in pictures):
+    assert seen_count == 5 + len(images)
+    if not any(len(objects) for objects, _ in images):
         with pytest.raises(DataError, match="images have no objects"):
             get_metrics(stats, THREE)
         return
@@ -138,8 +138,7 @@ def test_metric_equals_the_zoos(pictures: list[tuple[np.ndarray, np.ndarray]]) -
     assert made.map == pytest.approx(own.compute())
     assert made.map50 == pytest.approx(own.secondary()["mAP50"]) == pytest.approx(made.ap50.mean())
     assert (
-        made.nt.tolist()
-        == np.bincount(np.concatenate([o[:, 0] for o, _ in pictures]).astype(int), minlength=3).tolist()
+        made.nt.tolist() == np.bincount(np.concatenate([o[:, 0] for o, _ in images]).astype(int), minlength=3).tolist()
     )
     np.testing.assert_allclose(made.r, made.tp / made.nt[made.nt > 0])
     assert (made.mp, made.mr) == (pytest.approx(made.p.mean()), pytest.approx(made.r.mean()))

@@ -17,8 +17,8 @@ LEVELS = np.random.default_rng(0).integers(0, 256, (20, 40, 3), np.uint8)
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    Image.fromarray(LEVELS).save(tmp_path / "picture.png")
-    return tmp_path / "picture.png"
+    Image.fromarray(LEVELS).save(tmp_path / "image.png")
+    return tmp_path / "image.png"
 
 
 def test_ssd_stretches_and_subtracts_the_mean(file: Path) -> None:
@@ -47,10 +47,10 @@ def test_yolo_letterboxes_to_0_1(file: Path) -> None:
 def test_files_images_and_batches_are_equivalent(face: Any, file: Path) -> None:
     square = LEVELS[:, :20]
     batch = square.transpose(2, 0, 1)[None]
-    picture = Image.fromarray(square)
-    for given in (picture, square, [picture], batch):
+    image = Image.fromarray(square)
+    for given in (image, square, [image], batch):
         np.testing.assert_array_equal(face.preprocess(given, resize_shape=20), face.preprocess(batch))
-    assert face.preprocess([file, picture], resize_shape=(20, 30)).shape == (2, 3, 20, 30)
+    assert face.preprocess([file, image], resize_shape=(20, 30)).shape == (2, 3, 20, 30)
     half = face.preprocess(batch, half=True)
     assert half.dtype == np.float16
     np.testing.assert_allclose(half, face.preprocess(batch), rtol=1e-3, atol=1e-3)

@@ -40,11 +40,11 @@ def noise(seed: int, mode: str = "RGB") -> Image.Image:
 def test_only_the_slice_of_a_batch_is_written(
     modes: list[str], dtype: str, decode: str, crop: tuple[int, int], before: int, after: int, face: Any
 ) -> None:
-    pictures = [noise(seed, mode) for seed, mode in enumerate(modes)]
-    expected = face(pictures, dtype, 32, crop, decode=decode)
+    images = [noise(seed, mode) for seed, mode in enumerate(modes)]
+    expected = face(images, dtype, 32, crop, decode=decode)
     buffer = np.full((before + len(modes) + after, 3, *crop), 77, dtype)
     part = buffer[before : before + len(modes)]
-    assert face(pictures, dtype, 32, crop, out=part, decode=decode) is part
+    assert face(images, dtype, 32, crop, out=part, decode=decode) is part
     np.testing.assert_array_equal(part, expected)
     assert (buffer[:before] == 77).all()
     assert (buffer[before + len(modes) :] == 77).all()
@@ -53,19 +53,19 @@ def test_only_the_slice_of_a_batch_is_written(
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_blocks_of_images_equal_single_ones(dtype: str) -> None:
     """Many small images are normalised together, in blocks that do not divide their number."""
-    pictures = [noise(seed, "L" if seed % 3 else "RGB") for seed in range(101)]
-    batch = preprocess(pictures, dtype, 32, 32)
+    images = [noise(seed, "L" if seed % 3 else "RGB") for seed in range(101)]
+    batch = preprocess(images, dtype, 32, 32)
     assert batch.flags.c_contiguous
-    for picture, row in zip(pictures, batch, strict=True):
-        np.testing.assert_array_equal(preprocess(picture, dtype, 32, 32)[0], row)
+    for image, row in zip(images, batch, strict=True):
+        np.testing.assert_array_equal(preprocess(image, dtype, 32, 32)[0], row)
 
 
 def test_every_other_row_of_a_buffer() -> None:
-    pictures = [noise(seed) for seed in range(4)]
+    images = [noise(seed) for seed in range(4)]
     for dtype in ("float32", "float16"):
         buffer = np.zeros((8, 3, 16, 16), dtype)
-        preprocess(pictures, dtype, 16, 16, out=buffer[::2])
-        np.testing.assert_array_equal(buffer[::2], preprocess(pictures, dtype, 16, 16))
+        preprocess(images, dtype, 16, 16, out=buffer[::2])
+        np.testing.assert_array_equal(buffer[::2], preprocess(images, dtype, 16, 16))
         assert not buffer[1::2].any()
 
 
@@ -90,12 +90,12 @@ def test_an_array_that_does_not_fit(out: Any, message: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_no_other_memory_of_the_batch_size(dtype: str) -> None:
-    pictures = [noise(seed) for seed in range(64)]
+    images = [noise(seed) for seed in range(64)]
     buffer = np.empty((64, 3, 64, 64), dtype)
-    preprocess(pictures, dtype, 64, 64, out=buffer)
+    preprocess(images, dtype, 64, 64, out=buffer)
     tracemalloc.start()
     try:
-        preprocess(pictures, dtype, 64, 64, out=buffer)
+        preprocess(images, dtype, 64, 64, out=buffer)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -51,7 +51,7 @@ def test_preprocessing_of_every_published_network(torchvision: Any) -> None:
     """From torchvision's weights through the model's metadata to the input, at float32 and float16."""
     from utils.export.networks.torchvision_models import _described
     from utils.export.onnx_files import ModelNotes
-    from utils.stored import Stored
+    from utils.stored import ModelMetadata
 
     found = presets(torchvision)
     assert len(found) >= 28
@@ -60,14 +60,14 @@ def test_preprocessing_of_every_published_network(torchvision: Any) -> None:
     images = [noise(size) for size in SIZES]
     for weights in found.values():
         labels, notes = _described(weights)
-        stored = Stored(ModelNotes(labels, notes).metadata(None), Path("net.onnx"))
+        stored = ModelMetadata(ModelNotes(labels, notes).metadata(None), Path("net.onnx"))
         assert stored.labels == weights.meta["categories"]
         own = weights.transforms()
         for image in images:
             theirs, what = own(image).numpy(), f"{weights} {image.size}"
-            ours = preprocess(image, "float32", **stored.picture.scaled())[0]
+            ours = preprocess(image, "float32", **stored.image.scaled())[0]
             np.testing.assert_array_equal(ours, theirs, err_msg=what)
-        half = preprocess(image, "float16", **stored.picture.scaled())[0]
+        half = preprocess(image, "float16", **stored.image.scaled())[0]
         np.testing.assert_array_equal(half, theirs.astype(np.float16), err_msg=what)
 
 

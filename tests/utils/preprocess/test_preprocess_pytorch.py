@@ -83,14 +83,14 @@ def test_known_values_without_torchvision() -> None:
     np.testing.assert_allclose(ours, np.broadcast_to(expected[:, None, None], (1, 3, 6, 6)), rtol=1e-6)
 
 
-def test_a_smaller_picture_is_padded_with_black() -> None:
+def test_a_smaller_image_is_padded_with_black() -> None:
     ours = preprocess(Image.new("RGB", (4, 4), (255, 255, 255)), "float32", 4, 7)[0, 0]
     black, white = np.float32((0 - MEAN[0]) / STD[0]), np.float32((1 - MEAN[0]) / STD[0])
     assert np.argwhere(ours > 0).min() == 1  # torchvision floors the first half of three
     np.testing.assert_allclose(np.unique(ours), [black, white], rtol=1e-6)
 
 
-def test_paths_pictures_and_lists_agree(tmp_path: Path) -> None:
+def test_paths_images_and_lists_agree(tmp_path: Path) -> None:
     images = [photo(name).convert("RGB") for name in ("astronaut", "chelsea")]
     paths = [tmp_path / f"{index}.png" for index in range(2)]
     for image, path in zip(images, paths, strict=True):

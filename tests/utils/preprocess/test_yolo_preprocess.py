@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from engine import ConfigError, DataError, InputError
-from utils.datasets.folders import is_picture
+from utils.datasets.folders import is_image
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.yolo_pt import IMG_FORMATS, preprocess
 
@@ -22,11 +22,11 @@ def pixels(height: int, width: int, seed: int = 0) -> Array:
 
 
 def test_a_file_is_letterboxed(tmp_path: Path) -> None:
-    picture = Image.fromarray(pixels(30, 90))
-    picture.save(tmp_path / "a.png")
+    image = Image.fromarray(pixels(30, 90))
+    image.save(tmp_path / "a.png")
     images, count, shapes = preprocess(str(tmp_path / "a.png"), 4, (64, 96))
     assert (images.shape, images.dtype, count, shapes) == ((4, 3, 64, 96), np.float32, 1, [(30, 90)])
-    wanted = letterbox(picture, (64, 96))[0]
+    wanted = letterbox(image, (64, 96))[0]
     np.testing.assert_array_equal(images[0].transpose(1, 2, 0), wanted.astype(np.float32) / 255)
     assert (images[0, :, 0] == np.float32(114) / 255).all()
     assert not images[1:].any()
@@ -70,7 +70,7 @@ def test_tensors_give_tensors() -> None:
 
 
 def test_image_formats_equal_the_zoos() -> None:
-    assert all(is_picture(f"a.{ending}") for ending in IMG_FORMATS)
+    assert all(is_image(f"a.{ending}") for ending in IMG_FORMATS)
     assert {"jpg", "jpeg", "png", "bmp"} <= set(IMG_FORMATS)
 
 

@@ -43,7 +43,7 @@ def write_detector(path: Path) -> Path:
 
 
 def photograph(face: Path, left: int, top: int, file: Path, more: tuple[int, int] | None = None) -> Path:
-    """Put a marked face of 32 x 32 on a dark picture, and another mark where that is asked for."""
+    """Put a marked face of 32 x 32 on a dark image, and another mark where that is asked for."""
     canvas = np.full((SIDE, SIDE, 3), 20, np.uint8)
     canvas[top : top + 32, left : left + 32] = np.asarray(Image.open(face))
     canvas[top + 16 : top + 20, left + 16 : left + 20] = MARK

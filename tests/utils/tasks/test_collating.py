@@ -17,7 +17,7 @@ from utils.tasks.prepared import Prepared
 
 IDS = TensorSpec("ids", np.dtype(np.int64), (None, None), batch_axis=0, symbols=("batch", "seq"))
 MASK = replace(IDS, name="mask")
-PICTURE = TensorSpec("picture", np.dtype(np.float32), (None, 3, None, None), symbols=("batch", None, "h", "w"))
+IMAGE = TensorSpec("image", np.dtype(np.float32), (None, 3, None, None), symbols=("batch", None, "h", "w"))
 TIME_FIRST = TensorSpec("frames", np.dtype(np.float32), (None, None, 2), batch_axis=1, symbols=("t", "batch", None))
 SHARED = TensorSpec("scale", np.dtype(np.float32), (2,), batch_axis=None, symbols=(None,))
 
@@ -81,8 +81,8 @@ def test_a_declared_size_is_padded_to() -> None:
 
 
 def test_several_axes_and_a_batch_axis_within() -> None:
-    pictures = [np.ones((3, 4, 6), np.float32), np.ones((3, 5, 2), np.float32)]
-    (found,) = collate([Prepared([pictures])], model(PICTURE, h=(8, 16)))
+    images = [np.ones((3, 4, 6), np.float32), np.ones((3, 5, 2), np.float32)]
+    (found,) = collate([Prepared([images])], model(IMAGE, h=(8, 16)))
     assert found.shape == (2, 3, 8, 6)
     assert found.sum() == 3 * (4 * 6 + 5 * 2)
     frames = [np.ones((length, 2), np.float32) for length in (1, 3)]
@@ -149,5 +149,5 @@ def test_dtypes_follow_the_input() -> None:
         collate([Prepared([[np.array([2**40])]])], model(small))
     with pytest.raises(InputError, match=r"gives input 'ids' float64, the model takes int64; use array.astype"):
         collate([Prepared([[np.array([0.5])]])], model(IDS))
-    half = replace(PICTURE, dtype=np.dtype(np.float16))
+    half = replace(IMAGE, dtype=np.dtype(np.float16))
     assert collate([Prepared([[np.ones((3, 1, 1), np.float32)]])], model(half))[0].dtype == np.float16

@@ -65,7 +65,7 @@ def test_whole_runs(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert one is None or np.shape(one[0]["landmarks"]) == (5, 2)
 
 
-def test_invalid_line_skips_its_picture(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_line_skips_its_image(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (tiny / "data" / "label.txt").read_text()
     (tmp_path / "images").symlink_to(tiny / "data" / "images")
     (tmp_path / "label.txt").write_text(text.replace(" 0\n", " nan\n", 1) + "# gone.png\n1 2 3 4\n")
@@ -132,8 +132,8 @@ def test_stored_thresholds_hold_and_flags_come_first(tiny: Path) -> None:
 
 
 def test_other_classes_are_reported_or_left_out(tiny: Path, tmp_path: Path) -> None:
-    picture = tiny / "data" / "images" / "faces_00.png"
-    (tmp_path / "faces_00.png").write_bytes(picture.read_bytes())
+    image = tiny / "data" / "images" / "faces_00.png"
+    (tmp_path / "faces_00.png").write_bytes(image.read_bytes())
     entry = {"image_id": 1, "bbox": [1, 1, 9, 9]}
     content = {
         "images": [{"id": 1, "file_name": "faces_00.png"}],

@@ -1,4 +1,4 @@
-"""Open-vocabulary detection: pictures, texts and answers are transformers' own, and batches are split, not texts."""
+"""Open-vocabulary detection: images, texts and answers are transformers' own, and batches are split, not texts."""
 
 # ruff: noqa: E402 - what is imported later needs what importorskip looks for
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUERIES = ["a cat", "a photo of a red cup", "spoon"]
 FLOAT, WHOLE = np.dtype(np.float32), np.dtype(np.int64)
 
 
-def pictures(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
     rng, paths = np.random.default_rng(5), []
     for i, size in enumerate(SIZES):
         small = Image.fromarray(rng.integers(0, 256, (7, 9, 3)).astype(np.uint8))
@@ -64,8 +64,8 @@ def described(made: Any) -> Model:
 
 
 @pytest.mark.parametrize(("arch", "processor"), [("owlvit", "OwlViTImageProcessor"), ("owlv2", "Owlv2ImageProcessor")])
-def test_pictures_texts_and_answers_are_those_of_transformers(arch: str, processor: str, tmp_path: Path) -> None:
-    made, paths = detector(arch, "random"), pictures(tmp_path)
+def test_images_texts_and_answers_are_those_of_transformers(arch: str, processor: str, tmp_path: Path) -> None:
+    made, paths = detector(arch, "random"), image_files(tmp_path)
     theirs = getattr(transformers(), processor)(size={"height": 96, "width": 96})
     opened = [Image.open(path) for path in paths]
     wanted = theirs(images=opened, return_tensors="pt")["pixel_values"]
@@ -108,8 +108,8 @@ def _tokenizer(made: Any) -> Any:
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_batch_is_split_and_its_texts_are_not(tmp_path: Path) -> None:
-    """Three pictures on four SPA with two queries, filled up to a plan of four: as one call of the whole."""
-    made, paths = detector("owlv2", "random"), pictures(tmp_path)
+    """Three images on four SPA with two queries, filled up to a plan of four: as one call of the whole."""
+    made, paths = detector("owlv2", "random"), image_files(tmp_path)
     list(write(made, argparse.Namespace(batch_size=1, out=tmp_path, forms=["dyn"], exporter=None)))
     opt = options(OpenVocabulary, queries=QUERIES[:2], score_threshold=0.0001)
     answers = []
@@ -130,7 +130,7 @@ def test_a_batch_is_split_and_its_texts_are_not(tmp_path: Path) -> None:
 
 
 def test_queries(tmp_path: Path) -> None:
-    made, (path, *_) = detector("owlvit", "random"), pictures(tmp_path)
+    made, (path, *_) = detector("owlvit", "random"), image_files(tmp_path)
     model = described(made)
     with pytest.raises(ConfigError, match='--queries "a cat'):
         bound(OpenVocabulary, model).prepare([path])
@@ -153,7 +153,7 @@ def test_queries(tmp_path: Path) -> None:
 
 
 def test_queries_default_to_the_data_sets_classes(tmp_path: Path) -> None:
-    (path, *_) = pictures(tmp_path)
+    (path, *_) = image_files(tmp_path)
     images = [{"id": 1, "file_name": path.name, "width": 150, "height": 100}]
     objects = [{"id": 1, "image_id": 1, "category_id": 7, "bbox": [1, 2, 30, 40]}]
     names = [{"id": 7, "name": "cup"}, {"id": 9, "name": "cat"}]
@@ -193,6 +193,6 @@ def test_legacy_task_supports_replace(tmp_path: Path) -> None:
 
     made = task_class(replace(OPEN_VOCABULARY, name="first", decode=first))
     task = made(options(made, "single", queries=QUERIES)).bind(described(detector("owlvit", "random")))
-    prepared = task.prepare(pictures(tmp_path))
+    prepared = task.prepare(image_files(tmp_path))
     assert task.labels == QUERIES
     assert task.decode(None, prepared.contexts) == ["single"] * 3

@@ -89,7 +89,7 @@ def detections(*classes: int) -> Detections:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def image_folder(tmp_path: Path) -> Path:
     for name in ("a", "b"):
         Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
     categories = [{"id": 9, "name": "dog"}, {"id": 4, "name": "cat"}, {"id": 6, "name": "fox"}]
@@ -98,9 +98,9 @@ def pictures(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ids_are_the_data_sets_and_foreign_classes_are_left_out(pictures: Path) -> None:
-    dataset, labels = load_boxes(pictures), ["bird", "cat", "dog"]
-    batch, file = dataset.batch(range(2)), pictures / "found.json"
+def test_ids_are_the_data_sets_and_foreign_classes_are_left_out(image_folder: Path) -> None:
+    dataset, labels = load_boxes(image_folder), ["bird", "cat", "dog"]
+    batch, file = dataset.batch(range(2)), image_folder / "found.json"
     writer = BoxResults(file, dataset, labels)
     writer.see(Batch(batch.samples, batch.targets, batch.names), [detections(2, 0, 1), detections()])
     writer.close()
@@ -109,7 +109,7 @@ def test_ids_are_the_data_sets_and_foreign_classes_are_left_out(pictures: Path) 
         (5, 9, [1, 2, 3.5, 4]),
         (5, 4, [1, 2, 3.5, 4]),
     ]
-    fewer = load_boxes(pictures)
+    fewer = load_boxes(image_folder)
     fewer.notes = {**fewer.notes, "categories": ("cat", "bird", "dog")}
     again = BoxResults(file, fewer, labels)
     again.see(Batch(batch.samples, batch.targets, batch.names), [detections(0), detections(1)])
@@ -117,17 +117,17 @@ def test_ids_are_the_data_sets_and_foreign_classes_are_left_out(pictures: Path) 
     assert [(row["image_id"], row["category_id"]) for row in json.loads(file.read_text())] == [(5, 6), (3, 4)]
 
 
-def test_classes_that_became_one_have_the_first_ones_id(pictures: Path) -> None:
-    dataset = renamed(load_boxes(pictures), {"fox": "dog"}, pictures / "labels.txt")
+def test_classes_that_became_one_have_the_first_ones_id(image_folder: Path) -> None:
+    dataset = renamed(load_boxes(image_folder), {"fox": "dog"}, image_folder / "labels.txt")
     assert (dataset.notes["categories"], dataset.notes["category_ids"]) == (("cat", "dog"), (4, 6))
 
 
-def test_without_ids_pictures_are_known_by_their_names(pictures: Path) -> None:
-    (pictures / "val.json").unlink()
+def test_without_ids_images_are_known_by_their_names(image_folder: Path) -> None:
+    (image_folder / "val.json").unlink()
     for name in ("a", "b"):
-        (pictures / f"{name}.txt").write_text("1 0.5 0.5 0.5 0.5\n")
-    (pictures / "classes.txt").write_text("cat\ndog\n")
-    dataset, file = load_boxes(pictures), pictures / "found.json"
+        (image_folder / f"{name}.txt").write_text("1 0.5 0.5 0.5 0.5\n")
+    (image_folder / "classes.txt").write_text("cat\ndog\n")
+    dataset, file = load_boxes(image_folder), image_folder / "found.json"
     writer = BoxResults(file, dataset, ["dog", "cat"])
     batch = dataset.batch(range(2))
     writer.see(Batch(batch.samples, batch.targets, batch.names), [detections(0), detections(1, 0)])
@@ -159,7 +159,7 @@ def test_unsupported_saving_is_rejected(tmp_path: Path) -> None:
         options(None, CLASSIFICATION, "valid", ckpt=tmp_path / "a.onnx", argv=words)
 
 
-def test_masks_of_pictures_that_differ_in_their_endings(tmp_path: Path) -> None:
+def test_masks_of_images_that_differ_in_their_endings(tmp_path: Path) -> None:
     long, odd = "a" * 251, "line\nbreak\udcff"
     names = [
         f"{tmp_path}/data/{name}" for name in ("a.jpg", "a.png", "b.png", f"{odd}.png", f"{long}.jpg", f"{long}.bmp")

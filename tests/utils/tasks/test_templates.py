@@ -155,7 +155,7 @@ def test_sample_data_is_always_the_same_and_small(task: str, tmp_path: Path) -> 
 def test_the_squares_lie_where_the_boxes_say(tmp_path: Path) -> None:
     squares.fill(tmp_path)
     found = load_boxes(tmp_path / "data" / "val.json")
-    assert len(found) == squares.PICTURES
+    assert len(found) == squares.IMAGES
     assert not found.rejected
     batch = found.batch(range(len(found)))
     assert batch.targets is not None
@@ -176,12 +176,12 @@ def test_the_squares_lie_where_the_boxes_say(tmp_path: Path) -> None:
 def test_the_masks_say_what_the_pixels_show(tmp_path: Path) -> None:
     discs.fill(tmp_path)
     found = load_masks({"data": tmp_path / "data"})
-    assert len(found) == discs.PICTURES
+    assert len(found) == discs.IMAGES
     assert not found.rejected
     counts = np.zeros(len(discs.LABELS), int)
     for sample in found.samples:
         assert isinstance(sample, Labelled)
-        pixels = np.asarray(Image.open(sample.picture)).astype(int)
+        pixels = np.asarray(Image.open(sample.image)).astype(int)
         classes = sample.truth.read(pixels.shape[:2])
         counts += np.bincount(classes.ravel(), minlength=len(discs.LABELS))
         for place, colour in enumerate(discs.COLOURS.values(), start=1):

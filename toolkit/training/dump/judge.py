@@ -17,16 +17,16 @@ from engine import (
     OTHER_SHAPE,
     THRESHOLD,
     Array,
-    Census,
     DataError,
     Difference,
     KeptTensor,
     OpCall,
     Recorded,
     TrainingDump,
+    ValueStats,
     as_numbers,
-    census,
     differences,
+    value_stats,
 )
 from toolkit.training.dump.alignment import COPIES, is_cast
 from toolkit.training.dump.isolated import Repeater
@@ -71,7 +71,7 @@ class Pair:
     status: str = "compared"
     difference: Difference | None = None
     output: int = 0
-    census: Census | None = None
+    value_stats: ValueStats | None = None
     inputs: float = 0.0
     isolated: Difference | None = None
     why: str = ""
@@ -168,7 +168,7 @@ class _Judge:
         held_a, held_b = self._a.read(a), self._b.read(b)
         factor = _scale_of(a, b)
         pair.output, pair.difference = self._worst(held_a, held_b, factor)
-        pair.census = _census_of(held_a, held_b, pair.output)
+        pair.value_stats = _census_of(held_a, held_b, pair.output)
         pair.inputs = self._inputs(held_a, held_b, factor)
         self._isolate(pair, held_a, held_b)
         if not pair.why:
@@ -439,12 +439,12 @@ def _real(array: Array) -> Array:
     return array
 
 
-def _census_of(a: Recorded, b: Recorded, k: int) -> Census | None:
+def _census_of(a: Recorded, b: Recorded, k: int) -> ValueStats | None:
     """Return statistics of result ``k`` and its reference; ``None`` for different shapes or non-numeric dtypes."""
     value, reference = (_real(as_numbers(one.outputs[k], one.call.outputs[k].dtype)) for one in (b, a))
     if value.shape != reference.shape or not value.size or value.dtype.kind not in "fiub":
         return None
-    return census(value, reference, b.call.outputs[k].dtype == "float16")
+    return value_stats(value, reference, b.call.outputs[k].dtype == "float16")
 
 
 def _group(call: OpCall) -> tuple[str, int, str]:

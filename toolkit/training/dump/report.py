@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import Census, Difference, OpCall
+from engine import Difference, OpCall, ValueStats
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.output import Chart, Column, Line, ToolReport
 from toolkit.training.dump.judge import Judged, Pair
@@ -90,8 +90,8 @@ def _row(pair: Pair) -> dict[str, Any]:
         row |= {"dtype": one.dtype, "shape": list(one.shape), "output": pair.output}
     if pair.difference is not None:
         row |= {"inputs_diff2": pair.inputs, **_figures(pair.difference, "")}
-    if pair.census is not None:
-        row |= {name: getattr(pair.census, name) for name in Census.__slots__}
+    if pair.value_stats is not None:
+        row |= {name: getattr(pair.value_stats, name) for name in ValueStats.__slots__}
     return row | (_figures(pair.isolated, "isolated_") if pair.isolated is not None else {})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import DataError
-from tecoinfer_modelzoo.files import no_file, utf8_text
+from tecoinfer_modelzoo.files import utf8_text
 from tecoinfer_modelzoo.text import reason_of, shown_value
 from utils.datasets.base import Rejected
 from utils.datasets.folders import walk

@@ -102,7 +102,7 @@ def checked(graph: Graph, *, finite: bool = True) -> Graph:
     return graph
 
 
-def both_ways(graph: Graph) -> Graph:
+def with_reverse_edges(graph: Graph) -> Graph:
     """Return a graph with the reverse of every edge added where missing, as for undirected graphs.
 
     Duplicate edges are merged; a loop from a node to itself stays. A reverse edge has its edge's features. Edges are

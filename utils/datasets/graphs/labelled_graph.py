@@ -22,7 +22,7 @@ class Labelled(NamedTuple):
         labels: int64 [N], -1 if unknown.
         parts: int8 [N], index into :data:`SPLITS`, -1 for no part.
         classes: names of the classes. names: names of the nodes.
-        picture: height and width, if the features of a node are an image.
+        image: height and width, if the features of a node are an image.
         undirected: whether an edge is stored once for both directions.
     """
 
@@ -31,5 +31,5 @@ class Labelled(NamedTuple):
     parts: Array
     classes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    picture: tuple[int, int] | None = None
+    image: tuple[int, int] | None = None
     undirected: bool = False

@@ -5,7 +5,7 @@ The ``.npz`` file of N nodes, without pickled content:
 - ``x``: N x F numbers. ``edges``: 2 x E integers, source and target, counted from 0 (also ``edge_index``).
 - ``y``: N integers, the class of each node, -1 if unknown. ``classes``: their names.
 - ``train_mask``, ``val_mask``, ``test_mask``: N booleans. ``names``: N texts.
-- ``picture``: height and width, if a row of ``x`` is an image of values from 0 to 1; nodes are then drawn as images.
+- ``image``: height and width, if a row of ``x`` is an image of values from 0 to 1; nodes are then drawn as images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from engine import Array, DataError
 from tecoinfer_modelzoo.text import did_you_mean, shown_value
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.graphs.files import Graph, both_ways, checked
+from utils.datasets.graphs.files import Graph, checked, with_reverse_edges
 from utils.datasets.graphs.labelled_graph import SPLITS, TEST, Labelled
 
 ALL = "all"
@@ -48,7 +48,7 @@ class NodeGraph:
         """Return int64 [2, E]: the edges as stored, or in both directions; without duplicates and loops."""
         graph = self.found.graph
         if both:
-            self._both = self._both or both_ways(graph)
+            self._both = self._both or with_reverse_edges(graph)
             graph = self._both
         source, target = graph.edges
         keys = np.unique((target * len(self) + source)[source != target])
@@ -223,7 +223,7 @@ def _of_npz(file: Path) -> Labelled:
         _parts(masks, len(x), file),
         classes,
         tuple(map(str, () if names is None else names)),
-        _picture(arrays, x, file),
+        _image(arrays, x, file),
     )
 
 
@@ -261,12 +261,12 @@ def _parts(masks: Sequence[Array | None], count: int, file: Path) -> Array:
     return parts
 
 
-def _picture(arrays: Mapping[str, Array], x: Array, file: Path) -> tuple[int, int] | None:
+def _image(arrays: Mapping[str, Array], x: Array, file: Path) -> tuple[int, int] | None:
     if "picture" not in arrays:
         return None
     sides = arrays["picture"].ravel().tolist()
     whole = arrays["picture"].dtype.kind in "iu" and len(sides) == 2 and min(sides) > 0
     if not whole or sides[0] * sides[1] != x.shape[1]:
         shown = shown_value(sides)
-        raise DataError(f"{file}: picture {shown} is not height and width of {x.shape[1]} numbers; remove it")
+        raise DataError(f"{file}: image {shown} is not height and width of {x.shape[1]} numbers; remove it")
     return int(sides[0]), int(sides[1])

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 from engine import ConfigError, DataError
 from utils.datasets.base import Rejected
-from utils.datasets.folders import flat_folder, is_picture, single_picture
-from utils.datasets.image.objects import BoxedPictures, Gathered, Objects
+from utils.datasets.folders import flat_folder, is_image, single_image
+from utils.datasets.image.objects import BoxedImages, Gathered, Objects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FORMATS", "BoxedPictures", "Objects", "load_boxes"]
+__all__ = ["FORMATS", "BoxedImages", "Objects", "load_boxes"]
 
 LABEL_FILES = ("val.json", "instances.json", "annotations.json", "_annotations.coco.json")
 """A folder that has a file with one of these names is loaded through it; the first name takes precedence."""
 
-PICTURES = "pictures"
+IMAGES = "pictures"
 """The format without objects."""
 
 
-def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
+def load_boxes(path: Path, form: str | None = None) -> BoxedImages:
     """Load images, and their objects if known.
 
     - ``coco``: a ``.json`` file, a folder with one of :data:`LABEL_FILES`, or COCO's own layout
@@ -34,7 +34,7 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
       (:func:`~utils.datasets.image.yolo.load_yolo`);
     - ``wider``: faces in a text file in the format of WIDER FACE or RetinaFace, or a folder with one
       (:func:`~utils.datasets.image.wider_face.load_wider`);
-    - ``pictures``: any other folder, or one image, without objects.
+    - ``images``: any other folder, or one image, without objects.
 
     Samples are paths. Each entry that cannot be used is in ``rejected``; suspicious entries that are used are counted
     in a warning.
@@ -56,8 +56,8 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
         if len(found) > 1:
             what = " and ".join(f"{name} ({places[0].name})" for name, places in found.items())
             raise DataError(f"{path} has data in several formats: {what}; choose one with --data_format")
-        form = next(iter(found), PICTURES)
-    if form == PICTURES:
+        form = next(iter(found), IMAGES)
+    if form == IMAGES:
         return _plain(path)
     places = found.get(form, [path])
     if len(places) > 1:
@@ -66,17 +66,17 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
     return _load(form, places[0]).dataset()
 
 
-def _plain(path: Path) -> BoxedPictures:
+def _plain(path: Path) -> BoxedImages:
     """Return images without targets."""
-    if path.is_file() and not is_picture(path.name):
+    if path.is_file() and not is_image(path.name):
         raise DataError(
             f"{path}: not an image file; pass an image, a folder, a .json file in COCO's format, YOLO's data.yaml, a "
             "list of VOC's ImageSets/Main, or a list of faces in WIDER FACE's format"
         )
-    found = flat_folder(path) if path.is_dir() else single_picture(path)
+    found = flat_folder(path) if path.is_dir() else single_image(path)
     paths = [sample.path for sample in found]
     rejected = [Rejected(one.path, one.reason) for one in found.rejected]
-    return BoxedPictures(paths, None, path, rejected)
+    return BoxedImages(paths, None, path, rejected)
 
 
 def _coco(path: Path) -> Sequence[Path]:
@@ -141,7 +141,7 @@ _PLACES: Mapping[str, Callable[[Path], Sequence[Path]]] = {
     "voc": _voc,
     "yolo": _yolo,
     "wider": _wider,
-    PICTURES: lambda path: [],
+    IMAGES: lambda path: [],
 }
 
 FORMATS = tuple(_PLACES)

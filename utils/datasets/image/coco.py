@@ -36,7 +36,7 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
 
     Args:
         file: the JSON.
-        folder: of the images; ``None``: found by :func:`pictures_root`.
+        folder: of the images; ``None``: found by :func:`images_root`.
         content: the parsed file, if it has been read already.
 
     Raises:
@@ -61,7 +61,7 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
         except DataError as error:
             bad.setdefault(owner, f"{where}: {error}")
         gathered.count_warning(REPEATED, _repeated(entry.get("id"), ids))
-    root = folder or pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
+    root = folder or images_root(file, [str(entry["file_name"]) for entry in images.values()])
     files = [images[key]["file_name"] for key in images]
     gathered.count_warning(LISTED_TWICE, len(files) - len(set(files)))
     order = sorted(images, key=_by_kind)
@@ -76,7 +76,7 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
     return gathered
 
 
-def pictures_root(file: Path, names: list[str]) -> Path:
+def images_root(file: Path, names: list[str]) -> Path:
     """Return the folder of the images: the first of these that has the first image, else the file's own.
 
     For ``annotations/instances_val2017.json`` these are its own folder, and ``val2017/``, ``images/val2017/`` and

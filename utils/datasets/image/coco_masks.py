@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import no_file
 from utils.datasets.base import Rejected
-from utils.datasets.image.coco import categories_of, entries, images_of, is_id, pictures_root, read_json
+from utils.datasets.image.coco import categories_of, entries, images_of, images_root, is_id, read_json
 from utils.datasets.image.mask_codes import IGNORED
 from utils.datasets.image.objects import Gathered, shown
 from utils.datasets.image.regions import of_polygon, of_runs
@@ -88,7 +87,7 @@ def load_coco(
 
     Args:
         file: the JSON file.
-        images: folder of the images; ``None``: found by :func:`~utils.datasets.image.coco.pictures_root`.
+        images: folder of the images; ``None``: found by :func:`~utils.datasets.image.coco.images_root`.
         overlap: class of a pixel in several regions: ``ignore`` (not counted, as in torchvision's reference), ``last``
             (of the last annotation in the file), or ``smallest`` (of the smallest region).
         unlisted: one of :data:`UNLISTED`, for the task, which has the model's classes.
@@ -115,7 +114,7 @@ def load_coco(
             broken.setdefault(owner, f"{where}: category_id {shown(category)}: no category has this id")
         else:
             regions[owner].append((where, places[category] + 1, entry.get("segmentation")))
-    root = images or pictures_root(file, [str(entry["file_name"]) for entry in listed.values()])
+    root = images or images_root(file, [str(entry["file_name"]) for entry in listed.values()])
     samples = []
     for key, entry in listed.items():
         path = Path(os.path.normpath(root / entry["file_name"]))

@@ -14,7 +14,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time
 from utils.datasets.base import Batch, Dataset, Rejected
-from utils.datasets.folders import NOT_A_PICTURE, is_picture
+from utils.datasets.folders import NOT_A_IMAGE, is_image
 
 FOLDS = 10
 """Default number of folds of disjoint persons for accuracy, as in LFW."""
@@ -58,14 +58,14 @@ class Listed(NamedTuple):
     """Images and pairs of them.
 
     Attributes:
-        pictures: paths of N images.
+        images: paths of N images.
         people: N int32, index of each image's person in ``names``; ``None`` if unknown.
         names: of the persons.
         pairs: P x 2 int32, indices of images. folds: P int16.
         rejected: entries that cannot be used.
     """
 
-    pictures: list[Path]
+    images: list[Path]
     people: Array | None
     names: list[str]
     pairs: Array
@@ -95,8 +95,8 @@ class FacePairs(Dataset):
 
     def batch(self, places: Sequence[int]) -> Batch:
         """Return pairs, each with a :class:`Truth` if it is known."""
-        pictures, rows = self.listed.pictures, self.listed.pairs[np.asarray(places, np.intp)].tolist()
-        samples = [Pair(pictures[a], pictures[b]) for a, b in rows]
+        images, rows = self.listed.images, self.listed.pairs[np.asarray(places, np.intp)].tolist()
+        samples = [Pair(images[a], images[b]) for a, b in rows]
         names = [f"{self._name(one.first)} | {self._name(one.second)}" for one in samples]
         if self.listed.people is None:
             return Batch(samples, None, names)
@@ -130,7 +130,7 @@ class FacePairs(Dataset):
         Images are not read: a change that keeps size and time is not detected. The cost is one ``stat`` per image.
         """
         digest = hashlib.sha256()
-        for path in self.listed.pictures:
+        for path in self.listed.images:
             entry = (os.path.relpath(path, self.root), *size_and_time(path))
             digest.update(repr(entry).encode("utf-8", "surrogatepass"))
         people = self.listed.people
@@ -160,7 +160,7 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
         DataError: there are fewer than two persons with images.
         ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
     """
-    pictures, people, names, rejected = _of_people(root)
+    images, people, names, rejected = _of_people(root)
     if len(names) < 2:
         who = "one person" if names else "no person"
         raise DataError(f"{root}: has images of {who}; pass a folder with subfolders for several persons")
@@ -169,36 +169,36 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
     chosen, parts = balanced(people, dealt, chance)
     pairs, numbers = chosen, parts
     if rule == "all":
-        count = len(pictures) * (len(pictures) - 1) // 2
+        count = len(images) * (len(images) - 1) // 2
         if count > MOST_PAIRS:
-            raise ConfigError(f"--pairs all of {len(pictures)} images are {count} pairs; use --pairs balanced")
-        pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
+            raise ConfigError(f"--pairs all of {len(images)} images are {count} pairs; use --pairs balanced")
+        pairs = np.stack(np.triu_indices(len(images), 1), axis=1).astype(np.int32)
         numbers = np.full(count, NO_FOLD, np.int16)
-        numbers[_place_in_triangle(np.sort(chosen, axis=1), len(pictures))] = parts
-    return FacePairs(Listed(pictures, people, names, pairs, numbers, rejected), root)
+        numbers[_place_in_triangle(np.sort(chosen, axis=1), len(images))] = parts
+    return FacePairs(Listed(images, people, names, pairs, numbers, rejected), root)
 
 
 def _of_people(root: Path) -> tuple[list[Path], Array, list[str], list[Rejected]]:
     """Return the images in the subfolders by person, sorted by name, and the rejected entries."""
-    pictures: list[Path] = []
+    images: list[Path] = []
     people: list[int] = []
     names: list[str] = []
     rejected: list[Rejected] = []
     for folder in _visible(root):
         if not folder.is_dir():
-            if is_picture(folder.name):
+            if is_image(folder.name):
                 rejected.append(Rejected(folder, "it lies outside the persons' folders"))
             continue
         found = _visible(folder)
-        own = [file for file in found if is_picture(file.name) and file.is_file()]
-        rejected += [Rejected(file, NOT_A_PICTURE) for file in found if not is_picture(file.name)]
+        own = [file for file in found if is_image(file.name) and file.is_file()]
+        rejected += [Rejected(file, NOT_A_IMAGE) for file in found if not is_image(file.name)]
         if not own:
             rejected.append(Rejected(folder, "is a person's folder without an image"))
             continue
-        pictures += own
+        images += own
         people += [len(names)] * len(own)
         names.append(folder.name)
-    return pictures, np.array(people, np.int32), names, rejected
+    return images, np.array(people, np.int32), names, rejected
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -274,22 +274,22 @@ def _place_in_triangle(pairs: Array, count: int) -> Array:
     return found
 
 
-def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
+def all_pairs(images: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
     """Pair every image with every other one, without known persons.
 
     Raises DataError if there are fewer than two images, and ConfigError if there would be more than :data:`MOST_PAIRS`
     pairs.
     """
-    count = len(pictures) * (len(pictures) - 1) // 2
+    count = len(images) * (len(images) - 1) // 2
     if not count:
-        raise DataError(f"{root}: {len(pictures)} images are too few for a pair; pass at least two")
+        raise DataError(f"{root}: {len(images)} images are too few for a pair; pass at least two")
     if count > MOST_PAIRS:
-        raise ConfigError(f"{root}: {len(pictures)} images make {count} pairs; pass fewer, or a list of pairs")
-    pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
+        raise ConfigError(f"{root}: {len(images)} images make {count} pairs; pass fewer, or a list of pairs")
+    pairs = np.stack(np.triu_indices(len(images), 1), axis=1).astype(np.int32)
     folds = np.full(count, NO_FOLD, np.int16)
-    return FacePairs(Listed(list(pictures), None, [], pairs, folds, list(rejected)), root)
+    return FacePairs(Listed(list(images), None, [], pairs, folds, list(rejected)), root)
 
 
 def has_people(root: Path) -> bool:
     """Return whether a folder has subfolders with images directly in them."""
-    return any(is_picture(file.name) for folder in _visible(root) if folder.is_dir() for file in _visible(folder))
+    return any(is_image(file.name) for folder in _visible(root) if folder.is_dir() for file in _visible(folder))

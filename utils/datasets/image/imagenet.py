@@ -29,11 +29,11 @@ from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing, prefix_of
 from utils.imagenet_classes import WNIDS
 
-PICTURE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG", re.IGNORECASE)
+IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG", re.IGNORECASE)
 """Name of a validation image; numbers start at 1."""
 
 KIT, TRUTH, TABLE = "ILSVRC2012_devkit_t12", "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
-KAGGLE, KAGGLE_PICTURES = "LOC_val_solution.csv", Path("ILSVRC", "Data", "CLS-LOC", "val")
+KAGGLE, KAGGLE_IMAGES = "LOC_val_solution.csv", Path("ILSVRC", "Data", "CLS-LOC", "val")
 TORCHVISION = "meta.bin"
 
 LARGEST = 1 << 26
@@ -46,23 +46,23 @@ _UP = 4
 class Layout(NamedTuple):
     """Paths of images and labels. ``labels``: the kit (a folder or an archive), Kaggle's table, or ``meta.bin``."""
 
-    pictures: Path
+    images: Path
     labels: Path
 
 
 def find_layout(path: Path) -> Layout | None:
     """Return the layout of ImageNet for its image folder or a folder above; ``None`` if it is not ImageNet."""
-    for pictures in (path, path / "val", path / KAGGLE_PICTURES):
-        if not pictures.is_dir():
+    for images in (path, path / "val", path / KAGGLE_IMAGES):
+        if not images.is_dir():
             continue
-        flat, classes = _holds(pictures)
-        for folder in [pictures, *pictures.absolute().parents[:_UP]] if flat else ():
+        flat, classes = _holds(images)
+        for folder in [images, *images.absolute().parents[:_UP]] if flat else ():
             for labels in (folder / KIT, folder / f"{KIT}.tar.gz", folder / KAGGLE):
                 if labels.exists():
-                    return Layout(pictures, labels)
+                    return Layout(images, labels)
         for labels in (path / TORCHVISION, path / KIT, path / f"{KIT}.tar.gz"):
-            if pictures != path and classes and labels.exists():
-                return Layout(pictures, labels)
+            if images != path and classes and labels.exists():
+                return Layout(images, labels)
     return None
 
 
@@ -70,7 +70,7 @@ def _holds(folder: Path) -> tuple[bool, bool]:
     """Return whether a folder has validation images, and whether it has the folder of a class."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if PICTURE.fullmatch(entry.name):
+            if IMAGE.fullmatch(entry.name):
                 return True, False
             if entry.name in _IDS and entry.is_dir():
                 return False, True
@@ -85,20 +85,20 @@ def load_imagenet(layout: Layout) -> TableDataset:
 
     Raises DataError if the labels cannot be read, or no image has one.
     """
-    pictures, labels = layout
-    if not _holds(pictures)[0]:
-        return class_folders(pictures)
+    images, labels = layout
+    if not _holds(images)[0]:
+        return class_folders(images)
     found = _kaggle(labels) if labels.name == KAGGLE else _kit(labels)
-    listing, prefix, rejected = Listing(), prefix_of(pictures), []
-    for name in sorted(os.listdir(pictures)):
-        match = PICTURE.fullmatch(name)
+    listing, prefix, rejected = Listing(), prefix_of(images), []
+    for name in sorted(os.listdir(images)):
+        match = IMAGE.fullmatch(name)
         label = found.get(int(match[1])) if match else None
         if label is not None:
             listing.add(prefix, name, label)
         elif match:
-            rejected.append(Rejected(pictures / name, f"{labels.name} has no label for it"))
+            rejected.append(Rejected(images / name, f"{labels.name} has no label for it"))
     if not listing:
-        raise DataError(f"{pictures}: {labels} has no label for any of its images; get the files again")
+        raise DataError(f"{images}: {labels} has no label for any of its images; get the files again")
     return TableDataset(listing.table(), rejected=rejected, listed_in=labels if labels.is_file() else None)
 
 
@@ -110,7 +110,7 @@ def _kaggle(file: Path) -> dict[int, int]:
         check_regular(file)
         with file.open(newline="", encoding="utf-8") as stream:
             for row in csv.DictReader(stream):
-                match = PICTURE.fullmatch(f"{row['ImageId']}.JPEG")
+                match = IMAGE.fullmatch(f"{row['ImageId']}.JPEG")
                 wnid = row["PredictionString"].split()[0]
                 if match is None or wnid not in places:
                     raise DataError(f"{file}: {row['ImageId']!r} of {wnid!r} is not a labelled image; get it again")

@@ -20,14 +20,14 @@ import numpy as np
 from engine import Array, DataError
 from tecoinfer_modelzoo.files import utf8_text
 from utils.datasets.base import Rejected, root_of
-from utils.datasets.folders import is_picture
+from utils.datasets.folders import is_image
 from utils.datasets.image.face_pairs import FOLDS, NO_FOLD, FacePairs, Listed
 from utils.datasets.sharding import rank_and_size
 
 LISTS = ("pairs.txt", "pairsDevTest.txt")
 """A folder that has a file with one of these names is loaded through it; the first name takes precedence."""
 
-PICTURES = ("lfw", "lfw_funneled", "lfw-funneled", "lfw-deepfunneled", "lfw_deepfunneled", "images", "pictures")
+IMAGES = ("lfw", "lfw_funneled", "lfw-funneled", "lfw-deepfunneled", "lfw_deepfunneled", "images", "pictures")
 """Folders next to a list that may have the persons' folders."""
 
 FORMS = "'name n1 n2' (one person) or 'name1 n1 name2 n2' (two persons)"
@@ -41,7 +41,7 @@ class Line(NamedTuple):
     number: int
     place: int
     people: tuple[str, str]
-    pictures: tuple[int, int]
+    images: tuple[int, int]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class _People:
     found: dict[str, dict[int, Path]] = field(default_factory=dict)
     _folders: dict[str, Path] | None = None
 
-    def picture(self, name: str, number: int) -> Path:
+    def image(self, name: str, number: int) -> Path:
         """Return an image; raise LookupError if it is missing."""
         if name not in self.found:
             self.found[name] = self._listed(name)
@@ -77,7 +77,7 @@ class _People:
         for file in files:
             match = re.fullmatch(_NUMBER, file.stem)
             known = (f"{_composed(name)}_{match[1].zfill(4)}", match[1]) if match else ()
-            if match and is_picture(file.name) and _composed(file.stem) in known:
+            if match and is_image(file.name) and _composed(file.stem) in known:
                 numbered.setdefault(int(match[1]), file)
         return numbered
 
@@ -102,7 +102,7 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
 
     Args:
         file: the list, UTF-8, columns separated by tabs or spaces.
-        root: the folder with a subfolder per person; ``None``: the list's, or one of :data:`PICTURES` in it.
+        root: the folder with a subfolder per person; ``None``: the list's, or one of :data:`IMAGES` in it.
 
     Raises:
         DataError: the file cannot be read, or no pair can be used.
@@ -113,7 +113,7 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
     skipped = int(header is not None)
     found = [line for line in _parsed(file, lines[skipped:], 1 + skipped, rejected) if line.people]
     root = _root(file, [line.people[0] for line in found]) if root is None else root
-    pictures, people, names, pairs, kept = _resolved(file, _People(root), found, rejected)
+    images, people, names, pairs, kept = _resolved(file, _People(root), found, rejected)
     if not kept:
         first = f"; the first of {len(rejected)} reasons: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
         raise DataError(f"{file}: no pair can be used{first}; write lines {FORMS} with persons in {root}")
@@ -121,7 +121,7 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
     _warn_of_repeated(file, pairs)
     filled = sum(bool(line.strip()) for line in lines[skipped:])
     folds = _folds(file, header, places, people[pairs], filled)
-    return FacePairs(Listed(pictures, people, names, pairs, folds, rejected), root)
+    return FacePairs(Listed(images, people, names, pairs, folds, rejected), root)
 
 
 def _read(file: Path) -> list[str]:
@@ -174,7 +174,7 @@ def _fault(columns: Sequence[str]) -> str:
 
 def _root(file: Path, people: Sequence[str]) -> Path:
     """Return the folder that has the first person found, the list's own if none is found."""
-    places = [file.parent, *(file.parent / name for name in PICTURES)]
+    places = [file.parent, *(file.parent / name for name in IMAGES)]
     for person in people[:20]:
         for place in places:
             # os.path.isdir, because Path.is_dir raises for a name that is too long
@@ -187,24 +187,24 @@ def _resolved(
     file: Path, known: _People, lines: Sequence[Line], rejected: list[Rejected]
 ) -> tuple[list[Path], Array, list[str], Array, list[Line]]:
     """Return images, their persons, the persons' names, the pairs P x 2 int32, and the lines of these."""
-    pictures: dict[Path, int] = {}
+    images: dict[Path, int] = {}
     owners: list[int] = []
     names: dict[str, int] = {}
     pairs: list[tuple[int, int]] = []
     kept: list[Line] = []
     for line in lines:
         try:
-            paths = [known.picture(name, number) for name, number in zip(line.people, line.pictures, strict=True)]
+            paths = [known.image(name, number) for name, number in zip(line.people, line.images, strict=True)]
         except LookupError as error:
             rejected.append(Rejected(Path(f"{file}:{line.number}"), str(error.args[0])))
             continue
         for path, name in zip(paths, line.people, strict=True):
-            if path not in pictures:
-                pictures[path] = len(pictures)
+            if path not in images:
+                images[path] = len(images)
                 owners.append(names.setdefault(name, len(names)))
-        pairs.append((pictures[paths[0]], pictures[paths[1]]))
+        pairs.append((images[paths[0]], images[paths[1]]))
         kept.append(line)
-    return list(pictures), np.array(owners, np.int32), list(names), np.array(pairs, np.int32).reshape(-1, 2), kept
+    return list(images), np.array(owners, np.int32), list(names), np.array(pairs, np.int32).reshape(-1, 2), kept
 
 
 def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], people: Array, lines: int) -> Array:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Array, DataError, PictureError
+from engine import Array, DataError, ImageError
 from tecoinfer_modelzoo.text import reason_of
 from utils.palette import Colour, palette
 from utils.preprocess.image.images import opened
@@ -197,7 +197,7 @@ def _values(path: Path, size: tuple[int, int] | None) -> tuple[Array, bool]:
             if found == size[::-1]:
                 image.load()
                 mode, values, lossy = image.mode, np.asarray(image), _is_lossy(image.format, path)
-    except PictureError as error:
+    except ImageError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise DataError(f"{path}: this mask does not exist; add it, or remove its image") from error
         reason = str(error.args[0]).removeprefix(f"{path}: ")

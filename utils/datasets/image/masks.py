@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from engine import Array, ConfigError, DataError
-from tecoinfer_modelzoo.files import no_file, size_and_time, text_of
+from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import below
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.folders import flat_folder, is_picture, single_picture
+from utils.datasets.folders import flat_folder, is_image, single_image
 from utils.datasets.image.coco import leaves
 from utils.datasets.image.mask_codes import CODES, INDEX, WHITE_FOREGROUND, only_white, read_mask
 from utils.datasets.image.objects import shown
@@ -115,7 +115,7 @@ class MaskFile:
 class Labelled(NamedTuple):
     """An image and its ground truth."""
 
-    picture: Path
+    image: Path
     truth: Truth
 
 
@@ -136,7 +136,7 @@ class Reading(NamedTuple):
     unlisted: str = "refuse"
 
 
-class MaskedPictures(ListDataset):
+class MaskedImages(ListDataset):
     """Images with or without ground truth.
 
     Args:
@@ -148,7 +148,7 @@ class MaskedPictures(ListDataset):
     def __init__(self, samples: Sequence[Labelled | Path], source: Path, rejected: Sequence[Rejected] = ()) -> None:
         truths = [sample.truth for sample in samples if isinstance(sample, Labelled)]
         targets = truths if len(truths) == len(samples) else None
-        names = [str(picture_of(sample)) for sample in samples]
+        names = [str(image_of(sample)) for sample in samples]
         super().__init__(list(samples), targets, names=names, files=[source], rejected=rejected)
 
     def fingerprint(self) -> str:
@@ -160,19 +160,19 @@ class MaskedPictures(ListDataset):
         digest = hashlib.sha256()
         for sample in self.samples:
             truth = sample.truth if isinstance(sample, Labelled) else None
-            files = (picture_of(sample), *(truth.files if truth is not None else ()))
+            files = (image_of(sample), *(truth.files if truth is not None else ()))
             entry = [(os.path.relpath(path, root), *size_and_time(path)) for path in files]
             digest.update(repr(entry).encode("utf-8", "surrogatepass"))
             digest.update(repr(truth).replace(str(root), "").encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
 
-def picture_of(sample: Labelled | Path) -> Path:
+def image_of(sample: Labelled | Path) -> Path:
     """Return the image of a sample."""
-    return sample.picture if isinstance(sample, Labelled) else sample
+    return sample.image if isinstance(sample, Labelled) else sample
 
 
-def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedPictures:
+def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedImages:
     """Load images, with their masks if there are any.
 
     Args:
@@ -200,7 +200,7 @@ def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedP
     return _load(paths["data"], how)
 
 
-def _load(path: Path, how: Reading) -> MaskedPictures:
+def _load(path: Path, how: Reading) -> MaskedImages:
     if path.is_file():
         return _coco(path, how) if path.suffix.lower() == ".json" else _plain(path)
     for layout in LAYOUTS:
@@ -210,34 +210,34 @@ def _load(path: Path, how: Reading) -> MaskedPictures:
     return _plain(path)
 
 
-def _plain(path: Path) -> MaskedPictures:
+def _plain(path: Path) -> MaskedImages:
     """Return images without masks; text files next to them are skipped."""
-    found = flat_folder(path) if path.is_dir() else single_picture(path)
+    found = flat_folder(path) if path.is_dir() else single_image(path)
     rejected = [one for one in found.rejected if one.path.suffix.lower() not in TEXTS]
-    return MaskedPictures([sample.path for sample in found], path, rejected)
+    return MaskedImages([sample.path for sample in found], path, rejected)
 
 
-def _coco(file: Path, how: Reading, images: Path | None = None) -> MaskedPictures:
+def _coco(file: Path, how: Reading, images: Path | None = None) -> MaskedImages:
     from utils.datasets.image.coco_masks import load_coco
 
     samples, rejected = load_coco(file, images, overlap=how.overlap, unlisted=how.unlisted)
     return _dataset([Labelled(*sample) for sample in samples], rejected, file)
 
 
-def _dataset(samples: Sequence[Labelled], rejected: Sequence[Rejected], source: Path) -> MaskedPictures:
+def _dataset(samples: Sequence[Labelled], rejected: Sequence[Rejected], source: Path) -> MaskedImages:
     if samples:
-        return MaskedPictures(samples, source, rejected)
+        return MaskedImages(samples, source, rejected)
     first = f", the first: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
     raise DataError(f"{source}: no image with a mask{first}; check the path and --data_format")
 
 
-def _coco_folder(path: Path, how: Reading) -> MaskedPictures | None:
+def _coco_folder(path: Path, how: Reading) -> MaskedImages | None:
     """Load a folder through the JSON file in it."""
     file = next((path / name for name in JSON_FILES if (path / name).is_file()), None)
     return None if file is None else _coco(file, how)
 
 
-def _voc(path: Path, how: Reading) -> MaskedPictures | None:
+def _voc(path: Path, how: Reading) -> MaskedImages | None:
     """Load Pascal VOC's development kit, or a year of it, by its list of a split."""
     years = [path, *(year for place in ("VOC", "VOCdevkit/VOC") for year in sorted(path.glob(f"{place}[0-9]*"))[::-1])]
     root = next((year for year in years if (year / "SegmentationClass").is_dir()), None)
@@ -257,22 +257,22 @@ def _voc(path: Path, how: Reading) -> MaskedPictures | None:
     return _paired(pairs, code, how, path)
 
 
-def _cityscapes(path: Path, how: Reading) -> MaskedPictures | None:
+def _cityscapes(path: Path, how: Reading) -> MaskedImages | None:
     """Load Cityscapes: images by split and city, with their label ids, or train ids without label ids."""
     images, truth = path / "leftImg8bit" / how.split, path / "gtFine" / how.split
     if not (path / "leftImg8bit").is_dir() or not (path / "gtFine").is_dir():
         return None
     pairs, codes = [], []
-    for picture in sorted(images.glob("*/*_leftImg8bit.png")):
-        stem = truth / picture.parent.name / picture.name.removesuffix("_leftImg8bit.png")
+    for image in sorted(images.glob("*/*_leftImg8bit.png")):
+        stem = truth / image.parent.name / image.name.removesuffix("_leftImg8bit.png")
         ids, trained = Path(f"{stem}_gtFine_labelIds.png"), Path(f"{stem}_gtFine_labelTrainIds.png")
         given = how.data_format == "index" or (trained.is_file() and not ids.is_file())
-        pairs.append((picture, trained if given else ids))
+        pairs.append((image, trained if given else ids))
         codes.append("index" if given else _code(how, "cityscapes"))
     return _paired(pairs, codes, how, path)
 
 
-def _ade20k(path: Path, how: Reading) -> MaskedPictures | None:
+def _ade20k(path: Path, how: Reading) -> MaskedImages | None:
     """Load ADE20K's scene parsing data."""
     split = {"val": "validation", "train": "training"}.get(how.split, how.split)
     images, masks = path / "images" / split, path / "annotations" / split
@@ -281,16 +281,16 @@ def _ade20k(path: Path, how: Reading) -> MaskedPictures | None:
     return _matched(images, masks, _code(how, "ade20k"), how, path)
 
 
-def _folders(path: Path, how: Reading) -> MaskedPictures | None:
+def _folders(path: Path, how: Reading) -> MaskedImages | None:
     """Load two folders of images and masks with the same stems."""
     images = next((path / name for name in IMAGES if (path / name).is_dir()), None)
     masks = next((path / name for name in MASKS if (path / name).is_dir()), None)
     return None if images is None or masks is None else _matched(images, masks, _code(how, "index"), how, path)
 
 
-def _beside(path: Path, how: Reading) -> MaskedPictures | None:
+def _beside(path: Path, how: Reading) -> MaskedImages | None:
     """Load images whose masks are next to them; ``None`` if no image has one."""
-    names = sorted(entry.name for entry in os.scandir(path) if entry.is_file() and is_picture(entry.name))
+    names = sorted(entry.name for entry in os.scandir(path) if entry.is_file() and is_image(entry.name))
     pngs = {name for name in names if name.lower().endswith(".png")}
     masks: dict[str, str] = {}
     for name in names:
@@ -303,13 +303,13 @@ def _beside(path: Path, how: Reading) -> MaskedPictures | None:
         return None
     taken = set(masks.values())
     pairs = [(path / name, path / masks.get(name, f"{Path(name).stem}.png")) for name in names if name not in taken]
-    known = [(picture, mask) for picture, mask in pairs if picture != mask]
-    lone = [Rejected(picture, "it has no mask next to it") for picture, mask in pairs if picture == mask]
+    known = [(image, mask) for image, mask in pairs if image != mask]
+    lone = [Rejected(image, "it has no mask next to it") for image, mask in pairs if image == mask]
     found = _paired(known, _code(how, "index"), how, path)
-    return MaskedPictures(found.samples, path, [*lone, *found.rejected])
+    return MaskedImages(found.samples, path, [*lone, *found.rejected])
 
 
-LAYOUTS: tuple[Callable[[Path, Reading], MaskedPictures | None], ...]
+LAYOUTS: tuple[Callable[[Path, Reading], MaskedImages | None], ...]
 LAYOUTS = (_voc, _cityscapes, _ade20k, _coco_folder, _folders, _beside)
 """Loaders of a folder in the order they are tried; ``None``: the folder has another layout."""
 
@@ -319,22 +319,22 @@ def _code(how: Reading, usual: str) -> str:
     return how.data_format if how.data_format in CODES else usual
 
 
-def _two_folders(images: Path, masks: Path, how: Reading) -> MaskedPictures:
+def _two_folders(images: Path, masks: Path, how: Reading) -> MaskedImages:
     if not images.is_dir() or not masks.is_dir():
         raise DataError(f"{images} and {masks} must be folders, of images and of masks with the same stems")
     return _matched(images, masks, _code(how, "index"), how, masks)
 
 
-def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -> MaskedPictures:
+def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -> MaskedImages:
     """Pair the images below a folder with the masks of the same relative path and stem below another."""
-    (pictures, many), (found, others) = _by_stem(images), _by_stem(masks)
-    pairs = [(path, found.get(stem) or masks / f"{stem}.png") for stem, path in pictures.items()]
+    (by_stem, many), (found, others) = _by_stem(images), _by_stem(masks)
+    pairs = [(path, found.get(stem) or masks / f"{stem}.png") for stem, path in by_stem.items()]
     shared = "it shares its name with {}, so its mask is ambiguous; rename one of them"
     lone = [Rejected(path, shared.format(first.name)) for path, first in many]
     lone += [Rejected(path, f"it has the same image as {first.name}; remove one of them") for path, first in others]
-    lone += [Rejected(path, f"{images} has no image {stem}") for stem, path in found.items() if stem not in pictures]
+    lone += [Rejected(path, f"{images} has no image {stem}") for stem, path in found.items() if stem not in by_stem]
     paired = _paired(pairs, code, how, source)
-    return MaskedPictures(paired.samples, source, [*paired.rejected, *lone])
+    return MaskedImages(paired.samples, source, [*paired.rejected, *lone])
 
 
 def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
@@ -346,7 +346,7 @@ def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
     others = []
     for path in sorted(below(folder)):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and is_picture(path.name) and path.is_file():
+        if not hidden and is_image(path.name) and path.is_file():
             stem = path.relative_to(folder).with_suffix("").as_posix()
             key = next((stem.removesuffix(end) for end in SUFFIXES if stem.endswith(end)), stem)
             if found.setdefault(key, path) is not path:
@@ -354,19 +354,17 @@ def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
     return found, others
 
 
-def _paired(
-    pairs: Sequence[tuple[Path, Path]], codes: str | Sequence[str], how: Reading, source: Path
-) -> MaskedPictures:
+def _paired(pairs: Sequence[tuple[Path, Path]], codes: str | Sequence[str], how: Reading, source: Path) -> MaskedImages:
     """Return pairs of image and mask as a data set; incomplete pairs are rejected."""
     samples, rejected = [], []
     listed = [codes] * len(pairs) if isinstance(codes, str) else codes
-    for (picture, mask), code in zip(pairs, listed, strict=True):
-        if not os.path.isfile(picture):  # Path.is_file raises if a name is too long
-            rejected.append(Rejected(picture, f"it {no_file(picture)} but is listed"))
+    for (image, mask), code in zip(pairs, listed, strict=True):
+        if not os.path.isfile(image):  # Path.is_file raises if a name is too long
+            rejected.append(Rejected(image, f"it {no_file(image)} but is listed"))
         elif not os.path.isfile(mask):
-            rejected.append(Rejected(picture, f"its mask {mask} {no_file(mask)}"))
+            rejected.append(Rejected(image, f"its mask {mask} {no_file(mask)}"))
         else:
-            samples.append((picture, mask, code))
+            samples.append((image, mask, code))
     others = _spread([mask for _, mask, code in samples if code == INDEX.name]) if _is_open(how) else ()
     ignore = IGNORE if how.ignore is None else how.ignore
     labelled = [

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import no_file, size_and_time, text_of
+from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.folders import NOT_A_PICTURE, is_picture
+from utils.datasets.folders import NOT_A_IMAGE, is_image
 from utils.datasets.sharding import rank_and_size
 from utils.preprocess.image.images import upright_size
 
@@ -66,11 +66,11 @@ class Found(NamedTuple):
     points: tuple[tuple[float, float], ...] | None = None
 
 
-class BoxedPictures(ListDataset):
+class BoxedImages(ListDataset):
     """Image files, with their objects if known.
 
     Args:
-        pictures: paths, which are the samples.
+        images: paths, which are the samples.
         objects: one per image, or ``None``.
         source: the file or the folder they come from.
         rejected: files that cannot be samples.
@@ -79,14 +79,14 @@ class BoxedPictures(ListDataset):
 
     def __init__(
         self,
-        pictures: Sequence[Path],
+        images: Sequence[Path],
         objects: Sequence[Objects] | None,
         source: Path,
         rejected: Sequence[Rejected],
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        names = [str(path) for path in pictures]
-        super().__init__(pictures, objects, names=names, files=[source], rejected=rejected, notes=notes)
+        names = [str(path) for path in images]
+        super().__init__(images, objects, names=names, files=[source], rejected=rejected, notes=notes)
 
     def fingerprint(self) -> str:
         """Return a hash of the images' relative paths, sizes and times, and of all objects.
@@ -114,7 +114,7 @@ class Gathered:
     Attributes:
         source: the file or folder that is read.
         names: the classes; empty if they are only numbered.
-        pictures: paths in order. objects: per image. sizes: width and height.
+        images: paths in order. objects: per image. sizes: width and height.
         numbers: positions in the order of equal scores.
         rejected: entries that cannot be used.
         ids: ids of images and of categories, as notes.
@@ -123,7 +123,7 @@ class Gathered:
 
     source: Path
     names: tuple[str, ...] = ()
-    pictures: list[Path] = field(default_factory=list)
+    images: list[Path] = field(default_factory=list)
     objects: list[list[Found]] = field(default_factory=list)
     sizes: list[tuple[float, float] | None] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -158,24 +158,24 @@ class Gathered:
             stated: whether ``size`` is from the annotation, and is compared with the file's.
             number: its position in the order of equal scores; ``None``: the order of adding.
         """
-        if not is_picture(path.name):
-            self.reject(path, NOT_A_PICTURE)
+        if not is_image(path.name):
+            self.reject(path, NOT_A_IMAGE)
         elif not os.path.isfile(path):  # Path.is_file raises if a name is too long
             self.reject(path, f"it {no_file(path)} but is listed in {self.source.name}")
         else:
-            self.pictures.append(path)
+            self.images.append(path)
             self.objects.append(list(objects))
             self.sizes.append(size)
             self.numbers.append(len(self.numbers) if number is None else number)
             if size is not None and stated:
                 self.count_warning(OTHER_SIZE, int(_other_size(path, size)))
 
-    def dataset(self) -> BoxedPictures:
+    def dataset(self) -> BoxedImages:
         """Return the data set, and warn about each kind of suspicious entry.
 
         Raises DataError if no image can be used.
         """
-        if not self.pictures:
+        if not self.images:
             if not self.rejected:
                 raise DataError(f"{self.source} lists no image; list at least one")
             first = self.rejected[0]
@@ -183,14 +183,14 @@ class Gathered:
                 f"{self.source}: none of its images can be used, the first of {len(self.rejected)} reasons: "
                 f"{first.path}: {first.reason}; correct the data set"
             )
-        targets = [self._target(place) for place in range(len(self.pictures))]
+        targets = [self._target(place) for place in range(len(self.images))]
         if rank_and_size()[0] == 0:
             for what, count in self.warning_counts.items():
                 warnings.warn(f"{self.source}: {what.format(count)}", stacklevel=2)
         labels = np.array([found.label for objects in self.objects for found in objects], np.int64)
         counts = np.bincount(labels, minlength=len(self.names)).tolist()
         notes = {CATEGORIES: self.names, COUNTS: counts, **self.ids}
-        return BoxedPictures(self.pictures, targets, self.source, self.rejected, notes)
+        return BoxedImages(self.images, targets, self.source, self.rejected, notes)
 
     def _target(self, place: int) -> Objects:
         objects, size = self.objects[place], self.sizes[place]

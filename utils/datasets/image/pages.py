@@ -14,7 +14,7 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Dataset, ListDataset, Rejected
-from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
+from utils.datasets.folders import NOT_A_IMAGE, flat_folder, is_image, single_image
 from utils.datasets.image.objects import shown
 
 LABEL_FILES = ("Label.txt", "label.txt", "gt.txt")
@@ -57,7 +57,7 @@ class Truth(NamedTuple):
 def load_pages(paths: Mapping[str, Path]) -> ListDataset:
     """Load pages, with their lines if known.
 
-    - ``data``: a file of lines ``PICTURE<tab>JSON``, PaddleOCR's ``Label.txt``, or a folder with one; the JSON is a
+    - ``data``: a file of lines ``IMAGE<tab>JSON``, PaddleOCR's ``Label.txt``, or a folder with one; the JSON is a
       list of objects with ``transcription`` and ``points``. Paths of images are relative to the file's folder or, as
       PPOCRLabel writes them, to its parent.
     - ``data``: a folder with images and for each a ``gt_STEM.txt`` (ICDAR 2015: ``x1,y1,..,x4,y4,text`` per line), or
@@ -80,7 +80,7 @@ def load_pages(paths: Mapping[str, Path]) -> ListDataset:
         raise DataError(f"data path {path} does not exist; check the path")
     if path.suffix.lower() == ".txt":
         return _label_file(path)
-    return _dataset(_paths(single_picture(path)), None, path, [])
+    return _dataset(_paths(single_image(path)), None, path, [])
 
 
 def _paths(dataset: Dataset) -> list[Path]:
@@ -88,17 +88,17 @@ def _paths(dataset: Dataset) -> list[Path]:
 
 
 def _dataset(
-    pictures: Sequence[Path], truths: Sequence[Truth] | None, source: Path, rejected: Sequence[Rejected]
+    images: Sequence[Path], truths: Sequence[Truth] | None, source: Path, rejected: Sequence[Rejected]
 ) -> Pages:
-    if not pictures:
+    if not images:
         if not rejected:
             raise DataError(f"{source} lists no page; list at least one")
         raise DataError(
             f"{source}: none of its pages can be used, the first of {len(rejected)} reasons: {rejected[0].path}: "
             f"{rejected[0].reason}; correct the data set"
         )
-    names = [str(path) for path in pictures]
-    return Pages(list(pictures), truths, names=names, files=[source], rejected=rejected)
+    names = [str(path) for path in images]
+    return Pages(list(images), truths, names=names, files=[source], rejected=rejected)
 
 
 class Pages(ListDataset):
@@ -119,7 +119,7 @@ class Pages(ListDataset):
 
 
 def _label_file(path: Path) -> ListDataset:
-    pictures: list[Path] = []
+    images: list[Path] = []
     truths: list[Truth] = []
     rejected: list[Rejected] = []
     listed: dict[Path, int] = {}
@@ -129,28 +129,28 @@ def _label_file(path: Path) -> ListDataset:
         try:
             if not tab:
                 raise ValueError("it has no tab between the path of the image and the JSON")
-            picture = _found(path, name.strip())
+            image = _found(path, name.strip())
             truth = Truth(tuple(_words(text)))
-            before = listed.setdefault(picture.resolve(), number)
+            before = listed.setdefault(image.resolve(), number)
             if before != number:
                 raise ValueError(f"image {shown(name)} is already listed in line {before}; list each page once")
         except ValueError as error:
             rejected.append(Rejected(where, one_line(error)))
             continue
-        pictures.append(picture)
+        images.append(image)
         truths.append(truth)
-    return _dataset(pictures, truths, path, rejected)
+    return _dataset(images, truths, path, rejected)
 
 
 def _found(label: Path, name: str) -> Path:
     """Return the path of an image in a label file."""
-    if not is_picture(name):
-        raise ValueError(f"{shown(name)} is {NOT_A_PICTURE}")
+    if not is_image(name):
+        raise ValueError(f"{shown(name)} is {NOT_A_IMAGE}")
     places = (label.parent / name, label.parent.parent / name, label.parent / Path(name).name)
-    picture = next((place for place in places if os.path.isfile(place)), None)
-    if picture is None:
+    image = next((place for place in places if os.path.isfile(place)), None)
+    if image is None:
         raise ValueError(f"image {shown(name)} does not exist in {label.parent}")
-    return picture
+    return image
 
 
 def _words(text: str) -> Iterator[Word]:
@@ -208,30 +208,30 @@ def _folder(images: Path, labels: Path) -> ListDataset:
     if not images.is_dir():
         raise DataError(f"data folder {images} does not exist; check the path")
     listed = flat_folder(images)
-    pictures = _paths(listed)
-    texts = {path: _label_of(path, labels) for path in pictures}
+    paths = _paths(listed)
+    texts = {path: _label_of(path, labels) for path in paths}
     if not any(texts.values()):
         if labels != images:
             raise DataError(f"{labels} has no gt_STEM.txt or STEM.txt of any image in {images}; check the folders")
-        return _dataset(pictures, None, images, listed.rejected)
+        return _dataset(paths, None, images, listed.rejected)
     used = {text for text in texts.values() if text is not None}
     rejected = [one for one in listed.rejected if Path(one.path) not in used]
     kept: list[Path] = []
     truths: list[Truth] = []
-    for picture, text in texts.items():
+    for path, text in texts.items():
         try:
             if text is None:
-                raise ValueError(f"it has no gt_{picture.stem}.txt or {picture.stem}.txt in {labels}")
+                raise ValueError(f"it has no gt_{path.stem}.txt or {path.stem}.txt in {labels}")
             truths.append(_icdar(text) if text.name.startswith("gt_") else _plain(text))
         except (ValueError, DataError) as error:
-            rejected.append(Rejected(picture, one_line(error)))
+            rejected.append(Rejected(path, one_line(error)))
             continue
-        kept.append(picture)
+        kept.append(path)
     return _dataset(kept, truths, images, rejected)
 
 
-def _label_of(picture: Path, labels: Path) -> Path | None:
-    names = (f"gt_{picture.stem}.txt", f"{picture.stem}.txt")
+def _label_of(image: Path, labels: Path) -> Path | None:
+    names = (f"gt_{image.stem}.txt", f"{image.stem}.txt")
     return next((labels / name for name in names if (labels / name).is_file()), None)
 
 

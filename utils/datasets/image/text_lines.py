@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from engine import ConfigError, DataError
-from tecoinfer_modelzoo.files import no_file, size_and_time, utf8_text
+from tecoinfer_modelzoo.files import size_and_time, utf8_text
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
+from utils.datasets.folders import NOT_A_IMAGE, flat_folder, is_image, single_image
 
 LABEL_FILES = (
     *("rec_gt.txt", "rec_gt_test.txt", "rec_gt_val.txt", "rec_gt_train.txt"),
@@ -34,7 +34,7 @@ class TextLines(ListDataset):
     """Images of lines, with their texts if known.
 
     Args:
-        pictures: the files.
+        images: the files.
         texts: one per image; ``None``: unknown.
         source: the label file or folder they come from.
         rejected: entries that cannot be samples.
@@ -43,15 +43,15 @@ class TextLines(ListDataset):
 
     def __init__(
         self,
-        pictures: Sequence[Path],
+        images: Sequence[Path],
         texts: Sequence[str] | None,
         source: Path,
         rejected: Sequence[Rejected] = (),
         units: str = LINE,
     ) -> None:
-        names = [str(picture) for picture in pictures]
-        of = None if units == LINE else [unit_of(picture, units) for picture in pictures]
-        super().__init__(list(pictures), texts, names=names, units=of, files=[source], rejected=rejected)
+        names = [str(image) for image in images]
+        of = None if units == LINE else [unit_of(image, units) for image in images]
+        super().__init__(list(images), texts, names=names, units=of, files=[source], rejected=rejected)
 
     def fingerprint(self) -> str:
         """Return a hash of the images' relative paths, sizes and times, texts and units.
@@ -63,18 +63,18 @@ class TextLines(ListDataset):
         units = [None if unit is None else os.path.relpath(unit, root) for unit in own]
         rows = zip(self.samples, self.targets or [None] * len(self), units, strict=True)
         digest = hashlib.sha256()
-        for picture, text, unit in rows:
-            state = os.path.relpath(picture, root), *size_and_time(picture)
+        for image, text, unit in rows:
+            state = os.path.relpath(image, root), *size_and_time(image)
             digest.update(repr((state, text, unit)).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
 
-def unit_of(picture: Path, units: str) -> str:
+def unit_of(image: Path, units: str) -> str:
     """Return the name of the unit of a line."""
     if units == FOLDER:
-        return str(picture.parent)
-    before, _, _ = picture.stem.rpartition("_")
-    return str(picture.parent / (before or picture.stem))
+        return str(image.parent)
+    before, _, _ = image.stem.rpartition("_")
+    return str(image.parent / (before or image.stem))
 
 
 def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
@@ -110,9 +110,9 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
         return _folder(path, units)
     if path.suffix.lower() in LABELLED:
         return _listed(path, [path.parent, path.parent.parent], units)
-    if not is_picture(path.name):
-        raise DataError(f"{path}: {NOT_A_PICTURE}; pass a label file ({' '.join(LABELLED)}), a folder or an image")
-    return TextLines([sample.path for sample in single_picture(path)], None, path, units=units)
+    if not is_image(path.name):
+        raise DataError(f"{path}: {NOT_A_IMAGE}; pass a label file ({' '.join(LABELLED)}), a folder or an image")
+    return TextLines([sample.path for sample in single_image(path)], None, path, units=units)
 
 
 def _folder(folder: Path, units: str) -> TextLines:
@@ -120,19 +120,19 @@ def _folder(folder: Path, units: str) -> TextLines:
         if (folder / name).is_file():
             return _listed(folder / name, [folder, folder.parent], units)
     found = flat_folder(folder)
-    pictures = [sample.path for sample in found]
-    texts = {picture: text for picture in pictures if (text := _beside(picture)) is not None}
+    images = [sample.path for sample in found]
+    texts = {image: text for image in images if (text := _beside(image)) is not None}
     rejected = [one for one in found.rejected if not one.path.name.endswith(TEXTS)]
     if not texts:
-        return TextLines(pictures, None, folder, rejected, units)
+        return TextLines(images, None, folder, rejected, units)
     missing = f"no text next to it ({' or '.join('name' + ending for ending in TEXTS)}), but other images have one"
-    rejected += [Rejected(picture, missing) for picture in pictures if picture not in texts]
-    kept = [picture for picture in pictures if picture in texts]
-    return TextLines(kept, [_one_line(texts[picture]) for picture in kept], folder, rejected, units)
+    rejected += [Rejected(image, missing) for image in images if image not in texts]
+    kept = [image for image in images if image in texts]
+    return TextLines(kept, [_one_line(texts[image]) for image in kept], folder, rejected, units)
 
 
-def _beside(picture: Path) -> Path | None:
-    files = (picture.with_name(picture.stem + ending) for ending in TEXTS)
+def _beside(image: Path) -> Path | None:
+    files = (image.with_name(image.stem + ending) for ending in TEXTS)
     return next((file for file in files if file.is_file()), None)
 
 
@@ -155,37 +155,37 @@ def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
     read = _form_of(rows[0][1], f"{file}:{rows[0][0]}")
     listed = [(number, *read(row, f"{file}:{number}")) for number, row in rows]
     root = next((root for root in roots if any(os.path.isfile(root / name) for _, name, _ in listed)), roots[0])
-    pictures, texts, rejected = [], [], list[Rejected]()
+    images, texts, rejected = [], [], list[Rejected]()
     before: dict[str, int] = {}
     for number, name, text in listed:
         place = os.path.normpath(os.path.join(root, name))
-        picture = Path(place)
+        image = Path(place)
         if before.setdefault(place, number) != number:
             reason: str | None = f"already listed in line {before[place]}; list each image once"
         else:
-            reason = _unusable(picture, root, name)
+            reason = _unusable(image, root, name)
         if reason is None:
-            pictures.append(picture)
+            images.append(image)
             texts.append(text)
         else:
-            rejected.append(Rejected(picture, f"{reason} ({file.name}:{number})"))
-    if not pictures:
+            rejected.append(Rejected(image, f"{reason} ({file.name}:{number})"))
+    if not images:
         path, reason = rejected[0]
         raise DataError(
             f"label file {file}: none of its {len(rejected)} images can be used under {root}, the first is {path}: "
             f"{reason}; check the data folder, or set it with --data_path labels={file} images=FOLDER"
         )
-    return TextLines(pictures, texts, file, rejected, units)
+    return TextLines(images, texts, file, rejected, units)
 
 
-def _unusable(picture: Path, root: Path, name: str) -> str | None:
+def _unusable(image: Path, root: Path, name: str) -> str | None:
     """Return why a listed path cannot be a sample; ``None`` if it can."""
     # Compares names only: links may lead out of the root, since data sets are often assembled from links.
-    if not (os.path.abspath(picture) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
+    if not (os.path.abspath(image) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder"
-    if not os.path.isfile(picture):  # also False for a name that no file can have
-        return f"it is listed, but it {no_file(picture)}"
-    return None if is_picture(picture.name) else NOT_A_PICTURE
+    if not os.path.isfile(image):  # also False for a name that no file can have
+        return f"it is listed, but it {no_file(image)}"
+    return None if is_image(image.name) else NOT_A_IMAGE
 
 
 def _form_of(row: str, where: str) -> Callable[[str, str], tuple[str, str]]:

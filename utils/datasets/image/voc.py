@@ -52,7 +52,7 @@ def load_voc(path: Path) -> Gathered:
         DataError: the path has no data in this layout.
     """
     folder, wanted = _split(path)
-    pictures, notes = _folders(folder)
+    images, notes = _folders(folder)
     found = {file.stem: file for file in sorted(notes.glob("*.xml"))}
     order = sorted(found) if wanted is None else wanted
     gathered, entries = Gathered(path), []
@@ -61,15 +61,15 @@ def load_voc(path: Path) -> Gathered:
         try:
             if leaves(notes, f"{name}.xml"):
                 raise DataError(f"its name {shown(name)} leaves the data folder")
-            entries.append((file, *_annotation(file, pictures)))
+            entries.append((file, *_annotation(file, images)))
         except DataError as error:
             gathered.reject(file, str(error))
     gathered.names = _names({name for _, _, objects, _ in entries for name, *_ in objects})
     places = {name: place for place, name in enumerate(gathered.names)}
-    for _, picture, objects, size in entries:
-        gathered.add(picture, [Found(box, places[name], hard) for name, box, hard in objects], size)
-    if pictures == notes:
-        _without_notes(pictures, {picture for _, picture, _, _ in entries}, gathered)
+    for _, image, objects, size in entries:
+        gathered.add(image, [Found(box, places[name], hard) for name, box, hard in objects], size)
+    if images == notes:
+        _without_notes(images, {image for _, image, _, _ in entries}, gathered)
     return gathered
 
 
@@ -102,9 +102,9 @@ def _listed(file: Path) -> list[str]:
 
 def _folders(folder: Path) -> tuple[Path, Path]:
     """Return the folders of images and of XML files."""
-    for pictures, notes in PAIRS:
-        if (folder / pictures).is_dir() and (folder / notes).is_dir():
-            return folder / pictures, folder / notes
+    for images, notes in PAIRS:
+        if (folder / images).is_dir() and (folder / notes).is_dir():
+            return folder / images, folder / notes
     return folder, folder
 
 
@@ -122,29 +122,29 @@ def _without_notes(folder: Path, used: set[Path], gathered: Gathered) -> None:
 _Object = tuple[str, tuple[float, float, float, float], bool]
 
 
-def _annotation(file: Path, pictures: Path) -> tuple[Path, list[_Object], tuple[float, float] | None]:
+def _annotation(file: Path, images: Path) -> tuple[Path, list[_Object], tuple[float, float] | None]:
     """Return the image of an XML file, its objects (name, box, whether difficult), and its stated size.
 
     Raises DataError if the file is invalid.
     """
     root = read_xml(file)
-    picture = _picture(file, root, pictures)
+    image = _image(file, root, images)
     objects = [_object(place, entry) for place, entry in enumerate(root.findall("object"))]
     width, height = (_number(root.findtext(f"size/{side}")) for side in ("width", "height"))
     stated = (width, height) if width and height and width > 0 and height > 0 else None
-    return picture, objects, stated
+    return image, objects, stated
 
 
-def _picture(file: Path, root: Element, pictures: Path) -> Path:
+def _image(file: Path, root: Element, images: Path) -> Path:
     """Return the image with the same name, else the one given in the XML, in the folder of the images."""
     for ending in EXTENSIONS:
-        for path in (pictures / f"{file.stem}{ending}", pictures / f"{file.stem}{ending.upper()}"):
+        for path in (images / f"{file.stem}{ending}", images / f"{file.stem}{ending.upper()}"):
             if os.path.isfile(path):
                 return path
     named = (root.findtext("filename") or "").strip()
-    if named and "\0" not in named and not leaves(pictures, named) and os.path.isfile(pictures / named):
-        return pictures / named
-    raise DataError(f"{pictures} has no image of this name")
+    if named and "\0" not in named and not leaves(images, named) and os.path.isfile(images / named):
+        return images / named
+    raise DataError(f"{images} has no image of this name")
 
 
 def _object(place: int, entry: Element) -> _Object:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from engine import DataError
 from tecoinfer_modelzoo.files import check_regular, text_of
 from tecoinfer_modelzoo.text import one_line
-from utils.datasets.folders import is_picture
+from utils.datasets.folders import is_image
 from utils.datasets.image.coco import leaves
 from utils.datasets.image.objects import Found, Gathered, shown
 from utils.preprocess.image.images import upright_size
@@ -65,7 +65,7 @@ def is_face_list(file: Path) -> bool:
             first, second = (lines.readline(_LONGEST_LINE).strip() for _ in range(2))
     except OSError:
         return False
-    return is_picture(first) and (first.startswith("#") or second.isdigit())
+    return is_image(first) and (first.startswith("#") or second.isdigit())
 
 
 def load_wider(path: Path) -> Gathered:
@@ -95,17 +95,17 @@ def load_wider(path: Path) -> Gathered:
     root = _root(file, blocks)
     gathered = Gathered(file, NAMES)
     for block in blocks:
-        picture = root / block.name
+        image = root / block.name
         if leaves(root, block.name):
-            gathered.reject(picture, f"line {block.at} of {file.name} leaves the data folder {root}")
+            gathered.reject(image, f"line {block.at} of {file.name} leaves the data folder {root}")
             continue
         try:
             faces = [_point_face(*row) for row in block.rows] if has_points else _faces(block)
-            size = upright_size(picture) if os.path.isfile(picture) else None
+            size = upright_size(image) if os.path.isfile(image) else None
         except (DataError, ValueError) as error:
-            gathered.reject(picture, str(error))
+            gathered.reject(image, str(error))
             continue
-        gathered.add(picture, faces, size, stated=False)
+        gathered.add(image, faces, size, stated=False)
     return gathered
 
 
@@ -118,7 +118,7 @@ def _blocks(file: Path) -> tuple[list[Block], bool]:
     blocks: list[Block] = []
     marked = next((line for line in lines if line.strip()), "").startswith("#")
     for number, line in _filled(lines):
-        if line.startswith("#") if marked else is_picture(line):
+        if line.startswith("#") if marked else is_image(line):
             blocks.append(Block(line.removeprefix("#").strip(), number, []))
         elif not blocks:
             raise DataError(f"{file}, line {number}: {shown(line)} is not an image's path; is it a list of faces?")

@@ -13,7 +13,7 @@ from tecoinfer_modelzoo.files import check_regular, utf8_text
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import walk
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
-from utils.datasets.folders import is_picture
+from utils.datasets.folders import is_image
 from utils.datasets.image.coco import leaves
 from utils.datasets.image.objects import Found, Gathered, lines_of, shown
 from utils.datasets.text.tables import is_text
@@ -50,22 +50,22 @@ def load_yolo(path: Path) -> Gathered:
     """
     root = path if path.is_dir() else path.parent
     listed = path if path.is_file() else next((root / name for name in DATA_FILES if (root / name).is_file()), None)
-    names, pictures = _by_yaml(listed) if listed is not None else (_names_of(root), _pictures_of(root))
+    names, images = _by_yaml(listed) if listed is not None else (_names_of(root), _images_of(root))
     gathered = Gathered(path, names)
     labelled = 0
-    for picture in pictures:
-        file = label_file(picture)
+    for image in images:
+        file = label_file(image)
         has_labels = os.path.lexists(file)
         labelled += has_labels
         try:
-            objects, size = objects_of(file if has_labels else None, picture, len(names))
-            gathered.add(picture, objects, size, stated=False)
+            objects, size = objects_of(file if has_labels else None, image, len(names))
+            gathered.add(image, objects, size, stated=False)
         except DataError as error:
-            gathered.reject(picture, str(error))
-        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
-    if pictures and not labelled:
-        raise DataError(f"{path}: none of its {len(pictures)} images has a label file; expected for example {file}")
-    _without_pictures(pictures, gathered)
+            gathered.reject(image, str(error))
+        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(image)))
+    if images and not labelled:
+        raise DataError(f"{path}: none of its {len(images)} images has a label file; expected for example {file}")
+    _without_images(images, gathered)
     return gathered
 
 
@@ -76,12 +76,12 @@ def is_yolo(folder: Path) -> bool:
     if (folder / "images").is_dir() and (folder / "labels").is_dir():
         return True
     texts = {file.stem for file in folder.glob("*.txt")}
-    return bool(texts) and any(file.stem in texts for file in folder.iterdir() if is_picture(file.name))
+    return bool(texts) and any(file.stem in texts for file in folder.iterdir() if is_image(file.name))
 
 
-def label_file(picture: Path) -> Path:
+def label_file(image: Path) -> Path:
     """Return the path of an image's labels: in ``labels/`` for an image below ``images/``, else next to it."""
-    parts = list(picture.parts)
+    parts = list(image.parts)
     if "images" in parts[:-1]:
         parts[len(parts) - 2 - parts[-2::-1].index("images")] = "labels"
     return Path(*parts).with_suffix(".txt")
@@ -96,7 +96,7 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
     if not isinstance(places, list) or not places or not all(isinstance(place, str) and place for place in places):
         raise DataError(f"{file}: val is {shown(wanted)}; write the folder of the images to evaluate on")
     top = _top(content.get("path"), file)
-    return names, [picture for place in places for picture in _pictures_at(_within(top, place, file), file)]
+    return names, [image for place in places for image in _images_at(_within(top, place, file), file)]
 
 
 def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
@@ -172,10 +172,10 @@ def _within(top: Path, place: str, file: Path) -> Path:
     return found
 
 
-def _pictures_at(place: Path, file: Path) -> list[Path]:
+def _images_at(place: Path, file: Path) -> list[Path]:
     """Return the images below a folder, or those listed in a text file."""
     if place.is_dir():
-        return pictures_below(place)
+        return images_below(place)
     if place.suffix != ".txt":
         raise DataError(f"{file}: {place} must be a folder or a text file that lists images")
     lines = [line.strip() for line in lines_of(place)]
@@ -185,18 +185,18 @@ def _pictures_at(place: Path, file: Path) -> list[Path]:
     return [Path(os.path.normpath(place.parent / line)) for line in lines if line]
 
 
-def pictures_below(folder: Path) -> list[Path]:
+def images_below(folder: Path) -> list[Path]:
     """Return the images in and below a folder, sorted by path, without hidden ones."""
-    found = [Path(at, name) for at, _, names in walk(folder) for name in names if is_picture(name)]
+    found = [Path(at, name) for at, _, names in walk(folder) for name in names if is_image(name)]
     return sorted(path for path in found if not path.name.startswith("."))
 
 
-def _pictures_of(root: Path) -> list[Path]:
+def _images_of(root: Path) -> list[Path]:
     """Return the images of a folder without a YAML file."""
     images = root / "images"
     if not images.is_dir():
-        return sorted(file for file in root.iterdir() if is_picture(file.name) and not file.name.startswith("."))
-    return pictures_below(next((images / split for split in SPLITS if (images / split).is_dir()), images))
+        return sorted(file for file in root.iterdir() if is_image(file.name) and not file.name.startswith("."))
+    return images_below(next((images / split for split in SPLITS if (images / split).is_dir()), images))
 
 
 def _names_of(root: Path) -> tuple[str, ...]:
@@ -210,12 +210,12 @@ def _names_of(root: Path) -> tuple[str, ...]:
     return _distinct([line for line in lines if line], file)
 
 
-def objects_of(file: Path | None, picture: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
+def objects_of(file: Path | None, image: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
     """Return the objects of an image and its size.
 
     Args:
         file: its labels; ``None``: no objects.
-        picture: its file; only the header is read.
+        image: its file; only the header is read.
         classes: number of classes; 0: unknown.
 
     Returns:
@@ -228,9 +228,9 @@ def objects_of(file: Path | None, picture: Path, classes: int) -> tuple[list[Fou
         return [], None
     lines = utf8_text(file).splitlines()
     rows = [(number, line.split()) for number, line in enumerate(lines, start=1) if line.strip()]
-    if not rows or not os.path.isfile(picture):
+    if not rows or not os.path.isfile(image):
         return [], None
-    width, height = upright_size(picture)
+    width, height = upright_size(image)
     found = []
     for number, words in rows:
         try:
@@ -263,11 +263,11 @@ def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float,
     return int(label), min(across), min(down), max(across), max(down)
 
 
-def _without_pictures(pictures: Iterable[Path], gathered: Gathered) -> None:
+def _without_images(images: Iterable[Path], gathered: Gathered) -> None:
     """Reject label files without an image, in the folders of these images' labels."""
-    for labels, folder in sorted({(label_file(picture).parent, picture.parent) for picture in pictures}):
+    for labels, folder in sorted({(label_file(image).parent, image.parent) for image in images}):
         beside = os.listdir(folder) if os.path.isdir(folder) else []
-        stems = {name.rpartition(".")[0] for name in beside if is_picture(name)}
+        stems = {name.rpartition(".")[0] for name in beside if is_image(name)}
         for file in sorted(labels.glob("*.txt")) if os.path.isdir(labels) else ():  # glob raises if a name is too long
             if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
                 gathered.reject(file, "this label file has no image")
@@ -281,4 +281,4 @@ def _is_list(file: Path) -> bool:
             first = lines.readline(_LONGEST_LINE).strip()
     except OSError:
         return False
-    return is_picture(first)
+    return is_image(first)

@@ -37,9 +37,9 @@ BLUR, NOISE = 0.6, 6.0
 
 
 class Line(NamedTuple):
-    """A line: ``picture`` H x W x 3, uint8, RGB, and its ``text``."""
+    """A line: ``image`` H x W x 3, uint8, RGB, and its ``text``."""
 
-    picture: Array
+    image: Array
     text: str
 
 

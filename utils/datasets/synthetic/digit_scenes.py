@@ -125,13 +125,13 @@ class Scene(NamedTuple):
     """An image and its digits.
 
     Attributes:
-        picture: SIZE x SIZE x 3, uint8, RGB.
+        image: SIZE x SIZE x 3, uint8, RGB.
         boxes: N x 4, int64: left, top, right and bottom edges in pixels, tight around the digit's ink in the mask.
         labels: N digits, 0 to 9.
         mask: SIZE x SIZE, uint8: 0 for background, else 1 + the digit.
     """
 
-    picture: Array
+    image: Array
     boxes: Array
     labels: Array
     mask: Array
@@ -158,7 +158,7 @@ def sources(part: str) -> Sources:
     data = load_digits()
     chosen = split_digits(data.target)[PARTS.index(part)]
     grey = np.rint(data.images[chosen] * (255 / 16)).astype(np.uint8)
-    return Sources([Image.fromarray(picture) for picture in grey], data.target[chosen], photos)
+    return Sources([Image.fromarray(image) for image in grey], data.target[chosen], photos)
 
 
 def split_digits(labels: Array) -> tuple[Array, Array]:
@@ -232,10 +232,10 @@ class _Canvas:
 
     def __init__(self, rng: np.random.Generator, made_of: Sources, recipe: Recipe, varied: bool) -> None:
         self.rng, self.made_of, self.recipe, self.varied = rng, made_of, recipe, varied
-        self.picture = self._photo(SIZE, SIZE)
+        self.image = self._photo(SIZE, SIZE)
         if varied and rng.random() < 0.3:
             share = np.float32(rng.uniform(0.3, 0.7))
-            self.picture = share * self.picture + (1 - share) * self._photo(SIZE, SIZE)
+            self.image = share * self.image + (1 - share) * self._photo(SIZE, SIZE)
         self.shows = np.full((SIZE, SIZE), -1, np.int16)  # index of the digit in this scene
         self.taken = np.zeros((SIZE, SIZE), bool)  # ink of digits and letters, which never overlap
         self.labels: list[int] = []
@@ -284,7 +284,7 @@ class _Canvas:
         t = np.linspace(0, 1, 200)[:, None]
         points = (1 - t) ** 2 * bend[0] + 2 * t * (1 - t) * bend[1] + t**2 * bend[2]
         alpha = _inked(points, (SIZE, SIZE), float(rng.uniform(0.8, 3.0)))
-        self._mix(alpha, self._ink(self.picture), 0, 0)
+        self._mix(alpha, self._ink(self.image), 0, 0)
 
     def light(self) -> None:
         """Apply a brightness gradient in a random direction."""
@@ -292,7 +292,7 @@ class _Canvas:
         angle, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0, 0.35)
         ramp = np.linspace(-1, 1, SIZE)
         slope = np.cos(angle) * ramp[None, :] + np.sin(angle) * ramp[:, None]
-        self.picture = (self.picture * (1 + depth * slope[..., None])).clip(0, 255).astype(np.float32)
+        self.image = (self.image * (1 + depth * slope[..., None])).clip(0, 255).astype(np.float32)
 
     def digit(self) -> None:
         """Draw a digit at a free place."""
@@ -329,8 +329,8 @@ class _Canvas:
             there = np.s_[top : top + alpha.shape[0], left : left + alpha.shape[1]]
             if (self.taken[there] & (alpha > 0)).any():
                 continue
-            ink = self._ink(self.picture[there])
-            differs = np.abs(self.picture[there] - ink).mean(axis=-1)[alpha >= 0.5]
+            ink = self._ink(self.image[there])
+            differs = np.abs(self.image[there] - ink).mean(axis=-1)[alpha >= 0.5]
             if (differs < self.recipe.visible).mean() <= UNSEEN:
                 self._mix(alpha, ink, top, left)
                 self.taken[there] |= alpha > 0
@@ -351,20 +351,20 @@ class _Canvas:
         return colour
 
     def _mix(self, alpha: Array, paint: Array, top: int, left: int) -> None:
-        there = self.picture[top : top + alpha.shape[0], left : left + alpha.shape[1]]
+        there = self.image[top : top + alpha.shape[0], left : left + alpha.shape[1]]
         there += (paint - there) * alpha[..., None]
 
     def scene(self) -> Scene:
         """Return the scene with camera effects: slight blur, noise, integer grey levels."""
         rng = self.rng
-        sharp = Image.fromarray(self.picture.clip(0, 255).astype(np.uint8))
+        sharp = Image.fromarray(self.image.clip(0, 255).astype(np.uint8))
         seen = np.asarray(sharp.filter(ImageFilter.GaussianBlur(float(rng.uniform(0, self.recipe.blur)))), np.float32)
         noise = rng.standard_normal(seen.shape, np.float32) * np.float32(rng.uniform(1, self.recipe.noise))
-        picture = np.rint(seen + noise).clip(0, 255).astype(np.uint8)
+        image = np.rint(seen + noise).clip(0, 255).astype(np.uint8)
         labels = np.array(self.labels, np.int64)
         boxes = np.array([_tight(self.shows == number) for number in range(len(labels))], np.int64).reshape(-1, 4)
         mask = np.append(labels + 1, 0)[self.shows].astype(np.uint8)
-        return Scene(picture, boxes, labels, mask)
+        return Scene(image, boxes, labels, mask)
 
 
 def written(rng: np.random.Generator, small: Image.Image, pixels: tuple[int, int]) -> Array:

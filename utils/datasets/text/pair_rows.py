@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from engine import DataError
-from tecoinfer_modelzoo.files import no_file, read_regular
+from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.text import one_line, shown_value
 from tecoinfer_modelzoo.trees import below
 

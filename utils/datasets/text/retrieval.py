@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
-from tecoinfer_modelzoo.files import no_file
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.text.tables import is_text, read_lines, read_table, rejected_line
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ class Classifier:
 
     Attributes:
         module: N x 3 x H x W float32 to N x classes scores.
-        pictures: image preprocessing; ``pictures.crop`` is the native size of the weights.
+        images: image preprocessing; ``images.crop`` is the native size of the weights.
         size: height and width to export for.
         free: whether height and width are dynamic in the dynamic files.
         labels: class names in the order of the outputs, or ``None``.
@@ -31,7 +31,7 @@ class Classifier:
     """
 
     module: torch.nn.Module
-    pictures: PictureNotes
+    images: ImageNotes
     size: Size
     free: bool
     labels: Sequence[str] | None
@@ -43,11 +43,11 @@ class Classifier:
     @property
     def preprocess(self) -> dict[str, Any]:
         """Preprocessing for :attr:`size`, for the metadata."""
-        return plain(self.pictures.scaled(self.size))
+        return plain(self.images.scaled(self.size))
 
 
 def plain(scaled: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of :meth:`~utils.stored.PictureNotes.scaled` as JSON values; one number for a square crop."""
+    """Return the result of :meth:`~utils.stored.ImageNotes.scaled` as JSON values; one number for a square crop."""
     found: dict[str, Any] = {key: list(value) if isinstance(value, tuple) else value for key, value in scaled.items()}
     height, width = found["crop_shape"]
     return found | {"crop_shape": height if height == width else [height, width]}

@@ -32,7 +32,7 @@ BIAS = 2.0
 SIZE = 224
 """Height and width of the noise for statistics, in pixels, if the network takes any."""
 
-PICTURES = 2
+IMAGES = 2
 """Images of noise of that size, or more smaller ones with as many pixels: small maps need enough values per channel."""
 
 _RESIDUAL = re.compile(
@@ -87,7 +87,7 @@ def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> N
 
 def _noise(size: tuple[int, int] | None) -> torch.Tensor:
     height, width = size or (SIZE, SIZE)
-    return torch.randn(max(PICTURES, -(-PICTURES * SIZE * SIZE // (height * width))), 3, height, width)
+    return torch.randn(max(IMAGES, -(-IMAGES * SIZE * SIZE // (height * width))), 3, height, width)
 
 
 def _fill_constants(model: nn.Module) -> None:

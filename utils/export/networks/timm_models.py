@@ -19,7 +19,7 @@ from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.torchvision_models import import_torchvision
 from utils.export.weight_files import is_weights_file, load_weights
 from utils.preprocess.image.modes import INTERPOLATIONS
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 PUBLISHED = ("DEFAULT", "pretrained")
 """Values of ``weights`` for the published weights of a name."""
@@ -53,9 +53,9 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     config = timm.get_pretrained_cfg(name)
     plain = config.to_dict() if config else {}
     data = timm.data.resolve_data_config(pretrained_cfg=plain)
-    pictures = pictures_of(data, name)
-    size = size or pictures.crop
-    options = {"img_size": size} if size != pictures.crop and plain.get("fixed_input_size") else {}
+    images = images_of(data, name)
+    size = size or images.crop
+    options = {"img_size": size} if size != images.crop and plain.get("fixed_input_size") else {}
     make = partial(_made, timm, name, options)
     if weights == RANDOM:
         is_sized = bool(plain.get("fixed_input_size"))
@@ -67,7 +67,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     labels, class_ids = _classes(timm, module)
     return Classifier(
         module=module.eval(),
-        pictures=pictures,
+        images=images,
         size=size,
         free=not plain.get("fixed_input_size"),
         labels=labels,
@@ -98,7 +98,7 @@ def _tagged(timm: ModuleType, arch: str, weights: str) -> str:
     return f"{base}.{tag}" if tag else base
 
 
-def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
+def images_of(data: Mapping[str, Any], name: str) -> ImageNotes:
     """Return the preprocessing of timm's data config for evaluation; raise ConfigError if it is unsupported."""
     channels, height, width = data["input_size"]
     mode, interpolation = data.get("crop_mode") or "center", data["interpolation"]
@@ -107,7 +107,7 @@ def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
     if mode not in ("center", "squash"):
         raise ConfigError(f"timm/{name} prepares images with crop_mode {mode}: only center and squash are supported")
     tall, wide = (math.floor(side / data["crop_pct"]) for side in (height, width))
-    return PictureNotes(
+    return ImageNotes(
         resize=tall if mode == "center" else (tall, wide),
         crop=(height, width),
         mean=tuple(data["mean"]),

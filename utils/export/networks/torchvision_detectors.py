@@ -33,9 +33,9 @@ class SsdHead(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.backbone, self.head = model.backbone, model.head
 
-    def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return box offsets and logits."""
-        found = self.head(list(self.backbone(pictures).values()))
+        found = self.head(list(self.backbone(images).values()))
         return found["bbox_regression"], found["cls_logits"]
 
 
@@ -47,11 +47,11 @@ class PyramidHead(nn.Module):  # type: ignore[misc]
         self.backbone, self.head = model.backbone, model.head
         self.has_centers = hasattr(model.head.regression_head, "bbox_ctrness")
 
-    def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the maps."""
         classes, boxes = self.head.classification_head, self.head.regression_head
         logits, offsets, centers = [], [], []
-        for level in self.backbone(pictures).values():
+        for level in self.backbone(images).values():
             logits.append(classes.cls_logits(classes.conv(level)))
             seen = boxes.conv(level)
             reach = boxes.bbox_reg(seen)

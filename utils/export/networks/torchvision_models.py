@@ -20,7 +20,7 @@ from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM as RANDOM, seeded
 from utils.export.weight_files import is_weights_file, load_state, load_weights
 from utils.imagenet_classes import WNIDS
-from utils.stored import PictureNotes
+from utils.stored import ImageNotes
 
 _OPERATORS = ("nms", "qnms")
 _declared: list[torch.library.Library] = []  # torch forgets the operators when the Library object dies
@@ -82,9 +82,9 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     named = next(iter(published))
     if weights != RANDOM and not is_weights_file(weights):
         named = published_weights(arch, weights, published)
-    pictures = pictures_of(named)
-    size = size or pictures.crop
-    made = _Made(models, arch, pictures.crop, size)
+    images = images_of(named)
+    size = size or images.crop
+    made = _Made(models, arch, images.crop, size)
     if weights == RANDOM:
         module = seeded(made, size if made.is_sized else None)
         weights_name = RANDOM
@@ -95,7 +95,7 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         module, weights_name = made.sized(partial(downloaded, arch, named)), named.name
     return Classifier(
         module=module.eval(),
-        pictures=pictures,
+        images=images,
         size=size,
         free=made.free,
         labels=named.meta["categories"],
@@ -119,12 +119,12 @@ def published_weights(arch: str, weights: str, published: Any) -> Any:
     return published[weights]
 
 
-def pictures_of(weights: Any) -> PictureNotes:
+def images_of(weights: Any) -> ImageNotes:
     """Return the preprocessing of published weights (``transforms()``)."""
     preset = weights.transforms()
     crop, resize = list(preset.crop_size), list(preset.resize_size)
     # for Pillow images "nearest-exact" is "nearest", and `antialias` is ignored
-    return PictureNotes(
+    return ImageNotes(
         resize=resize[0] if len(resize) == 1 else (resize[0], resize[1]),
         crop=(crop[0], crop[-1]),
         mean=tuple(preset.mean),

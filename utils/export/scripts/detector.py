@@ -27,7 +27,7 @@ class Detector:
         note: metadata ``detection``: the layout and its parameters.
         mean, std: for samples in 0..1. interpolation: resize filter.
         free: whether height and width are dynamic in the dynamic files.
-        picture: name of the image input.
+        image: name of the image input.
         inputs: example tensors of further inputs by name. axes: their dynamic axes.
         notes: further metadata by key.
     """
@@ -44,7 +44,7 @@ class Detector:
     std: Sequence[float]
     interpolation: str = "bilinear"
     free: bool = False
-    picture: str = "input"
+    image: str = "input"
     inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -73,9 +73,9 @@ def write(found: Detector, args: argparse.Namespace) -> Iterator[str]:
         found.module,
         [example, *found.inputs.values()],
         args.out / found.name,
-        input_names=[found.picture, *found.inputs],
+        input_names=[found.image, *found.inputs],
         output_names=found.outputs,
-        dynamic={found.picture: axes, **found.axes},
+        dynamic={found.image: axes, **found.axes},
         labels=found.labels,
         preprocess={"resize_shape": list(found.size), "crop_shape": list(found.size), **scale},
         provenance={"source": found.source, "weights": found.weights},

@@ -13,7 +13,7 @@ from utils.metrics.detection.matching import IOU_THRESHOLDS, SIZES
 
 RECORD = np.dtype(
     [
-        *(("label", np.int32), ("picture", np.int32), ("score", np.float64), ("rank", np.uint8)),
+        *(("label", np.int32), ("image", np.int32), ("score", np.float64), ("rank", np.uint8)),
         *(("right", np.uint16, (len(SIZES),)), ("ignored", np.uint16, (len(SIZES),))),
     ]
 )
@@ -60,7 +60,7 @@ class Ranked:
             some["ignored"][:, 0],
             some["right"][:, 0],
             some["rank"],
-            some["picture"],
+            some["image"],
             -some["score"],
             some["label"],
         )

@@ -63,10 +63,10 @@ class FaceAveragePrecision(MeanAveragePrecision):
         errors = right["error"][~np.isnan(right["error"])]
         if len(errors):
             figures["landmark_error"] = float(errors.mean())
-        pictures = int(np.count_nonzero(records["whole"] & records["faceless"]))
-        if pictures:
-            figures["false_alarms"] = int(np.count_nonzero(found["faceless"])) / pictures
-            figures["faceless_pictures"] = float(pictures)
+        images = int(np.count_nonzero(records["whole"] & records["faceless"]))
+        if images:
+            figures["false_alarms"] = int(np.count_nonzero(found["faceless"])) / images
+            figures["faceless_pictures"] = float(images)
         return figures
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
@@ -77,16 +77,16 @@ class FaceAveragePrecision(MeanAveragePrecision):
         records = ranked.records
         if not _faces(records).any():
             alarms = np.count_nonzero(records["score"] >= self.score)
-            pictures = np.count_nonzero(records["whole"])
+            images = np.count_nonzero(records["whole"])
             raise DataError(
-                f"{self.name}: no image has a face to evaluate, so the value is undefined; in {pictures} images "
+                f"{self.name}: no image has a face to evaluate, so the value is undefined; in {images} images "
                 f"{alarms} faces were detected at a score of {self.score:g}; add images with faces"
             )
         return ranked.of_size()
 
-    def _picture(self, prediction: Any, target: Any) -> Array:
+    def _image(self, prediction: Any, target: Any) -> Array:
         """Return the records of one image: its detections, its faces, and the image itself."""
-        plain = super()._picture(prediction, target)
+        plain = super()._image(prediction, target)
         rows = np.zeros(len(plain) + 1, FACE_RECORD)
         for field in RECORD.names or ():
             rows[field][:-1] = plain[field]
@@ -94,7 +94,7 @@ class FaceAveragePrecision(MeanAveragePrecision):
         rows["error"], rows["faceless"] = np.nan, not mine.any()
         whole = rows[-1:]
         whole["whole"], whole["score"], whole["rank"], whole["ignored"] = True, np.nan, 255, 1
-        whole["picture"] = target.number
+        whole["image"] = target.number
         detections = rows[: np.count_nonzero(~np.isnan(plain["score"]))]
         points = getattr(target, "points", None)
         if points is not None and len(detections) and mine.any():

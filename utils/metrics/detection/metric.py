@@ -103,7 +103,7 @@ class MeanAveragePrecision(RecordMetric):
         """
         if len(predictions) != len(targets):
             raise InputError(f"{len(predictions)} predictions for {len(targets)} targets; pass one for each")
-        found = [self._picture(prediction, target) for prediction, target in zip(predictions, targets, strict=True)]
+        found = [self._image(prediction, target) for prediction, target in zip(predictions, targets, strict=True)]
         owners = np.repeat(np.arange(len(found), dtype=np.int64), [len(part) for part in found])
         return Records(np.concatenate([np.empty(0, self.dtype), *found]), owners)
 
@@ -176,7 +176,7 @@ class MeanAveragePrecision(RecordMetric):
 
         return weighed
 
-    def _picture(self, prediction: Any, target: Any) -> Array:
+    def _image(self, prediction: Any, target: Any) -> Array:
         """Return the records of one image: its detections, then its objects."""
         boxes, scores, classes = _checked(prediction)
         labels = self._classes(target)
@@ -190,7 +190,7 @@ class MeanAveragePrecision(RecordMetric):
             order, ranks = order[ranks < MOST], ranks[ranks < MOST]
         boxes, scores, classes = boxes[order], scores[order], classes[order]
         rows = np.zeros(len(order) + np.count_nonzero(~crowd), RECORD)
-        rows["picture"], rows["label"] = target.number, np.append(classes, labels[~crowd])
+        rows["image"], rows["label"] = target.number, np.append(classes, labels[~crowd])
         rows["score"], rows["rank"] = np.nan, 255
         found = rows[: len(order)]
         found["score"], found["rank"], found["ignored"] = scores, np.minimum(ranks, 255), outside(boxes)

@@ -16,7 +16,7 @@ from engine import (
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flags.flag_help import FlagHelp, OneLineParser
 from utils.pipeline.flags.named_values import located, models_of, named_paths
-from utils.places import check_apart, check_folder, check_given, check_outputs
+from utils.places import check_apart, check_folder, check_outputs, check_paths
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.legacy import AnyTask, task_class
@@ -197,8 +197,8 @@ def _check_places(opt: Options, saves_folder: bool) -> None:
     Raises:
         ConfigError: a path cannot be read or written; the message has the flag and the path.
     """
-    check_given("--ckpt", *opt.models.values())
-    check_given("--data_path", *opt.paths.values())
+    check_paths("--ckpt", *opt.models.values())
+    check_paths("--data_path", *opt.paths.values())
     read = [*opt.models.values(), *opt.paths.values()]
     saved = opt.save_predictions
     into_folder = saves_folder and saved is not None and os.path.lexists(saved)

@@ -32,7 +32,7 @@ def warn(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def in_a_line(text: str) -> str:
+def escaped_line(text: str) -> str:
     """Escape line breaks and other control characters, and shorten a long text in the middle.
 
     File names may contain any character; sample names read from files may have any length.
@@ -40,7 +40,7 @@ def in_a_line(text: str) -> str:
     return shortened(printable(text, keep=""))
 
 
-def tell_engines(task: Task, engines: Mapping[str, Engine]) -> None:
+def print_engines(task: Task, engines: Mapping[str, Engine]) -> None:
     """Print the engine of each model, and which models have random weights."""
     by = provider(task.options.target)
     served = "" if by == "built-in" else f" (served by {by}, not the zoo's own)"
@@ -229,7 +229,7 @@ def _device_line(device: Mapping[str, Any], per: str) -> str:
 def list_failures(failures: Sequence[Failure]) -> None:
     """List the samples that could not be run, at most :data:`SHOWN_FAILURES` of them."""
     for failure in failures[:SHOWN_FAILURES]:
-        warn(in_a_line(failure.text))
+        warn(escaped_line(failure.text))
     if failures:
         more = f" ({len(failures) - SHOWN_FAILURES} not listed)" if len(failures) > SHOWN_FAILURES else ""
         warn(f"{len(failures)} samples could not be run{more}")

@@ -44,7 +44,7 @@ _RAISING = ("strict", "surrogateescape", "surrogatepass")
 
 
 @contextmanager
-def only_shown() -> Iterator[None]:
+def safe_streams() -> Iterator[None]:
     """Replace ``sys.stdout`` and ``sys.stderr`` by safe streams; carriage returns of progress bars stay.
 
     Has no effect inside another such block.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tecoinfer_modelzoo.interrupts import INTERRUPTED as INTERRUPTED, first_raises, line_written
+from tecoinfer_modelzoo.interrupts import INTERRUPTED as INTERRUPTED, line_written, raise_on_first_interrupt
 
 _PATIENCE = 0.8
 """Seconds from Ctrl-C to the end of the process."""
@@ -46,7 +46,7 @@ def tell(text: str) -> None:
     line_written()
 
 
-def untold() -> str:
+def unprinted_line() -> str:
     """Return the line on the interruption if it has not been printed yet; else empty."""
     if _printed.is_set():
         return ""
@@ -93,7 +93,7 @@ def ending_soon() -> Iterator[None]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     threading.Thread(target=_end_soon, args=(reading,), name="interrupt", daemon=True).start()
-    first_raises(untold)  # shells start background jobs with SIGINT ignored
+    raise_on_first_interrupt(unprinted_line)  # shells start background jobs with SIGINT ignored
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield
@@ -109,7 +109,9 @@ def _end_soon(reading: int) -> None:
             patience = time.monotonic() + _GRACE
             while _finishing.is_set() and time.monotonic() < patience:
                 time.sleep(_PATIENCE / 20)
-            os.write(2, untold().encode(errors="backslashreplace"))  # not sys.stderr: a thread may hold its lock
+            os.write(
+                2, unprinted_line().encode(errors="backslashreplace")
+            )  # not sys.stderr: a thread may hold its lock
             line_written()
             os._exit(INTERRUPTED)
     os.close(reading)

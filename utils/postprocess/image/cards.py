@@ -18,8 +18,8 @@ _LOW, _HIGH = (196, 78, 82), (60, 140, 90)
 
 def bar(share: float) -> Image.Image:
     """Return a bar that is filled to a share, 0 to 1, with a mark in its middle; it is empty for NaN."""
-    picture = Image.new("RGB", (_WIDTH, _HEIGHT), _PAPER)
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (_WIDTH, _HEIGHT), _PAPER)
+    draw = ImageDraw.Draw(image)
     left, right, top, bottom = _MARGIN, _WIDTH - _MARGIN, _MARGIN, _HEIGHT - _MARGIN
     draw.rectangle((left, top, right, bottom), fill=_TRACK)
     if share == share:  # not NaN
@@ -28,7 +28,7 @@ def bar(share: float) -> Image.Image:
             draw.rectangle((left, top, end, bottom), fill=_HIGH if share >= 0.5 else _LOW)
     middle = (left + right) // 2
     draw.line((middle, top - 6, middle, bottom + 6), fill=_MARK, width=2)
-    return picture
+    return image
 
 
 def save_card(folder: Path, title: str, share: float, lines: Sequence[str], name: str = "") -> Path:

@@ -27,12 +27,12 @@ class Spot(NamedTuple):
 
     Attributes:
         text: label below it. place: class for its colour; ``None``: not known.
-        picture: height x width values of 0 to 1, 1 is black; ``None``: a disc.
+        image: height x width values of 0 to 1, 1 is black; ``None``: a disc.
     """
 
     text: str
     place: int | None
-    picture: Array | None = None
+    image: Array | None = None
 
 
 def drawn_node(centre: Spot, around: Sequence[Spot]) -> Image.Image:
@@ -58,10 +58,10 @@ def _spot(canvas: Image.Image, draw: ImageDraw.ImageDraw, spot: Spot, at: tuple[
     color = UNKNOWN if spot.place is None else colors[spot.place % len(colors)]
     left, top = round(at[0] - side / 2), round(at[1] - side / 2)
     box = (left, top, left + side, top + side)
-    if spot.picture is None:
+    if spot.image is None:
         draw.ellipse(box, fill=color, outline=(60, 60, 60), width=2)
     else:
-        ink = np.clip(255 * (1 - spot.picture), 0, 255).astype(np.uint8)
+        ink = np.clip(255 * (1 - spot.image), 0, 255).astype(np.uint8)
         frame = 4 if spot.place is None else 6
         draw.rectangle((left - frame, top - frame, left + side + frame - 1, top + side + frame - 1), fill=color)
         canvas.paste(Image.fromarray(ink).resize((side, side), Image.Resampling.NEAREST), (left, top))

@@ -24,9 +24,9 @@ Drawn: TypeAlias = "tuple[Image.Image, Sequence[float] | None, Array | None, flo
 ``None`` if there is none."""
 
 
-def draw_pair(pictures: Sequence[Drawn]) -> Image.Image:
+def draw_pair(images: Sequence[Drawn]) -> Image.Image:
     """Return images side by side at one height, with boxes, points and the detector's scores."""
-    drawn = [_drawn(*one) for one in pictures]
+    drawn = [_drawn(*one) for one in images]
     width = sum(one.width for one in drawn) + GAP * (len(drawn) - 1)
     canvas = Image.new("RGB", (width, max(one.height for one in drawn)), (24, 24, 24))
     left = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine import Array, InputError
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
-from utils.preprocess.image.letterbox import Geometry, to_picture
+from utils.preprocess.image.letterbox import Geometry, to_image
 
 POINTS = 5
 """Points of a face: the eye at the left of the image, the right one, nose, left and right corner of the mouth."""
@@ -95,7 +95,7 @@ def _faces(maps: Sequence[Array], geometry: Geometry, threshold: float, iou: flo
     boxes = np.concatenate([starts, starts + sides], axis=1)
     usable = np.isfinite(boxes).all(axis=1) & np.isfinite(places).all(axis=(1, 2))
     boxes, scores, places = boxes[usable], scores[usable], places[usable]
-    boxes = to_picture(boxes, geometry)
+    boxes = to_image(boxes, geometry)
     # the indices of the candidates serve as classes, to find the points of those that are kept
     numbers, together = np.arange(len(scores)), np.zeros(len(scores), np.int64)
     kept = non_maximum_suppression(Detections(boxes, scores, numbers), iou, most, together)

@@ -13,7 +13,7 @@ import numpy as np
 from engine import ConfigError, DataError, InputError, ModelError
 from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.text import shape_text
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 __all__ = ["ClassScore", "Labels", "answers", "labels_from", "postprocess", "scores"]
 
@@ -109,7 +109,7 @@ def labels_from(source: Labels) -> list[str] | None:
     """
     if isinstance(source, Mapping):
         try:
-            return Stored(source).labels
+            return ModelMetadata(source).labels
         except ModelError as error:
             raise DataError(str(error)) from error
     if isinstance(source, (str, os.PathLike)):

@@ -80,10 +80,10 @@ class PostProcessCocoGrounding:
         last = max(int(places[-1]) for places in self._tokens)
         if logits.shape[2] <= last:
             raise InputError(f"the caption has {last + 1} tokens, but pred_logits only {logits.shape[2]}")
-        found = [self._picture(*one) for one in zip(range(len(logits)), logits, boxes, sizes, strict=True)]
+        found = [self._image(*one) for one in zip(range(len(logits)), logits, boxes, sizes, strict=True)]
         return [{name: like(column, given) for name, column in one.items()} for one in found]
 
-    def _picture(self, index: int, logits: Array, boxes: Array, size: Array) -> dict[str, Array]:
+    def _image(self, index: int, logits: Array, boxes: Array, size: Array) -> dict[str, Array]:
         with np.errstate(over="ignore"):  # the sigmoid of -infinity is 0
             tokens = 1 / (1 + np.exp(-logits.astype(np.float32)))
         scores = np.stack([tokens[:, places].mean(axis=1) for places in self._tokens], axis=1)

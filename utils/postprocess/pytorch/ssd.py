@@ -15,7 +15,7 @@ from utils.postprocess.image.layouts.base import Outputs, pairs
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.torch_array import as_array, like
 
-__all__ = ["IOU", "MOST", "Found", "Pictures", "get_metrics", "postprocess"]
+__all__ = ["IOU", "MOST", "Found", "Images", "get_metrics", "postprocess"]
 
 IOU = 0.45
 """Maximum overlap of two boxes of a class; the one with the lower score is removed (Liu et al., "SSD", 2016)."""
@@ -30,7 +30,7 @@ SLACK = 1e-2
 """Tolerance for probabilities outside 0..1, because float16 rounds."""
 
 
-class Pictures(Protocol):
+class Images(Protocol):
     """The part of a data set used by the metric, such as :class:`utils.datasets.ssd_dataset.VOCDataset`.
 
     Attributes:
@@ -155,7 +155,7 @@ def _check(scores: Array, boxes: Array) -> None:
 
 
 def get_metrics(
-    dataset: Pictures, predictions: Mapping[int, Any] | Sequence[Any], iteration: int | None = None
+    dataset: Images, predictions: Mapping[int, Any] | Sequence[Any], iteration: int | None = None
 ) -> dict[str, Any]:
     """Return the mean average precision by Pascal VOC 2007's rules: 11 recalls, an overlap of 0.5.
 
@@ -194,14 +194,14 @@ def get_metrics(
         )
     metric = MeanAveragePrecision(dataset.names, rules="voc2007")
     for place in sorted(given):
-        metric.update([_in_picture(given[place], place, dataset.size_of(place))], [dataset.objects[place]])
+        metric.update([_in_image(given[place], place, dataset.size_of(place))], [dataset.objects[place]])
     classes = metric.per_class()
     figures = {"mAP": metric.compute()}
     figures |= {name: classes[name]["AP"] if name in classes else float("nan") for name in dataset.names}
     return {"metrics": figures} | ({} if iteration is None else {"iteration": iteration})
 
 
-def _in_picture(found: Any, place: int, size: tuple[int, int]) -> Detections:
+def _in_image(found: Any, place: int, size: tuple[int, int]) -> Detections:
     """Return the detections of an image in its own pixels; classes from 0 on."""
     names = ("boxes", "labels", "scores", "img_width", "img_height")
     missing = [name for name in names if not isinstance(found, Mapping) or name not in found]

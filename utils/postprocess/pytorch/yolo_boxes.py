@@ -9,7 +9,7 @@ import numpy as np
 
 from engine import Array, ConfigError, InputError
 from utils.postprocess.image.nms import overlaps
-from utils.preprocess.image.letterbox import Geometry, fit, to_picture
+from utils.preprocess.image.letterbox import Geometry, fit, to_image
 from utils.torch_array import as_array, like
 
 Placed: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
@@ -81,14 +81,14 @@ def scale_boxes(
         InputError: there are fewer than four columns.
     """
     corners = _columns(boxes, "boxes")[..., :4]
-    back = to_picture(corners, _geometry(img1_shape, img0_shape, ratio_pad))
+    back = to_image(corners, _geometry(img1_shape, img0_shape, ratio_pad))
     boxes[..., :4] = like(back.astype(corners.dtype), boxes)
     return boxes
 
 
-def _geometry(size: Sequence[int], picture: Sequence[int], ratio_pad: Placed | None) -> Geometry:
+def _geometry(size: Sequence[int], image: Sequence[int], ratio_pad: Placed | None) -> Geometry:
     """Return the position of an image of this height and width in an input of that height and width."""
-    (height, width), (rows, columns) = (_sides(shape) for shape in (picture, size))
+    (height, width), (rows, columns) = (_sides(shape) for shape in (image, size))
     if ratio_pad is None:
         return fit(width, height, (rows, columns))
     (down, across), (left, top) = ratio_pad

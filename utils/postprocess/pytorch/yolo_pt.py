@@ -116,22 +116,22 @@ def postprocess(
     return _shown(found, as_array(image, "image").shape, image0_shapes, class_name)
 
 
-def _labels(given: Sequence[Any], pictures: int) -> Sequence[Any]:
-    if len(given) not in (0, pictures):
-        raise InputError(f"labels are for {len(given)} images, but there are {pictures}")
-    return given if len(given) else [None] * pictures
+def _labels(given: Sequence[Any], images: int) -> Sequence[Any]:
+    if len(given) not in (0, images):
+        raise InputError(f"labels are for {len(given)} images, but there are {images}")
+    return given if len(given) else [None] * images
 
 
-def _real(given: Any, pictures: int) -> int:
+def _real(given: Any, images: int) -> int:
     """Return the number of real images in a batch."""
     first = given[0] if isinstance(given, (list, tuple)) and given else given
     try:
-        count = pictures if first is None else operator.index(first)
+        count = images if first is None else operator.index(first)
     except TypeError as error:
         raise InputError(f"padding_shape {given!r} is not a number of images; pass that of preprocess") from error
-    if not 0 <= count <= pictures:
+    if not 0 <= count <= images:
         raise InputError(
-            f"padding_shape is {count} images, but the prediction is for {pictures}; pass the whole output of the model"
+            f"padding_shape is {count} images, but the prediction is for {images}; pass the whole output of the model"
         )
     return count
 

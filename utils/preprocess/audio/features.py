@@ -18,7 +18,7 @@ import numpy as np
 from engine import Array, ConfigError, ModelError
 from utils.preprocess.audio.framing import Grid
 from utils.preprocess.audio.mel import SCALES, kaldi_bank, mel_bank
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 KEY = "features"
 """Key of a model's metadata that holds the settings, as a JSON object with ``kind``."""
@@ -326,7 +326,7 @@ def settings_to_json(settings: Settings) -> str:
     return json.dumps({"kind": settings.kind, **asdict(settings)})
 
 
-def settings_of(stored: Stored, default: Settings | None = None) -> Settings:
+def settings_of(stored: ModelMetadata, default: Settings | None = None) -> Settings:
     """Return the settings stored in a model.
 
     Raises:

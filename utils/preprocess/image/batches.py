@@ -13,14 +13,14 @@ from PIL import Image
 from engine import Array, ConfigError, DataError, InputError
 from tecoinfer_modelzoo.text import shape_text
 from utils.preprocess.image.images import open_image, to_rgb
-from utils.preprocess.image.letterbox import USUAL, Laying, letterbox
+from utils.preprocess.image.letterbox import USUAL, Placement, letterbox
 from utils.torch_array import as_array, is_tensor
 
-Picture: TypeAlias = "str | os.PathLike[str] | Image.Image | Array"
+ImageSource: TypeAlias = "str | os.PathLike[str] | Image.Image | Array"
 """A file, a PIL image, or height x width x 3 uint8."""
 
 
-def levels_of(images: Any, size: tuple[int, int], laying: Laying = USUAL) -> Array:
+def levels_of(images: Any, size: tuple[int, int], laying: Placement = USUAL) -> Array:
     """Return images as N x 3 x H x W uint8, in RGB order.
 
     Args:
@@ -45,10 +45,10 @@ def levels_of(images: Any, size: tuple[int, int], laying: Laying = USUAL) -> Arr
     single = list(images) if isinstance(images, (list, tuple)) else [images]
     if not single:
         raise DataError("the list of images is empty; pass at least one")
-    return np.stack([letterbox(picture_of(one), size, laying)[0].transpose(2, 0, 1) for one in single])
+    return np.stack([letterbox(image_of(one), size, laying)[0].transpose(2, 0, 1) for one in single])
 
 
-def picture_of(given: Any, name: str = "an image") -> Image.Image:
+def image_of(given: Any, name: str = "an image") -> Image.Image:
     """Return one image, upright RGB.
 
     Args:

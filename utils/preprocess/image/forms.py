@@ -17,7 +17,7 @@ LEVELS = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3}
 """Mean and standard deviation that keep samples as levels, 0 to 255."""
 
 
-class PictureForm(NamedTuple):
+class ImageForm(NamedTuple):
     """Form of an image input.
 
     Attributes:
@@ -62,13 +62,13 @@ class PictureForm(NamedTuple):
             )
         return {"mean": tuple(mean), "std": tuple(std)}
 
-    def opened(self, pictures: Sequence[Any]) -> Sequence[Any]:
+    def opened(self, images: Sequence[Any]) -> Sequence[Any]:
         """Return images for ``preprocess``, converted to grey if the input is grey (Pillow's ITU-R 601)."""
         if self.channels == 3:
-            return pictures
+            return images
         from utils.preprocess.image.images import open_image
 
-        loaded = [open_image(one) if isinstance(one, (str, os.PathLike)) else one for one in pictures]
+        loaded = [open_image(one) if isinstance(one, (str, os.PathLike)) else one for one in images]
         return [image.convert("L") for image in loaded]
 
     def given(self, planes: Array) -> Array:
@@ -78,9 +78,9 @@ class PictureForm(NamedTuple):
             found = found.transpose(0, 2, 3, 1)
         return np.ascontiguousarray(np.rint(found) if self.takes_levels else found, self.dtype)
 
-    def convert(self, preprocess: Callable[..., Array], pictures: Sequence[Any], out: Array | None = None) -> Array:
+    def convert(self, preprocess: Callable[..., Array], images: Sequence[Any], out: Array | None = None) -> Array:
         """Return images in this form; ``preprocess`` makes N x 3 x H x W float32, and ``out`` is not used."""
-        return self.given(preprocess(self.opened(pictures)))
+        return self.given(preprocess(self.opened(images)))
 
     @property
     def line(self) -> str:
@@ -92,7 +92,7 @@ class PictureForm(NamedTuple):
         return "; ".join(parts)
 
 
-def picture_form(spec: TensorSpec, where: object, dtype: str | None = None) -> PictureForm:
+def image_form(spec: TensorSpec, where: object, dtype: str | None = None) -> ImageForm:
     """Return the form of an image input.
 
     Channels are the dimension of size 1 or 3: the second one, unless only the last one has such a size. If neither has
@@ -118,4 +118,4 @@ def picture_form(spec: TensorSpec, where: object, dtype: str | None = None) -> P
             "uint8 input, and convert it in the graph"
         )
     height, width = shape[1:3] if last else shape[2:]
-    return PictureForm((height, width), last, channels or 3, kind, shape[1] in COUNTS and shape[3] in COUNTS)
+    return ImageForm((height, width), last, channels or 3, kind, shape[1] in COUNTS and shape[3] in COUNTS)

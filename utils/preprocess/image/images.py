@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from engine import DataError, PictureError, is_recording, stage
+from engine import DataError, ImageError, is_recording, stage
 from tecoinfer_modelzoo.files import check_regular
 from tecoinfer_modelzoo.text import reason_of
 
@@ -130,7 +130,7 @@ def upright_size(path: FilePath) -> tuple[int, int]:
             may_turn = not _ORIENTATION_KEYS.isdisjoint(image.info) or hasattr(image, "tag_v2")
             turn = image.getexif().get(_ORIENTATION_TAG, 1) if may_turn else 1
         except Exception as error:  # decoders raise nearly anything on damaged data
-            raise PictureError(f"{path}: damaged image ({reason_of(error)}); replace the file") from error
+            raise ImageError(f"{path}: damaged image ({reason_of(error)}); replace the file") from error
     return (height, width) if turn in (5, 6, 7, 8) else (width, height)
 
 
@@ -198,7 +198,7 @@ def _loaded(
 ) -> Decoded:
     """Return an image loaded, upright, and ``RGB`` or ``L``; ``is_new``: just opened, with its info unchanged."""
     if 0 in image.size:
-        raise PictureError(f"{name}: {image.width}x{image.height} has no pixels; remove or replace it")
+        raise ImageError(f"{name}: {image.width}x{image.height} has no pixels; remove or replace it")
     try:
         image.load()
         turn = 1
@@ -208,7 +208,7 @@ def _loaded(
         box = (0, 0, *image.size) if extent is None else _turned_box(extent, image.size, turn)
         return Decoded(image if image.mode == "L" else _as_rgb(image), box)
     except Exception as error:  # decoders raise nearly anything on damaged data
-        raise PictureError(f"{name}: truncated or damaged image ({reason_of(error)}); replace the file") from error
+        raise ImageError(f"{name}: truncated or damaged image ({reason_of(error)}); replace the file") from error
 
 
 def _turned_box(extent: tuple[float, float], size: tuple[int, int], turn: int) -> Box:
@@ -289,26 +289,24 @@ def _identified(source: Source, path: FilePath) -> ImageFile:
             _check_regular(source)
         return _in_known_format(source, path)
     except FileNotFoundError as error:
-        raise PictureError(f"{path}: no such image; check the path") from error
-    except PictureError:
+        raise ImageError(f"{path}: no such image; check the path") from error
+    except ImageError:
         raise
     except UnidentifiedImageError as error:
-        raise PictureError(f"{path}: {_UNSUPPORTED if _size(source) else 'is empty (0 bytes)'}; replace it") from error
+        raise ImageError(f"{path}: {_UNSUPPORTED if _size(source) else 'is empty (0 bytes)'}; replace it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise PictureError(_bomb_message(path, str(error).split(", could")[0])) from error
+        raise ImageError(_bomb_message(path, str(error).split(", could")[0])) from error
     except Exception as error:  # format plugins raise nearly anything on a damaged header
-        raise PictureError(f"{path}: cannot be read as an image ({reason_of(error)}); remove or replace it") from error
+        raise ImageError(f"{path}: cannot be read as an image ({reason_of(error)}); remove or replace it") from error
 
 
 def _check_regular(path: FilePath) -> None:
-    """Raise PictureError for a folder, pipe, socket or device; opening a pipe would block."""
+    """Raise ImageError for a folder, pipe, socket or device; opening a pipe would block."""
     if not os.path.isfile(path):
         try:
             check_regular(path)
         except OSError as error:
-            raise PictureError(
-                f"{path}: cannot be read as an image ({error.strerror}); remove or replace it"
-            ) from error
+            raise ImageError(f"{path}: cannot be read as an image ({error.strerror}); remove or replace it") from error
 
 
 def _in_known_format(source: Source, path: FilePath) -> ImageFile:
@@ -334,7 +332,7 @@ def _size(source: Source) -> int:
 
 
 def _refuse_bomb(image: ImageFile, source: Source, path: FilePath) -> None:
-    """Raise PictureError if the header's size exceeds a limit of which Pillow only warns.
+    """Raise ImageError if the header's size exceeds a limit of which Pillow only warns.
 
     Turning the warning into an error would need warning filters, which all threads share.
     """
@@ -343,15 +341,15 @@ def _refuse_bomb(image: ImageFile, source: Source, path: FilePath) -> None:
         return
     size = f"{image.width}x{image.height}"
     if image.width * image.height > limit:
-        raise PictureError(_bomb_message(path, f"{size} exceeds the limit of {limit} pixels"))
+        raise ImageError(_bomb_message(path, f"{size} exceeds the limit of {limit} pixels"))
     if max(image.size) > LONGEST_SIDE:
-        raise PictureError(_bomb_message(path, f"{size} exceeds the limit of {LONGEST_SIDE} pixels for a side"))
+        raise ImageError(_bomb_message(path, f"{size} exceeds the limit of {LONGEST_SIDE} pixels for a side"))
     if (tags := getattr(image, "tag_v2", None)) is not None:
         tile = [tags.get(number, 1) for number in (322, 323)]  # TileWidth, TileLength: a whole tile is decoded at once
         if not all(isinstance(side, int) and 0 < side <= limit for side in tile) or tile[0] * tile[1] > limit:
-            raise PictureError(_bomb_message(path, f"its tiles exceed the limit of {limit} pixels"))
+            raise ImageError(_bomb_message(path, f"its tiles exceed the limit of {limit} pixels"))
     if image.info.get("progressive") and (scans := _scans(source)) * image.width * image.height > MOST_SCANS:
-        raise PictureError(_bomb_message(path, f"{size} in {scans} scans exceeds {MOST_SCANS} pixels times scans"))
+        raise ImageError(_bomb_message(path, f"{size} in {scans} scans exceeds {MOST_SCANS} pixels times scans"))
 
 
 def _scans(source: Source) -> int:

@@ -46,7 +46,7 @@ FILTERS = ("bilinear", "opencv", "bicubic", "nearest", "box", "hamming", "lanczo
 the four nearest pixels, without antialiasing, as OpenCV's ``INTER_LINEAR``."""
 
 
-class Laying(NamedTuple):
+class Placement(NamedTuple):
     """Settings of the placement of images in an input.
 
     Attributes:
@@ -64,7 +64,7 @@ class Laying(NamedTuple):
     interpolation: str = "bilinear"
 
 
-USUAL = Laying()
+USUAL = Placement()
 
 
 def sides_of(given: int | Sequence[int], name: str) -> tuple[int, int]:
@@ -86,7 +86,7 @@ def sides_of(given: int | Sequence[int], name: str) -> tuple[int, int]:
     return height, width
 
 
-def fit(width: int, height: int, size: tuple[int, int], laying: Laying = USUAL) -> Geometry:
+def fit(width: int, height: int, size: tuple[int, int], laying: Placement = USUAL) -> Geometry:
     """Return the position of an image of this width and height in an input of ``size`` (height, width).
 
     If proportions are kept, the image is scaled by the smaller of the two ratios, to whole pixels and at least one; if
@@ -117,7 +117,7 @@ def _whole(length: float, rounding: str) -> int:
     return max(1, near)
 
 
-def letterbox(image: Image.Image, size: tuple[int, int], laying: Laying = USUAL) -> tuple[Array, Geometry]:
+def letterbox(image: Image.Image, size: tuple[int, int], laying: Placement = USUAL) -> tuple[Array, Geometry]:
     """Return an RGB image in an input of ``size``, as height x width x 3 uint8, and its position there.
 
     The pixels of an image that already has the right size do not change.
@@ -175,7 +175,7 @@ def to_input(boxes: Array, geometry: Geometry) -> Array:
     return np.asarray(boxes, np.float64) * scale + start
 
 
-def to_picture(boxes: Array, geometry: Geometry) -> Array:
+def to_image(boxes: Array, geometry: Geometry) -> Array:
     """Convert N x 4 boxes (left, top, right, bottom) in pixels of the input to pixels of the image, clipped to it,
     float64.
 

@@ -63,7 +63,7 @@ def preprocess(
         raise ConfigError(f"resize_shape {side!r} must be the side of a square in pixels, such as 800")
     dtype = "float16" if half else "float32"
     _read.clear()
-    if _is_picture(images) or (isinstance(images, (list, tuple)) and all(map(_is_picture, images))):
+    if _is_image(images) or (isinstance(images, (list, tuple)) and all(map(_is_image, images))):
         pixels = normalised(images, dtype, (side, side), (side, side))
         files = images if isinstance(images, (list, tuple)) else [images]
         if not any(isinstance(file, Image.Image) for file in files):
@@ -75,7 +75,7 @@ def preprocess(
     return first, second, third, fourth
 
 
-def _is_picture(image: object) -> bool:
+def _is_image(image: object) -> bool:
     return isinstance(image, (str, os.PathLike, Image.Image))
 
 

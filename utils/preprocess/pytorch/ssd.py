@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from utils.preprocess.image.batches import Picture, levels_of, square
-from utils.preprocess.image.letterbox import Laying
+from utils.preprocess.image.batches import ImageSource, levels_of, square
+from utils.preprocess.image.letterbox import Placement
 from utils.torch_array import like
 
 __all__ = ["MEAN", "STRETCHED", "preprocess"]
@@ -17,11 +17,13 @@ MEAN = (123.0, 117.0, 104.0)
 """Mean of red, green and blue, in levels of 0 to 255; there is no division by a standard deviation, as in the published
 configuration of these weights (lufficc/SSD, ``INPUT.PIXEL_MEAN``)."""
 
-STRETCHED = Laying("stretch", interpolation="opencv")
+STRETCHED = Placement("stretch", interpolation="opencv")
 """Placement of images in the input."""
 
 
-def preprocess(images: Picture | Sequence[Picture], half: bool = False, resize_shape: int | Sequence[int] = 320) -> Any:
+def preprocess(
+    images: ImageSource | Sequence[ImageSource], half: bool = False, resize_shape: int | Sequence[int] = 320
+) -> Any:
     """Convert images to SSD's input: stretched to a square, levels of 0 to 255 in RGB minus :data:`MEAN`.
 
     Args:

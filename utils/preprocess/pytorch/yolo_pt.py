@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.preprocess.image.batches import picture_of
+from utils.preprocess.image.batches import image_of
 from utils.preprocess.image.letterbox import letterbox, sides_of
 from utils.torch_array import as_array, first_tensor, like
 
@@ -74,6 +74,6 @@ def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tup
         given = list(batch.transpose(0, 2, 3, 1)) if batch.ndim == 4 else [batch]
     if not given:
         raise DataError("the list of images is empty; pass at least one")
-    opened = [picture_of(one, f"image {place}") for place, one in enumerate(given)]
+    opened = [image_of(one, f"image {place}") for place, one in enumerate(given)]
     laid = [letterbox(one, size)[0].transpose(2, 0, 1) for one in opened]
     return laid, [(one.height, one.width) for one in opened]

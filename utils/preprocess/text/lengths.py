@@ -12,7 +12,7 @@ MAX_LENGTH = "max_length"
 """Key of an export's metadata: maximum tokens of a text, with special ones."""
 
 CUT_TEXTS, CUT_TOKENS, KEPT = "cut_texts", "cut_tokens", "cut_texts_tokens_kept"
-"""Keys of :func:`count_cut`: truncated texts, tokens left out of them, and tokens kept of them."""
+"""Keys of :func:`count_truncated`: truncated texts, tokens left out of them, and tokens kept of them."""
 
 
 def shortest(limits: Iterable[int | None]) -> int:
@@ -25,7 +25,7 @@ def planned(length: int, lengths: Sequence[int]) -> int:
     return min((one for one in lengths if one >= length), default=length)
 
 
-def count_cut(contexts: Sequence[Any] | None) -> dict[str, int]:
+def count_truncated(contexts: Sequence[Any] | None) -> dict[str, int]:
     """Count truncated texts, by their contexts' ``cut`` (tokens left out) and ``ids``; empty if there are none."""
     found = [(one.cut, len(one.ids)) for one in contexts or () if getattr(one, "cut", 0)]
     if not found:
@@ -33,11 +33,11 @@ def count_cut(contexts: Sequence[Any] | None) -> dict[str, int]:
     return {CUT_TEXTS: len(found), CUT_TOKENS: sum(cut for cut, _ in found), KEPT: sum(kept for _, kept in found)}
 
 
-def say_cut(counts: Mapping[str, int], samples: int, unit: str = "token") -> str:
+def truncation_line(counts: Mapping[str, int], samples: int, unit: str = "token") -> str:
     """Return a line about truncated texts; empty if there are none.
 
     Args:
-        counts: of :func:`count_cut`. samples: total number of texts. unit: name of the unit of length.
+        counts: of :func:`count_truncated`. samples: total number of texts. unit: name of the unit of length.
     """
     texts, lost = counts.get(CUT_TEXTS, 0), counts.get(CUT_TOKENS, 0)
     if not texts:

@@ -13,11 +13,11 @@ import numpy as np
 from engine import Array, ConfigError
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
-from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
+from utils.metrics.classification import ClassFolders, TopK, check_topk
 from utils.outputs import refuse_topk
 from utils.postprocess.pytorch.classification import answers, only_output, scores
 from utils.preprocess.image.classification import ImagePreprocessor
-from utils.preprocess.image.forms import picture_form
+from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
 from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
 from utils.tasks.common.checks import at_least
@@ -87,8 +87,8 @@ class Classification(ImageTask):
     def _images(self) -> Callable[..., Array]:
         """Function from images to the input's array; the export's settings are checked once per run."""
         model, decode = self.model, self.options.decode
-        how = model.stored.picture.scaled((self.sides[0], self.sides[-1]))
-        form = picture_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
+        how = model.stored.image.scaled((self.sides[0], self.sides[-1]))
+        form = image_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
         if form is None or form.plain:
             return ImagePreprocessor(model.dtype, **how, decode=decode)
         how |= form.scale(how["mean"], how["std"], model.ckpt)
@@ -107,7 +107,7 @@ class Classification(ImageTask):
         if opt.script == "valid" and opt.skip_postprocess:
             found = np.asarray(outputs)
             if found.ndim == 2:  # the metric raises for other shapes
-                refuse_trivial(opt.topk, found.shape[1], model.ckpt)
+                check_topk(opt.topk, found.shape[1], model.ckpt)
             return found
         rows = class_rows(only_output(outputs), model, opt)
         if rows.are_labels:
@@ -115,7 +115,7 @@ class Classification(ImageTask):
         if opt.script != "valid":
             best = answers(rows.values, opt.topk, model.stored.labels, are_logits=rows.are_logits)
             return [[{**one, "score": None} for one in each] for each in best] if rows.are_labels else best
-        refuse_trivial(opt.topk, rows.values.shape[1], model.ckpt)
+        check_topk(opt.topk, rows.values.shape[1], model.ckpt)
         return scores(rows.values) if rows.are_logits else rows.values.astype(np.float32)
 
     def metric(self, dataset: Dataset) -> TopK:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from engine import ConfigError, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
-from utils.preprocess.image.forms import picture_form
+from utils.preprocess.image.forms import image_form
 from utils.tasks.base import Flag, Task
 
 SIZE_FLAG = Flag(
@@ -59,7 +59,7 @@ class ImageTask(Task):
         """
         for engine in engines.values():
             try:
-                line = picture_form(engine.inputs[0], engine.spec.ckpt).line
+                line = image_form(engine.inputs[0], engine.spec.ckpt).line
             except ConfigError:
                 continue
             if line and rank_and_size()[0] == 0:

@@ -15,7 +15,7 @@ from engine import Array, ConfigError, ModelError
 from utils.outputs import DEFAULT, LOGITS
 from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NMS, SCORE_FORMS, BoxForm
 from utils.postprocess.image.layouts import NOTE
-from utils.preprocess.image.letterbox import FILL, FILTERS, RESIZES, ROUNDINGS, Laying
+from utils.preprocess.image.letterbox import FILL, FILTERS, RESIZES, ROUNDINGS, Placement
 from utils.preprocess.image.modes import MEAN, STD
 from utils.tasks.base import ExportSetting, Flag, Options, str2bool
 from utils.tasks.detection.heads import least_score, most, note, overlap
@@ -133,9 +133,9 @@ def check(options: Options) -> None:
             raise ConfigError(f"--{key} {value} must be {kind.words}")
 
 
-def laying(found: Mapping[str, Any]) -> Laying:
+def laying(found: Mapping[str, Any]) -> Placement:
     """Return the placement of images in the input."""
-    return Laying(*(found[key] for key in Laying._fields))
+    return Placement(*(found[key] for key in Placement._fields))
 
 
 def box_form(found: Mapping[str, Any]) -> BoxForm:
@@ -149,7 +149,7 @@ def normalised(planes: Array, found: Mapping[str, Any], model: Model) -> Array:
     A stored mean is in the order of the input's channels; named ones are in RGB order.
     """
     name = found["pixel_values"]
-    notes = model.stored.picture
+    notes = model.stored.image
     mean, std = (notes.mean, notes.std) if name == STORED else PIXEL_VALUES[name]
     if found["channel_order"] == "BGR":
         planes = planes[::-1]

@@ -17,13 +17,13 @@ from utils.metrics.class_names import places
 from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, BoxForm, labelled, probabilities, reformed
 from utils.postprocess.image.layouts.base import highest
 from utils.postprocess.image.nms import Detections, overlaps
-from utils.preprocess.image.letterbox import Geometry, to_picture
+from utils.preprocess.image.letterbox import Geometry, to_image
 from utils.tasks.base import Options
 from utils.tasks.detection.choices import box_form, chosen
 from utils.tasks.detection.heads import least_score, raw_candidates
 from utils.tasks.model import Model
 
-PICTURES, CANDIDATES = 64, 100
+IMAGES, CANDIDATES = 64, 100
 """Number of first images, and of candidates with the highest scores per image, that are examined."""
 
 OBJECTS = 15
@@ -61,7 +61,7 @@ class DetectionDiagnostics:
     def __init__(self, model: Model, options: Options, size: tuple[int, int] | None) -> None:
         self.model, self.options, self.size = model, options, size
         self.form = box_form(chosen(model, options))
-        self.pictures = self.objects = 0
+        self.images = self.objects = 0
         self.hits: dict[tuple[str, str], int] = {}
         self.classes: list[tuple[int, int]] = []
         self.scores: list[Array] = []
@@ -71,21 +71,21 @@ class DetectionDiagnostics:
 
     def see(self, outputs: Any, contexts: Sequence[Geometry], targets: Sequence[Any]) -> None:
         """Add a batch."""
-        if self.pictures >= PICTURES:
+        if self.images >= IMAGES:
             return
         try:
             found, layout = raw_candidates(outputs, contexts, self.model, self.options, self.size, self.form)
             self.final |= layout.final
-            if not self.pictures and self.form.score_form == "probability":
+            if not self.images and self.form.score_form == "probability":
                 self._look_below(outputs, contexts)
             for raw, geometry, target in zip(found, contexts, targets, strict=True):
-                self.pictures += 1
+                self.images += 1
                 self._note_highest(raw, target)
                 best = highest(raw, CANDIDATES)
                 self.scores.append(probabilities(raw.scores, self.form))
                 self._look(best, layout.box_format, geometry, target)
         except (TecoInferError, LookupError):  # a model whose task decodes in another way
-            self.pictures = PICTURES
+            self.images = IMAGES
 
     def _note_highest(self, raw: Detections, target: Any) -> None:
         """Note the highest class that is found, and how many there are by the model's labels, or by the data set."""
@@ -111,7 +111,7 @@ class DetectionDiagnostics:
         for box_format, box_units in product(BOX_FORMATS, BOX_UNITS):
             form = BoxForm(box_format, box_units)
             try:
-                boxes = to_picture(reformed(raw, form, native, self.size).boxes, geometry)
+                boxes = to_image(reformed(raw, form, native, self.size).boxes, geometry)
             except InputError:  # shares of an input whose size is open
                 continue
             shares = overlaps(objects, boxes)

@@ -22,7 +22,7 @@ from utils.postprocess.image.layouts.base import highest, softmax
 from utils.postprocess.image.layouts.noted import problem_of
 from utils.postprocess.image.layouts.plausible import refuse_improbable, refuse_prototypes, refuse_score
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
-from utils.preprocess.image.letterbox import Geometry, to_picture
+from utils.preprocess.image.letterbox import Geometry, to_image
 from utils.tasks.base import Options
 from utils.tasks.model import Model
 
@@ -191,13 +191,13 @@ def _finished(found: Detections, geometry: Geometry, layout: Layout, nms: str, i
     """Return one image's detections from its candidates."""
     if layout.clipped:
         # each axis is scaled by one factor, which does not change any intersection over union
-        found = found._replace(boxes=to_picture(found.boxes, geometry))
+        found = found._replace(boxes=to_image(found.boxes, geometry))
     if layout.final or nms == "none":
         kept = highest(found, limit)
     else:
         together = np.zeros_like(found.classes) if nms == "all" else None
         kept = non_maximum_suppression(found, iou, limit, together)
-    return kept if layout.clipped else kept._replace(boxes=to_picture(kept.boxes, geometry))
+    return kept if layout.clipped else kept._replace(boxes=to_image(kept.boxes, geometry))
 
 
 def as_outputs(

@@ -38,15 +38,15 @@ def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None)
     """
     entries = _read(file)
     listed = _listing(dataset)
-    pictures = _pictures(dataset, listed)
+    images = _image_places(dataset, listed)
     classes = _classes(listed, dataset, labels)
     rows: dict[int, list[tuple[list[float], float, int]]] = {}
     for number, entry in enumerate(entries):
         where = f"{file}: entry {number}"
         if not isinstance(entry, dict):
             raise DataError(f"{where} is not an object; write image_id, category_id, bbox and score")
-        place = pictures.get(str(entry.get("image_id")))
-        if place is None and str(entry.get("image_id")) in listed.get("pictures", {}):
+        place = images.get(str(entry.get("image_id")))
+        if place is None and str(entry.get("image_id")) in listed.get("images", {}):
             continue  # beyond --samples, or a missing file
         if place is None:
             raise DataError(f"{where}: image_id {entry.get('image_id')!r} is not in the data set; use its ids")
@@ -84,12 +84,12 @@ def _listing(dataset: Dataset) -> dict[str, Any]:
         [one for one in content.get(key, ()) if isinstance(one, dict) and is_id(one.get("id"))]
         for key in ("images", "categories")
     )
-    pictures = {str(one["id"]): one["file_name"] for one in images if isinstance(one.get("file_name"), str)}
+    names = {str(one["id"]): one["file_name"] for one in images if isinstance(one.get("file_name"), str)}
     categories = {one["id"]: one["name"] for one in kinds}
-    return {"pictures": pictures, "categories": categories, "root": file.parent}
+    return {"images": names, "categories": categories, "root": file.parent}
 
 
-def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
+def _image_places(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
     """Return the place of each image by its unambiguous keys: path, name, stem and id."""
     paths = [Path(path) for path in dataset.batch(range(len(dataset))).names]
     found: dict[str, int] = {}
@@ -98,7 +98,7 @@ def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
         found = {word: place for place, word in enumerate(words) if word not in twice} | found
     if listed:
         at = {str(path): place for place, path in enumerate(paths)}
-        files = {key: str(listed["root"] / name) for key, name in listed["pictures"].items()}
+        files = {key: str(listed["root"] / name) for key, name in listed["images"].items()}
         found |= {key: at[file] for key, file in files.items() if file in at}
     return found
 

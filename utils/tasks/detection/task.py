@@ -19,7 +19,7 @@ from utils.metrics.base import Metric
 from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.fits import Fit, fitted
-from utils.preprocess.image.forms import PictureForm, picture_form
+from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import letterbox
 from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, Template, str2bool
@@ -132,10 +132,10 @@ class Detection(ImageTask):
             contexts.append(geometry)
         return Prepared([result if form.plain else form.given(result)], contexts)
 
-    def _form(self) -> PictureForm:
+    def _form(self) -> ImageForm:
         """Return the image format of the model's first input, N x 3 x H x W or N x H x W x 3."""
         model = self.model
-        form = picture_form(model.inputs[0], model.ckpt, model.dtype)
+        form = image_form(model.inputs[0], model.ckpt, model.dtype)
         if form.channels != 3:
             shape = list(model.inputs[0].shape)
             raise ConfigError(f"{model.ckpt}: its input is {shape}; expected N x 3 x H x W or N x H x W x 3")
@@ -154,12 +154,12 @@ class Detection(ImageTask):
         other = [spec.name for spec in others if spec.name != MASK]
         if other:
             raise ConfigError(f"{model.ckpt}: its input {other[0]!r} does not take images; use a task that fills it")
-        if not picture_form(spec, model.ckpt, model.dtype).plain:
+        if not image_form(spec, model.ckpt, model.dtype).plain:
             raise ConfigError(
                 f"{model.ckpt}: its input {spec.name!r} is {list(spec.shape)} {model.dtype}; the stored 'fit' supports "
                 "N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
             )
-        fit, notes = Fit.read(note(model)[FIT], model.ckpt), model.stored.picture
+        fit, notes = Fit.read(note(model)[FIT], model.ckpt), model.stored.image
         images, masks, contexts = list[Array](), list[Array](), []
         for path in samples:
             pixels, geometry, canvas = fitted(open_image(path), fit, size, notes.interpolation)

@@ -16,7 +16,7 @@ from utils.postprocess.image.faces import Faces, decode_faces
 from utils.preprocess.image.alignment import POINTS, TEMPLATE, chip
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.classification import preprocess
-from utils.stored import PREPROCESS, PictureNotes
+from utils.stored import PREPROCESS, ImageNotes
 from utils.tasks.base import Options
 from utils.tasks.common.fixed_rows import outputs_of
 from utils.tasks.model import Model
@@ -159,17 +159,17 @@ class Describer:
         models = {name: Model.of(engine) for name, engine in engines.items()}
         self._models, self._rows = models, {name: model.batch or options.batch_size for name, model in models.items()}
         self.notes = Notes.of(models[DESCRIPTOR], options)
-        self._sizes = {name: _picture_size(name, model, options) for name, model in models.items()}
+        self._sizes = {name: _image_size(name, model, options) for name, model in models.items()}
         self._seen: Once[Path, FaceResult] = Once()
 
-    def of(self, pictures: Sequence[DecodedImage]) -> list[FaceResult]:
+    def of(self, images: Sequence[DecodedImage]) -> list[FaceResult]:
         """Return the result of each image."""
-        pixels = {one.path: one.pixels for one in pictures}
-        return self._seen.of([one.path for one in pictures], lambda new: self._made([pixels[path] for path in new]))
+        pixels = {one.path: one.pixels for one in images}
+        return self._seen.of([one.path for one in images], lambda new: self._made([pixels[path] for path in new]))
 
-    def _made(self, pictures: Sequence[Array]) -> list[FaceResult]:
+    def _made(self, images: Sequence[Array]) -> list[FaceResult]:
         """Describe new images."""
-        found, chips = self._found(pictures)
+        found, chips = self._found(images)
         places = [place for place, one in enumerate(chips) if one is not None]
         inputs = [self._input(one) for one in chips if one is not None]
         for place, row in zip(places, self._descriptions(inputs), strict=True):
@@ -188,19 +188,19 @@ class Describer:
             )
         return list(found.reshape(len(found), -1).astype(np.float32))
 
-    def _found(self, pictures: Sequence[Array]) -> tuple[list[FaceResult], list[Image.Image | None]]:
+    def _found(self, images: Sequence[Array]) -> tuple[list[FaceResult], list[Image.Image | None]]:
         """Return the detector's result of each image, and the cropped face or ``None``."""
         if DETECTOR not in self._engines:
-            return [FaceResult(None) for _ in pictures], [Image.fromarray(pixels) for pixels in pictures]
+            return [FaceResult(None) for _ in images], [Image.fromarray(pixels) for pixels in images]
         model = self._models[DETECTOR]
-        notes = model.stored.picture
-        laid = [letterbox(Image.fromarray(pixels), self._sizes[DETECTOR]) for pixels in pictures]
+        notes = model.stored.image
+        laid = [letterbox(Image.fromarray(pixels), self._sizes[DETECTOR]) for pixels in images]
         raw = [self._normalised(Image.fromarray(canvas), notes, model) for canvas, _ in laid]
         outputs = outputs_of(self._engines[DETECTOR], np.concatenate(raw), self._rows[DETECTOR])
         geometries = [geometry for _, geometry in laid]
         found = decode_faces(outputs, geometries, self._options.score_threshold, OVERLAP)
-        made = [self._cut(faces, pixels) for faces, pixels in zip(found, pictures, strict=True)]
-        for place in np.flatnonzero([any(np.isnan(one[i]).any() for one in outputs) for i in range(len(pictures))]):
+        made = [self._cut(faces, pixels) for faces, pixels in zip(found, images, strict=True)]
+        for place in np.flatnonzero([any(np.isnan(one[i]).any() for one in outputs) for i in range(len(images))]):
             made[place] = (NAN_RESULT, None)
         return [seen for seen, _ in made], [one for _, one in made]
 
@@ -222,22 +222,22 @@ class Describer:
     def _input(self, face: Image.Image) -> Array:
         """Return a face as the descriptor's input, 1 x C x H x W."""
         model, size = self._models[DESCRIPTOR], self._sizes[DESCRIPTOR]
-        notes = model.stored.picture
+        notes = model.stored.image
         resize = notes.scaled(size)["resize_shape"] if model.stored.text(PREPROCESS) is not None else size
         return self._normalised(face, notes, model, size if face.size == size[::-1] else resize, size)
 
     def _normalised(
         self,
-        picture: Image.Image,
-        notes: PictureNotes,
+        image: Image.Image,
+        notes: ImageNotes,
         model: Model,
         resize: int | tuple[int, int] | None = None,
         size: tuple[int, int] | None = None,
     ) -> Array:
-        own = picture.height, picture.width
+        own = image.height, image.width
         channels = model.inputs[0].shape[1]
         made = preprocess(
-            picture.convert("L") if channels == 1 else picture,
+            image.convert("L") if channels == 1 else image,
             "float32" if model.float_dtype == "float64" else model.dtype,
             own if resize is None else resize,
             own if size is None else size,
@@ -267,7 +267,7 @@ def _chosen(faces: Faces, size: tuple[int, int], rule: str) -> int:
     return int(np.argmax(faces.scores))
 
 
-def _picture_size(name: str, model: Model, options: Options) -> tuple[int, int]:
+def _image_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     """Return height and width of a model's input.
 
     Raises:
@@ -284,7 +284,7 @@ def _picture_size(name: str, model: Model, options: Options) -> tuple[int, int]:
         return given_size(options) or (DETECTOR_SIZE, DETECTOR_SIZE)
     if model.stored.text(PREPROCESS) is None:
         raise ConfigError(f"{model.ckpt}: its input size is open; export it with a fixed size, or its preprocessing")
-    return model.stored.picture.crop
+    return model.stored.image.crop
 
 
 def given_size(options: Options) -> tuple[int, int] | None:

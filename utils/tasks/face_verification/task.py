@@ -13,8 +13,8 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine
 from tecoinfer_modelzoo.once import Recent
 from utils.datasets.base import Dataset
-from utils.datasets.folders import flat_folder, is_picture
-from utils.datasets.image.face_pairs import FOLDS, RULES, FacePairs, Pair, every_two, folder_of_people, has_people
+from utils.datasets.folders import flat_folder, is_image
+from utils.datasets.image.face_pairs import FOLDS, RULES, FacePairs, Pair, all_pairs, folder_of_people, has_people
 from utils.datasets.image.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
@@ -159,7 +159,7 @@ class FaceVerification(JoinedRows, Task):
         The score is 0 if a description is missing.
         """
         describer = self.state
-        seen = iter(describer.of([picture for pair in contexts for picture in pair]))
+        seen = iter(describer.of([image for pair in contexts for image in pair]))
         found = []
         for first, second in zip(seen, seen, strict=True):
             one, other = first.description, second.description
@@ -173,10 +173,10 @@ class FaceVerification(JoinedRows, Task):
         """Return a comparison per pair, or :class:`NoAnswer` if an image has no face."""
         notes = Notes.of(self.model, self.options)
         answers: list[Comparison | NoAnswer] = []
-        for (score, both), pictures in zip(outputs, contexts, strict=True):
+        for (score, both), images in zip(outputs, contexts, strict=True):
             reasons = [
-                f"{picture.path.name}: {seen.reason}"
-                for picture, seen in zip(pictures, (both.first, both.second), strict=True)
+                f"{image.path.name}: {seen.reason}"
+                for image, seen in zip(images, (both.first, both.second), strict=True)
                 if seen.description is None
             ]
             answers.append(
@@ -223,13 +223,13 @@ class FaceVerification(JoinedRows, Task):
 def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
     if {"first", "second"} & set(paths):
         two = [paths["first"].absolute(), paths["second"].absolute()]
-        return every_two(two, Path(os.path.commonpath([path.parent for path in two])))
+        return all_pairs(two, Path(os.path.commonpath([path.parent for path in two])))
     if "pairs" in paths:
         return load_pairs(paths["pairs"], paths.get("images"))
     path = paths["data"]
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
-    if path.is_file() and is_picture(path.name):
+    if path.is_file() and is_image(path.name):
         raise DataError(f"{path}: a pair needs two images; pass --data_path first={path} second=FILE")
     if path.is_file():
         return load_pairs(path)
@@ -239,8 +239,8 @@ def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
     if has_people(path):
         return folder_of_people(path, options.pairs, options.seed, options.folds)
     found = flat_folder(path)
-    pictures = [sample.path for sample in found.samples]
-    return every_two(pictures, path, found.rejected)
+    images = [sample.path for sample in found.samples]
+    return all_pairs(images, path, found.rejected)
 
 
 class _File(NamedTuple):
@@ -310,12 +310,12 @@ class FaceCountDiagnostics:
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
         """Add a batch."""
-        for (_, both), pictures in zip(outputs, contexts, strict=True):
-            for picture, seen in zip(pictures, (both.first, both.second), strict=True):
+        for (_, both), images in zip(outputs, contexts, strict=True):
+            for image, seen in zip(images, (both.first, both.second), strict=True):
                 if seen.faces > 1:
-                    self._many[picture.path] = None
+                    self._many[image.path] = None
                 elif not seen.faces and seen.description is not None:
-                    self._none[picture.path] = None
+                    self._none[image.path] = None
 
     def hints(self) -> Sequence[str]:
         """Return one line per problem."""

@@ -60,9 +60,9 @@ class GraphNotes:
 
 @lru_cache(maxsize=8)
 def _read(text: str, ckpt: Path) -> GraphNotes:
-    from utils.stored import Stored
+    from utils.stored import ModelMetadata
 
-    found = Stored({NOTE: text}, ckpt).json(NOTE)
+    found = ModelMetadata({NOTE: text}, ckpt).json(NOTE)
     if not isinstance(found, dict):
         raise ModelError(f"{ckpt}: metadata {NOTE!r} is not a JSON object; export the model again")
     known: dict[str, Any] = {

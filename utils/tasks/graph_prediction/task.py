@@ -16,7 +16,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine, InputError, TensorSpec, engine_nums
 from tecoinfer_modelzoo.text import one_line, shape_text
 from utils.datasets.base import Batch, Dataset, ListDataset
-from utils.datasets.graphs.files import Graph, both_ways, checked
+from utils.datasets.graphs.files import Graph, checked, with_reverse_edges
 from utils.datasets.graphs.molecules import Molecule, graph_of, look_of
 from utils.datasets.graphs.sets import FEATURES, TARGETS, Wanted, load_graphs
 from utils.metrics.base import Metric
@@ -185,7 +185,7 @@ class GraphPrediction(Task):
             )
         if not graph.edges.shape[1] and self.options.no_edges == "refuse":
             raise DataError(f"has no edges ({len(graph.nodes)} nodes); add its edges, or pass --no_edges answer")
-        graph = graph if notes.directed else both_ways(graph)
+        graph = graph if notes.directed else with_reverse_edges(graph)
         values = None
         if notes.edge_values:
             if graph.weights is None:

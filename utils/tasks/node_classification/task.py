@@ -249,8 +249,8 @@ def _save(
     rows, known = found.graph.nodes, found.parts == SPLITS.index(TRAIN)
 
     def spot(number: int, place: int | None, text: str) -> Spot:
-        picture = None if found.picture is None else rows[number].reshape(found.picture)
-        return Spot(text, place, picture)
+        image = None if found.image is None else rows[number].reshape(found.image)
+        return Spot(text, place, image)
 
     said = str(classes[0]["label"])
     best = next((i for i, label in enumerate(labels or ()) if label == said), None)

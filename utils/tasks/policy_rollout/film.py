@@ -57,7 +57,7 @@ def _replayed(
             environment.reset(seed=seed)
             for step in range(lane.steps + 1):
                 if step in wanted:
-                    frames.append(_picture(environment.render(), name))
+                    frames.append(_image(environment.render(), name))
                     returns.append(total)
                 if step < lane.steps:
                     action = lane.actions[step]
@@ -73,7 +73,7 @@ def _replayed(
     return frames, returns, rate
 
 
-def _picture(found: object, name: str) -> Image.Image:
+def _image(found: object, name: str) -> Image.Image:
     if not isinstance(found, np.ndarray) or found.ndim != 3 or found.dtype != np.uint8:
         raise _undrawn(name)
     return Image.fromarray(found)

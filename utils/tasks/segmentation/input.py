@@ -8,7 +8,7 @@ from engine import ConfigError
 from utils.datasets.image.coco_masks import OVERLAPS, UNLISTED
 from utils.datasets.image.masks import FORMATS, IGNORE
 from utils.postprocess.image.class_maps import View
-from utils.preprocess.image.forms import PictureForm, picture_form
+from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.letterbox import fit
 from utils.tasks.base import Flag, Options
 from utils.tasks.common.image_input import SIZE_FLAG
@@ -91,17 +91,17 @@ def geometry_of(model: Model, options: Options, given: tuple[int, int] | None) -
 
 
 def _short(model: Model, options: Options) -> int:
-    stored = model.stored.picture.resize if model.stored.text("preprocess") is not None else SHORT
+    stored = model.stored.image.resize if model.stored.text("preprocess") is not None else SHORT
     return int(options.short_side or (stored if isinstance(stored, int) else SHORT))
 
 
-def form_of(model: Model) -> PictureForm:
+def form_of(model: Model) -> ImageForm:
     """Return the image format of the model's first input.
 
     Raises:
         ConfigError: Its shape or dtype does not fit images.
     """
-    return picture_form(model.inputs[0], model.ckpt, model.dtype)
+    return image_form(model.inputs[0], model.ckpt, model.dtype)
 
 
 FLAGS = (

@@ -20,12 +20,12 @@ from utils.datasets.image.masks import (
     FOREGROUND,
     NOTHING,
     Labelled,
-    MaskedPictures,
+    MaskedImages,
     MaskFile,
     Reading,
     Truth,
+    image_of,
     load_masks,
-    picture_of,
 )
 from utils.metrics.base import Metric
 from utils.metrics.class_names import VOC_TO_COCO, hint
@@ -95,7 +95,7 @@ class Segmentation(ImageTask):
         if opt.script == "valid":
             return found
         source = paths.get("data") or paths["images"]
-        return MaskedPictures([picture_of(sample) for sample in found.samples], source, found.rejected)
+        return MaskedImages([image_of(sample) for sample in found.samples], source, found.rejected)
 
     @property
     def given_size(self) -> tuple[int, int] | None:
@@ -128,8 +128,8 @@ class Segmentation(ImageTask):
 
     def _prepared(self, sample: Labelled | Path, geometry: Geometry, place: Array | None) -> tuple[Array, Context]:
         """Return one image as the model's input, and its context; written to ``place`` if given."""
-        model, notes, form = self.model, self.model.stored.picture, form_of(self.model)
-        (image,) = form.opened([open_image(picture_of(sample))])
+        model, notes, form = self.model, self.model.stored.image, form_of(self.model)
+        (image,) = form.opened([open_image(image_of(sample))])
         size = image.height, image.width
         view = geometry.placed(*size)
         if geometry.canvas is not None and view.extent != view.canvas:
@@ -277,7 +277,7 @@ class Segmentation(ImageTask):
             for place, count in zip(places[order].tolist(), pixels[order].tolist(), strict=True)
         ]
         answer = {"width": prediction.shape[1], "height": prediction.shape[0], "classes": classes}
-        save = partial(_save, picture_of(sample), prediction, answer, names)
+        save = partial(_save, image_of(sample), prediction, answer, names)
         return Rendering(_in_words(classes), answer, save)
 
     def summary(self, predictions: Sequence[Array]) -> str:
@@ -333,13 +333,13 @@ def _in_words(classes: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(classes)} class{'' if len(classes) == 1 else 'es'}: {', '.join(parts + rest)}"
 
 
-def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Sequence[str] | None, folder: Path) -> Path:
+def _save(image: Path, prediction: Array, answer: dict[str, Any], names: Sequence[str] | None, folder: Path) -> Path:
     """Draw the classes over the image, write the mask into ``masks/`` next to it, and add its path to the answer."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_masks import overlay, palette_mask
 
     empty = 0 if names is None or names[0].lower() in BACKGROUND else None
-    drawn = save_drawn(picture, [], folder, overlay(open_image(picture), prediction, answer["classes"], empty))
+    drawn = save_drawn(image, [], folder, overlay(open_image(image), prediction, answer["classes"], empty))
     mask = drawn.parent / "masks" / drawn.name
     try:
         mask.parent.mkdir(exist_ok=True)

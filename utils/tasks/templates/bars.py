@@ -17,7 +17,7 @@ COLOURS = {"r": (225, 45, 40), "g": (40, 215, 60), "b": (45, 60, 230)}
 HEIGHT, WIDTH, STEP = 16, 96, 4
 """Of the tiny network's input in pixels, and the pixels of one of its steps."""
 
-PICTURES = 16
+IMAGES = 16
 
 SCALES = (1, 2, 3)
 """Pixels of an image per pixel of the input, in turn."""
@@ -31,13 +31,13 @@ def fill(folder: Path) -> Mapping[str, str]:
     images.mkdir(parents=True)
     chance = np.random.default_rng(0)
     rows = []
-    for index in range(PICTURES):
+    for index in range(IMAGES):
         pixels, text = _line(SCALES[index % len(SCALES)], chance)
         name = f"images/bars_{index:02}.png"
         Image.fromarray(pixels).save(folder / "data" / name, optimize=True)
         rows.append(f"{name}\t{text}\n")
     (folder / "data" / "rec_gt.txt").write_text("".join(rows), encoding="utf-8", newline="\n")
-    words = {"height": HEIGHT, "width": WIDTH, "step": STEP, "pictures": PICTURES}
+    words = {"height": HEIGHT, "width": WIDTH, "step": STEP, "images": IMAGES}
     return {name: str(value) for name, value in words.items()} | {"letters": json.dumps(list(COLOURS))}
 
 

@@ -21,7 +21,7 @@ GREY = (170, 170, 170)
 SIZE = 64
 """Height and width of the tiny network's input."""
 
-PICTURES = 16
+IMAGES = 16
 
 SHAPES = ((64, 64), (64, 96), (48, 64), (96, 128))
 """Heights and widths of the images, in turn."""
@@ -38,17 +38,17 @@ def fill(folder: Path) -> Mapping[str, str]:
     masks.mkdir()
     chance = np.random.default_rng(0)
     colours = [level for colour in palette() for level in colour]
-    for index in range(PICTURES):
-        pixels, classes = _picture(*SHAPES[index % len(SHAPES)], chance)
+    for index in range(IMAGES):
+        pixels, classes = _image(*SHAPES[index % len(SHAPES)], chance)
         name = f"discs_{index:02}.png"
         Image.fromarray(pixels).save(images / name, optimize=True)
         mask = Image.fromarray(classes)
         mask.putpalette(colours)
         mask.save(masks / name, optimize=True)
-    return {"size": str(SIZE), "labels": json.dumps(LABELS), "pictures": str(PICTURES)}
+    return {"size": str(SIZE), "labels": json.dumps(LABELS), "images": str(IMAGES)}
 
 
-def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Array, Array]:
+def _image(height: int, width: int, chance: np.random.Generator) -> tuple[Array, Array]:
     """Return an image, H x W x 3 uint8, and the class of each pixel, H x W uint8."""
     pixels = np.empty((height, width, 3), np.uint8)
     pixels[...] = 15 + 8 * chance.integers(0, 4, (height, width, 1))  # few levels: noise makes large files

@@ -21,7 +21,7 @@ POINTS = ((0.3, 0.35), (0.7, 0.35), (0.5, 0.55), (0.35, 0.75), (0.65, 0.75))
 FACE, OTHERS = (240, 205, 50), ((70, 90, 220), (170, 170, 170))
 """Colour of a face, and of other discs."""
 
-PICTURES = 24
+IMAGES = 24
 
 SHAPES = ((64, 64), (64, 64), (48, 64), (128, 128))
 """Heights and widths of the images, in turn."""
@@ -34,19 +34,19 @@ def fill(folder: Path) -> Mapping[str, str]:
     (folder / "data" / "images").mkdir(parents=True)
     chance = np.random.default_rng(0)
     lines = []
-    for index in range(PICTURES):
-        picture, boxes = _picture(*SHAPES[index % len(SHAPES)], chance, with_faces=index % 6 != 5)
+    for index in range(IMAGES):
+        image, boxes = _image(*SHAPES[index % len(SHAPES)], chance, with_faces=index % 6 != 5)
         name = f"faces_{index:02}.png"
-        Image.fromarray(picture).save(folder / "data" / "images" / name, optimize=True)
+        Image.fromarray(image).save(folder / "data" / "images" / name, optimize=True)
         lines.append(f"# {name}")
         for left, top, side in boxes:
             points = [(left + x * side, top + y * side) for x, y in POINTS]
             lines.append(" ".join([f"{left} {top} {side} {side}", *(f"{x:.1f} {y:.1f} 0" for x, y in points)]))
     (folder / "data" / "label.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return {"size": str(SIZE), "side": str(SIDE), "points": repr(POINTS), "pictures": str(PICTURES)}
+    return {"size": str(SIZE), "side": str(SIDE), "points": repr(POINTS), "images": str(IMAGES)}
 
 
-def _picture(
+def _image(
     height: int, width: int, chance: np.random.Generator, with_faces: bool
 ) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
     """Return an image, H x W x 3 uint8, and left, top and side of its faces."""

@@ -15,7 +15,7 @@ SIZE = 32
 
 PEOPLE = ("ada", "ben", "cleo", "dora", "emil", "finn", "gina", "hugo", "ines", "jan", "kira", "luca")
 
-PICTURES = 4
+IMAGES = 4
 """Images per person; odd ones have one more row of hair."""
 
 
@@ -27,10 +27,10 @@ def fill(folder: Path) -> Mapping[str, str]:
     for name in PEOPLE:
         (folder / "data" / name).mkdir(parents=True)
         colours = 24 * chance.integers(1, 10, (4, 3))
-        for number in range(1, PICTURES + 1):
+        for number in range(1, IMAGES + 1):
             face = _portrait(colours, number % 2, 8 * int(chance.integers(-1, 2)))
             Image.fromarray(face).save(folder / "data" / name / f"{name}_{number:04d}.png", optimize=True)
-    return {"size": str(SIZE), "people": str(len(PEOPLE)), "pictures": str(PICTURES)}
+    return {"size": str(SIZE), "people": str(len(PEOPLE)), "images": str(IMAGES)}
 
 
 def _portrait(colours: Array, lower: int, light: int) -> Array:

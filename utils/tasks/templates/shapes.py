@@ -30,8 +30,8 @@ def _draw(folder: Path, shape: str, label: int) -> str:
 
     lines = []
     for index, (edge, ink) in enumerate([(6, (200, 60, 40)), (9, (40, 90, 200))]):
-        picture = Image.new("RGB", (SIZE, SIZE), (240, 240, 240))
-        pen, far = ImageDraw.Draw(picture), SIZE - 1 - edge
+        image = Image.new("RGB", (SIZE, SIZE), (240, 240, 240))
+        pen, far = ImageDraw.Draw(image), SIZE - 1 - edge
         if shape == "circle":
             pen.ellipse((edge, edge, far, far), fill=ink)
         elif shape == "square":
@@ -40,7 +40,7 @@ def _draw(folder: Path, shape: str, label: int) -> str:
             pen.line((edge, edge, far, far), fill=ink, width=4)
             pen.line((edge, far, far, edge), fill=ink, width=4)
         name = f"{shape}_{index}.png"
-        picture.save(folder / name, optimize=True)
+        image.save(folder / name, optimize=True)
         lines.append(f"{name} {label}\n")
     return "".join(lines)
 

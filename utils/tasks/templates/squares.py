@@ -20,7 +20,7 @@ GREY = (170, 170, 170)
 SIZE = 64
 """Height and width of the tiny network's input."""
 
-PICTURES = 24
+IMAGES = 24
 
 SHAPES = ((64, 64), (64, 96), (48, 64), (96, 128))
 """Heights and widths of the images, in turn."""
@@ -34,9 +34,9 @@ def fill(folder: Path) -> Mapping[str, str]:
     chance = np.random.default_rng(0)
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for index in range(PICTURES):
+    for index in range(IMAGES):
         height, width = SHAPES[index % len(SHAPES)]
-        pixels, boxes = _picture(height, width, chance)
+        pixels, boxes = _image(height, width, chance)
         name = f"squares_{index:02}.png"
         Image.fromarray(pixels).save(folder / "data" / name, optimize=True)
         images.append({"id": index + 1, "file_name": name, "height": height, "width": width})
@@ -47,10 +47,10 @@ def fill(folder: Path) -> Mapping[str, str]:
     categories = [{"id": number, "name": name} for number, name in enumerate(COLOURS, start=1)]
     content = {"images": images, "categories": categories, "annotations": annotations}
     (folder / "data" / "val.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return {"size": str(SIZE), "labels": json.dumps(list(COLOURS)), "pictures": str(PICTURES)}
+    return {"size": str(SIZE), "labels": json.dumps(list(COLOURS)), "images": str(IMAGES)}
 
 
-def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[tuple[list[int], int]]]:
+def _image(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[tuple[list[int], int]]]:
     """Return an image, H x W x 3 uint8, and the boxes (left, top, width, height) of its squares with their classes."""
     unit = max(height, width) / SIZE
     pixels = np.empty((height, width, 3), np.uint8)

@@ -55,10 +55,10 @@ def main() -> None:
     losses = []
     for epoch in range(args.epochs):
         model.train()
-        for pictures, labels in train_loader:
-            pictures, labels = pictures.cuda(non_blocking=True), labels.cuda(non_blocking=True)
+        for images, labels in train_loader:
+            images, labels = images.cuda(non_blocking=True), labels.cuda(non_blocking=True)
             optimizer.zero_grad()
-            loss = criterion(model(pictures), labels)
+            loss = criterion(model(images), labels)
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
@@ -67,8 +67,8 @@ def main() -> None:
     model.eval()
     right = 0
     with torch.no_grad():
-        for pictures, labels in test_loader:
-            right += (model(pictures.cuda()).argmax(1) == labels.cuda()).sum().item()
+        for images, labels in test_loader:
+            right += (model(images.cuda()).argmax(1) == labels.cuda()).sum().item()
     torch.save({"weights": model.state_dict(), "losses": losses}, args.out)
     print(f"eval_metric {right / len(test_set):.6f}")
 

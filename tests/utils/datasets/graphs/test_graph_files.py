@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, DataError
-from utils.datasets.graphs.files import Graph, GraphFile, Look, both_ways, checked, read_graphs, save_graphs
+from utils.datasets.graphs.files import Graph, GraphFile, Look, checked, read_graphs, save_graphs, with_reverse_edges
 from utils.datasets.graphs.sets import FEATURES, TARGETS, Wanted, load_graphs
 
 
@@ -65,14 +65,14 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, graphs: list[Graph
 @settings(max_examples=25, deadline=None)
 def test_undirected_edges_without_duplicates(graphs: list[Graph]) -> None:
     for one in graphs:
-        found = both_ways(one)
+        found = with_reverse_edges(one)
         pairs = list(map(tuple, found.edges.T.tolist()))
         wanted = {pair for ends in one.edges.T.tolist() for pair in (tuple(ends), tuple(ends[::-1]))}
         assert set(pairs) == wanted
         assert len(pairs) == len(wanted)
         assert found.weights is None or len(found.weights) == len(pairs)
         assert found.look is None or len(found.look.orders) == len(pairs)
-        assert both_ways(found).edges.tolist() == found.edges.tolist()
+        assert with_reverse_edges(found).edges.tolist() == found.edges.tolist()
 
 
 @pytest.mark.parametrize(

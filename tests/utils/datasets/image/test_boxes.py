@@ -214,15 +214,15 @@ def test_areas_are_those_of_the_annotation(folder: Path) -> None:
 
 @pytest.mark.parametrize("pictures", ["val2017", "images/val2017", "images"])
 @pytest.mark.parametrize("given", ["", "annotations/instances_val2017.json"])
-def test_cocos_own_layout(pictures: str, given: str, tmp_path: Path) -> None:
-    for name in ("annotations", pictures):
+def test_cocos_own_layout(images: str, given: str, tmp_path: Path) -> None:
+    for name in ("annotations", images):
         (tmp_path / name).mkdir(parents=True)
     for name in ("instances_val2017", "instances_train2017", "captions_val2017"):
         content = {**CONTENT, "images": [{"id": 3, "file_name": "a.png"}], "annotations": CONTENT["annotations"][:2]}
         (tmp_path / "annotations" / f"{name}.json").write_text(json.dumps(content))
-    Image.new("RGB", (8, 8)).save(tmp_path / pictures / "a.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / images / "a.png")
     found = load_boxes(tmp_path / given)
-    assert found.samples == [tmp_path / pictures / "a.png"]
+    assert found.samples == [tmp_path / images / "a.png"]
     assert not found.rejected
     (tmp_path / "annotations" / "instances_val2014.json").write_text(json.dumps(CONTENT))
     with pytest.raises(DataError, match=r"val2014.json, .*val2017.json"):

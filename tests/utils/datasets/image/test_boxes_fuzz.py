@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from PIL import Image
 
 from engine import DataError
-from utils.datasets.image.boxes import BoxedPictures, load_boxes
+from utils.datasets.image.boxes import BoxedImages, load_boxes
 from utils.metrics.detection.metric import MeanAveragePrecision
 from utils.postprocess.image.nms import Detections
 
@@ -85,7 +85,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path)
 
 
-def usable(load: Callable[[], BoxedPictures]) -> None:
+def usable(load: Callable[[], BoxedImages]) -> None:
     """Check that loading gives a valid data set or a short one-line error."""
     try:
         found = load()
@@ -97,7 +97,7 @@ def usable(load: Callable[[], BoxedPictures]) -> None:
     assert all("\n" not in reason and len(reason) < 2000 for reason in reasons)
 
 
-def measured(found: BoxedPictures) -> None:
+def measured(found: BoxedImages) -> None:
     """Evaluate perfect detections."""
     json.dumps(found.notes, ensure_ascii=False).encode()
     assert len(found.fingerprint()) == 64

@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine import ConfigError, DataError
 from utils.datasets.image import face_pairs
-from utils.datasets.image.face_pairs import NO_FOLD, FacePairs, every_two, folder_of_people, has_people
+from utils.datasets.image.face_pairs import NO_FOLD, FacePairs, all_pairs, folder_of_people, has_people
 from utils.datasets.image.lfw import load_pairs
 
 
@@ -125,10 +125,10 @@ def test_images_of_unknown_persons(tmp_path: Path) -> None:
     root = people(tmp_path, {"a": 3})
     assert has_people(root)
     assert not has_people(root / "a")
-    found = every_two(sorted((root / "a").iterdir()), root / "a")
+    found = all_pairs(sorted((root / "a").iterdir()), root / "a")
     assert (len(found), found.batch([0]).targets, found.has_units) == (3, None, False)
     with pytest.raises(DataError, match="1 images are too few"):
-        every_two([root / "a" / "a_0001.jpg"], root)
+        all_pairs([root / "a" / "a_0001.jpg"], root)
 
 
 def test_folds_of_the_first_line(tmp_path: Path) -> None:

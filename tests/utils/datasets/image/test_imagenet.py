@@ -48,7 +48,7 @@ def name_of(number: int) -> str:
     return f"ILSVRC2012_val_{number:08d}.JPEG"
 
 
-def picture() -> bytes:
+def image() -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(file, "JPEG")
     return file.getvalue()
@@ -82,9 +82,9 @@ def kit_members() -> dict[str, bytes]:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def images(tmp_path: Path) -> Path:
     """The unpacked validation images: ``tar xf ILSVRC2012_img_val.tar -C val``."""
-    members = {name_of(number): picture() for number in range(1, 6)}
+    members = {name_of(number): image() for number in range(1, 6)}
     archive = write_tar(tmp_path / "ILSVRC2012_img_val.tar", members)
     folder = tmp_path / "val"
     return unpack(archive, folder)
@@ -99,23 +99,23 @@ def check(path: Path) -> None:
 
 
 class TestKit:
-    def test_packed_next_to_the_image_folder(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
-        write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
-        check(pictures)
-        check(pictures.parent)
+    def test_packed_next_to_the_image_folder(self, images: Path, kit_members: dict[str, bytes]) -> None:
+        write_tar(images.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
+        check(images)
+        check(images.parent)
 
     def test_unpacked_in_the_image_folder(
-        self, pictures: Path, kit_members: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+        self, images: Path, kit_members: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        unpack(write_tar(pictures / "kit.tar", kit_members), pictures)
-        check(pictures)
-        monkeypatch.chdir(pictures)
+        unpack(write_tar(images / "kit.tar", kit_members), images)
+        check(images)
+        monkeypatch.chdir(images)
         check(Path("."))
 
-    def test_an_image_without_a_label_is_rejected(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
-        write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
-        (pictures / name_of(6)).write_bytes(picture())
-        found = load_dataset(pictures)
+    def test_an_image_without_a_label_is_rejected(self, images: Path, kit_members: dict[str, bytes]) -> None:
+        write_tar(images.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
+        (images / name_of(6)).write_bytes(image())
+        found = load_dataset(images)
         assert len(found) == 5
         assert "has no label" in found.rejected[0].reason
 
@@ -129,34 +129,34 @@ class TestKit:
         ],
     )
     def test_a_damaged_kit(
-        self, pictures: Path, kit_members: dict[str, bytes], changed: dict[str, bytes], message: str
+        self, images: Path, kit_members: dict[str, bytes], changed: dict[str, bytes], message: str
     ) -> None:
-        write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members | changed, "w:gz")
+        write_tar(images.parent / f"{KIT}.tar.gz", kit_members | changed, "w:gz")
         with pytest.raises(DataError, match=message) as caught:
-            load_dataset(pictures)
+            load_dataset(images)
         assert "\n" not in str(caught.value)
 
-    def test_a_truncated_kit(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
-        path = write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
+    def test_a_truncated_kit(self, images: Path, kit_members: dict[str, bytes]) -> None:
+        path = write_tar(images.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
         path.write_bytes(path.read_bytes()[:3000])
         with pytest.raises(DataError, match=r"cannot be read"):
-            load_dataset(pictures)
+            load_dataset(images)
 
-    def test_a_kit_without_its_table(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
-        write_tar(pictures.parent / f"{KIT}.tar.gz", {TRUTH: kit_members[TRUTH]}, "w:gz")
+    def test_a_kit_without_its_table(self, images: Path, kit_members: dict[str, bytes]) -> None:
+        write_tar(images.parent / f"{KIT}.tar.gz", {TRUTH: kit_members[TRUTH]}, "w:gz")
         with pytest.raises(DataError, match=r"has no meta\.mat"):
-            load_dataset(pictures)
+            load_dataset(images)
 
-    def test_no_labels_without_a_kit(self, pictures: Path) -> None:
-        assert load_dataset(pictures).labels is None
+    def test_no_labels_without_a_kit(self, images: Path) -> None:
+        assert load_dataset(images).labels is None
 
 
 class TestKaggle:
     @pytest.fixture
-    def root(self, pictures: Path, tmp_path: Path) -> Path:
+    def root(self, images: Path, tmp_path: Path) -> Path:
         folder = tmp_path / "kaggle/ILSVRC/Data/CLS-LOC"
         folder.mkdir(parents=True)
-        pictures.rename(folder / "val")
+        images.rename(folder / "val")
         rows = [f"ILSVRC2012_val_{n:08d},{wnid} 85 1 499 272 {wnid} 1 1 9 9\n" for n, wnid in enumerate(CHOSEN, 1)]
         text = "ImageId,PredictionString\n" + "".join(reversed(rows))
         (tmp_path / "kaggle/LOC_val_solution.csv").write_text(text)
@@ -185,22 +185,22 @@ def test_torchvisions_folder(tmp_path: Path) -> None:
         for wnid in ("n01440764", "n02119789"):
             folder = tmp_path / part / wnid
             folder.mkdir(parents=True)
-            (folder / name_of(3)).write_bytes(picture())
+            (folder / name_of(3)).write_bytes(image())
     (tmp_path / "meta.bin").write_bytes(b"as torch.save wrote it")
     found = load_dataset(tmp_path)
     assert found.classes == ["n01440764", "n02119789"]
     assert len(found) == 2
 
 
-def test_caffes_list_next_to_the_image_folder(pictures: Path) -> None:
+def test_caffes_list_next_to_the_image_folder(images: Path) -> None:
     lines = [f"{name_of(number)} {PLACES[wnid]}\n" for number, wnid in enumerate(CHOSEN, 1)]
-    (pictures.parent / "val.txt").write_text("".join(lines))
-    check(pictures.parent)
+    (images.parent / "val.txt").write_text("".join(lines))
+    check(images.parent)
 
 
-def test_the_error_for_an_archive_has_the_unpack_command(pictures: Path) -> None:
+def test_the_error_for_an_archive_has_the_unpack_command(images: Path) -> None:
     with pytest.raises(DataError, match=r"tar xf .*ILSVRC2012_img_val\.tar"):
-        load_dataset(pictures.parent / "ILSVRC2012_img_val.tar")
+        load_dataset(images.parent / "ILSVRC2012_img_val.tar")
 
 
 @pytest.mark.parametrize("compressed", [True, False])

@@ -25,7 +25,7 @@ from utils.datasets.image.mask_codes import (
     VOC_CLASSES,
     read_mask,
 )
-from utils.datasets.image.masks import Labelled, MaskedPictures, Reading, load_masks
+from utils.datasets.image.masks import Labelled, MaskedImages, Reading, load_masks
 from utils.palette import palette
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in pycocotools
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 SIZE = (4, 6)
 
 
-def picture(path: Path, size: tuple[int, int] = SIZE) -> Path:
+def write_image(path: Path, size: tuple[int, int] = SIZE) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size[::-1], (10, 20, 30)).save(path)
     return path
@@ -53,7 +53,7 @@ def filled(value: int, dtype: type = np.uint8) -> np.ndarray:
     return np.full(SIZE, value, dtype)
 
 
-def classes(found: MaskedPictures, place: int = 0) -> np.ndarray:
+def classes(found: MaskedImages, place: int = 0) -> np.ndarray:
     sample = found.samples[place]
     assert isinstance(sample, Labelled)
     return sample.truth.read(SIZE)
@@ -140,7 +140,7 @@ def test_files_that_are_not_masks(tmp_path: Path) -> None:
 
 def test_two_folders(tmp_path: Path) -> None:
     for name in ("a.jpg", "b.png", "lone.jpg", "deep/c.jpg"):
-        picture(tmp_path / "images" / name)
+        write_image(tmp_path / "images" / name)
     for name, value in (("a.png", 1), ("b_mask.png", 2), ("deep/c.png", 3), ("lonely.png", 4)):
         mask(tmp_path / "masks" / name, filled(value))
     found = load_masks({"data": tmp_path})
@@ -155,11 +155,11 @@ def test_two_folders(tmp_path: Path) -> None:
 
 
 def test_masks_next_to_images(tmp_path: Path) -> None:
-    picture(tmp_path / "a.jpg")
+    write_image(tmp_path / "a.jpg")
     mask(tmp_path / "a.png", filled(1))
-    picture(tmp_path / "b.png")
+    write_image(tmp_path / "b.png")
     mask(tmp_path / "b_mask.png", filled(2))
-    picture(tmp_path / "c.png")
+    write_image(tmp_path / "c.png")
     found = load_masks({"data": tmp_path})
     assert [Path(name).name for name in found.names] == ["a.jpg", "b.png"]
     assert classes(found, 1).max() == 2
@@ -169,8 +169,8 @@ def test_masks_next_to_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize("below", ["", "VOC2012", "VOCdevkit/VOC2012"])
 def test_vocs_devkit(below: str, tmp_path: Path) -> None:
     root = tmp_path / below
-    picture(root / "JPEGImages" / "2007_1.jpg")
-    picture(root / "JPEGImages" / "2007_2.jpg")
+    write_image(root / "JPEGImages" / "2007_1.jpg")
+    write_image(root / "JPEGImages" / "2007_2.jpg")
     mask(root / "SegmentationClass" / "2007_1.png", filled(15), "P")
     lists = root / "ImageSets" / "Segmentation"
     lists.mkdir(parents=True)
@@ -192,7 +192,7 @@ def test_vocs_devkit(below: str, tmp_path: Path) -> None:
 def test_cityscapes(tmp_path: Path) -> None:
     for city, number, ending in (("ulm", 0, "labelIds"), ("bonn", 1, "labelTrainIds")):
         stem = f"{city}/{city}_00000{number}_000019"
-        picture(tmp_path / "leftImg8bit" / "val" / f"{stem}_leftImg8bit.png")
+        write_image(tmp_path / "leftImg8bit" / "val" / f"{stem}_leftImg8bit.png")
         mask(tmp_path / "gtFine" / "val" / f"{stem}_gtFine_{ending}.png", filled(26 if number == 0 else 13))
     found = load_masks({"data": tmp_path})
     assert [Path(name).parent.name for name in found.names] == ["bonn", "ulm"]
@@ -201,7 +201,7 @@ def test_cityscapes(tmp_path: Path) -> None:
 
 def test_ade20k(tmp_path: Path) -> None:
     for part in ("training", "validation"):
-        picture(tmp_path / "images" / part / "ADE_1.jpg")
+        write_image(tmp_path / "images" / part / "ADE_1.jpg")
         mask(tmp_path / "annotations" / part / "ADE_1.png", filled(150))
     assert classes(load_masks({"data": tmp_path})).max() == 149
     assert "training" in load_masks({"data": tmp_path}, Reading(split="train")).names[0]
@@ -210,7 +210,7 @@ def test_ade20k(tmp_path: Path) -> None:
 
 
 def test_images_without_masks(tmp_path: Path) -> None:
-    picture(tmp_path / "a.jpg")
+    write_image(tmp_path / "a.jpg")
     (tmp_path / "LICENSES.md").write_text("free")
     (tmp_path / "a.mp3").write_text("noise")
     found = load_masks({"data": tmp_path})
@@ -225,7 +225,7 @@ def test_images_without_masks(tmp_path: Path) -> None:
 
 
 def test_fingerprint_covers_masks_and_reading_options(tmp_path: Path) -> None:
-    picture(tmp_path / "one" / "images" / "a.jpg")
+    write_image(tmp_path / "one" / "images" / "a.jpg")
     path = mask(tmp_path / "one" / "masks" / "a.png", filled(1))
     first = load_masks({"data": tmp_path / "one"}).fingerprint()
     assert load_masks({"data": tmp_path / "one"}).fingerprint() == first
@@ -239,7 +239,7 @@ def test_fingerprint_covers_masks_and_reading_options(tmp_path: Path) -> None:
 
 def coco(folder: Path, annotations: list[dict[str, Any]], **more: Any) -> Path:
     """Write a file with one image of 4 x 6, categories cat (7) and dog (3), and the given annotations."""
-    picture(folder / "a.jpg")
+    write_image(folder / "a.jpg")
     image = {"id": 1, "file_name": "a.jpg", "height": SIZE[0], "width": SIZE[1], **more}
     numbered = [{"id": i, "image_id": 1, "iscrowd": 0, **one} for i, one in enumerate(annotations, start=1)]
     categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
@@ -315,7 +315,7 @@ def test_invalid_regions(annotation: dict[str, Any], message: str, tmp_path: Pat
 def test_an_invalid_annotation_rejects_only_its_image(tmp_path: Path) -> None:
     file = coco(tmp_path, [LARGE])
     content = json.loads(file.read_text())
-    picture(tmp_path / "b.jpg")
+    write_image(tmp_path / "b.jpg")
     content["images"] += [{"id": 2, "file_name": "b.jpg"}, {"id": 3, "file_name": "gone.jpg"}]
     content["annotations"] += [
         {"image_id": 2, "category_id": 99, "segmentation": [square(0, 0, 2)]},
@@ -403,7 +403,7 @@ def test_negative_levels_of_tiff(code: Any, level: int, tmp_path: Path) -> None:
 
 def test_images_and_masks_with_the_same_stem(tmp_path: Path) -> None:
     for name in ("a.jpg", "a.png"):
-        picture(tmp_path / "images" / name)
+        write_image(tmp_path / "images" / name)
     for name in ("a.png", "a_mask.png"):
         mask(tmp_path / "masks" / name, filled(1))
     found = load_masks({"data": tmp_path})
@@ -415,7 +415,7 @@ def test_images_and_masks_with_the_same_stem(tmp_path: Path) -> None:
 
 
 def test_a_list_of_voc_stays_in_its_folder(tmp_path: Path) -> None:
-    picture(tmp_path / "JPEGImages" / "a.jpg")
+    write_image(tmp_path / "JPEGImages" / "a.jpg")
     mask(tmp_path / "SegmentationClass" / "a.png", filled(1))
     listed = tmp_path / "ImageSets" / "Segmentation" / "val.txt"
     listed.parent.mkdir(parents=True)

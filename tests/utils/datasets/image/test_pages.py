@@ -16,7 +16,7 @@ from utils.datasets.image.pages import Truth, load_pages
 POINTS = [[1, 2], [30, 2], [30, 12], [1, 12]]
 
 
-def picture(path: Path) -> Path:
+def image(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (40, 20), 255).save(path)
     return path
@@ -29,7 +29,7 @@ def entry(text: str = "ab", points: object = POINTS) -> dict[str, object]:
 def test_paddle_labels(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     for name in "abc":
-        picture(folder / f"{name}.png")
+        image(folder / f"{name}.png")
     rows = [
         f"pages/a.png\t{json.dumps([entry('太初', POINTS), entry('###')], ensure_ascii=False)}",
         "",
@@ -73,7 +73,7 @@ def test_paddle_labels(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_line_rejects_its_page(row: str, reason: str, tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
+    image(tmp_path / "a.png")
     label = tmp_path / "Label.txt"
     label.write_text(f"a.png\t[]\n{row}\n", encoding="utf-8")
     found = load_pages({"data": label})
@@ -89,7 +89,7 @@ def test_an_invalid_line_rejects_its_page(row: str, reason: str, tmp_path: Path)
 def test_icdar_and_texts_next_to_images(tmp_path: Path) -> None:
     images, labels = tmp_path / "images", tmp_path / "labels"
     for name in ("img_1.png", "img_2.png", "img_3.png", "img_4.png"):
-        picture(images / name)
+        image(images / name)
     labels.mkdir()
     (labels / "gt_img_1.txt").write_text(
         "\ufeff1,2,30,2,30,12,1,12,Genaxis, Theatre\n1,2,3,2,3,4,1,4,###\n", encoding="utf-8"
@@ -107,7 +107,7 @@ def test_icdar_and_texts_next_to_images(tmp_path: Path) -> None:
 
 
 def test_duplicate_pages_are_rejected(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
+    image(tmp_path / "a.png")
     (tmp_path / "Label.txt").write_text("a.png\t[]\n./a.png\t[]\n", encoding="utf-8")
     found = load_pages({"data": tmp_path})
     assert len(found) == 1
@@ -122,7 +122,7 @@ def test_unknown_names_of_paths(tmp_path: Path) -> None:
 
 
 def test_images_without_labels(tmp_path: Path) -> None:
-    one = picture(tmp_path / "a.png")
+    one = image(tmp_path / "a.png")
     assert load_pages({"data": one}).batch([0]).targets is None
     assert load_pages({"data": tmp_path}).batch([0]).targets is None
     with pytest.raises(DataError, match="does not exist"):
@@ -135,7 +135,7 @@ def test_images_without_labels(tmp_path: Path) -> None:
 
 
 def test_a_fingerprint_changes_with_a_label(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
+    image(tmp_path / "a.png")
     label = tmp_path / "Label.txt"
     prints = []
     for text in ("ab", "ac", "###"):

@@ -11,7 +11,7 @@ from engine import ConfigError, DataError
 from utils.datasets.image.text_lines import TextLines, load_text_lines, unit_of
 
 
-def pictures(folder: Path, *names: str) -> None:
+def images(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (30, 10)).save(folder / name)
@@ -42,13 +42,13 @@ def listed(folder: Path, text: str | bytes, name: str = "rec_gt.txt") -> Path:
     ids=["paddle", "icdar", "mjsynth", "all after the first tab"],
 )
 def test_label_files(tmp_path, text, wanted):
-    pictures(tmp_path, "a/x.jpg", "a/y_Word_7.jpg")
+    images(tmp_path, "a/x.jpg", "a/y_Word_7.jpg")
     assert rows(load_text_lines({"data": listed(tmp_path, text)})) == wanted
     assert rows(load_text_lines({"data": tmp_path})) == wanted
 
 
 def test_paths_relative_to_the_parent_or_a_given_folder(tmp_path):
-    pictures(tmp_path, "images/x.jpg")
+    images(tmp_path, "images/x.jpg")
     file = listed(tmp_path, "images/x.jpg\tab\n")
     (tmp_path / "labels").mkdir()
     moved = file.rename(tmp_path / "labels" / file.name)
@@ -57,7 +57,7 @@ def test_paths_relative_to_the_parent_or_a_given_folder(tmp_path):
 
 
 def test_missing_files_are_rejected(tmp_path):
-    pictures(tmp_path, "a.png")
+    images(tmp_path, "a.png")
     found = load_text_lines({"data": listed(tmp_path, "a.png\tab\nb.png\tc\n../c.png\td\nrec_gt.txt\te\n")})
     assert rows(found) == [("a.png", "ab")]
     reasons = [one.reason for one in found.rejected]
@@ -66,7 +66,7 @@ def test_missing_files_are_rejected(tmp_path):
 
 
 def test_texts_next_to_images(tmp_path):
-    pictures(tmp_path, "a.png", "b.png", "c.png")
+    images(tmp_path, "a.png", "b.png", "c.png")
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "b.gt.txt").write_text("")
     found = load_text_lines({"data": tmp_path})
@@ -78,13 +78,13 @@ def test_texts_next_to_images(tmp_path):
 
 
 def test_images_without_texts(tmp_path):
-    pictures(tmp_path, "a.png", "b.png")
+    images(tmp_path, "a.png", "b.png")
     assert load_text_lines({"data": tmp_path}).targets is None
     assert len(load_text_lines({"data": tmp_path / "a.png"})) == 1
 
 
 def test_units_and_the_fingerprint(tmp_path):
-    pictures(tmp_path, "p1/w_1.png", "p1/w_2.png", "p2/x.png")
+    images(tmp_path, "p1/w_1.png", "p1/w_2.png", "p2/x.png")
     file = listed(tmp_path, "p1/w_1.png\ta\np1/w_2.png\tb\np2/x.png\tc\n")
     folders, names = (load_text_lines({"data": file}, units) for units in ("folder", "name"))
     assert [Path(str(unit)).name for unit in folders.units or ()] == ["p1", "p1", "p2"]
@@ -109,7 +109,7 @@ def test_units_and_the_fingerprint(tmp_path):
     ],
 )
 def test_invalid_label_files(tmp_path, text, message):
-    pictures(tmp_path, "a.png", "a_b_1.png")
+    images(tmp_path, "a.png", "a_b_1.png")
     with pytest.raises(DataError) as error:
         load_text_lines({"data": listed(tmp_path, text)})
     assert message in str(error.value)
@@ -126,7 +126,7 @@ def test_invalid_paths(tmp_path):
 
 
 def test_duplicates_and_names_that_are_too_long(tmp_path):
-    pictures(tmp_path, "a.png")
+    images(tmp_path, "a.png")
     found = load_text_lines({"data": listed(tmp_path, f"a.png\tx\na.png\ty\n{'b' * 5000}.png\tz\n")})
     assert list(found.targets) == ["x"]
     reasons = [one.reason for one in found.rejected]
@@ -135,6 +135,6 @@ def test_duplicates_and_names_that_are_too_long(tmp_path):
 
 
 def test_carriage_returns_inside_a_line(tmp_path):
-    pictures(tmp_path, "a.png")
+    images(tmp_path, "a.png")
     with pytest.raises(DataError, match=r"rec_gt\.txt:1: a carriage return"):
         load_text_lines({"data": listed(tmp_path, b"a.png\tx\ra.png\ty\r")})

@@ -17,8 +17,8 @@ FACE = "10 20 30 40 0 0 0 0 0 0"
 POINTS = "10 20 30 40 11 21 0 12 22 1 -1 -1 -1 14 24 0 15.5 25 0 0.9"
 
 
-def write(folder: Path, text: str, name: str = "wider_face_val_bbx_gt.txt", pictures: str = "a b c d") -> Path:
-    for one in pictures.split():
+def write(folder: Path, text: str, name: str = "wider_face_val_bbx_gt.txt", images: str = "a b c d") -> Path:
+    for one in images.split():
         file = folder / "images" / f"{one}.png"
         file.parent.mkdir(exist_ok=True, parents=True)
         Image.new("RGB", (64, 96)).save(file)
@@ -47,12 +47,12 @@ def test_wider_faces_list(tmp_path: Path) -> None:
 
 
 def test_wider_faces_own_folders(tmp_path: Path) -> None:
-    write(tmp_path / "WIDER_val", "", pictures="0--Parade/a 1--Rally/b")
+    write(tmp_path / "WIDER_val", "", images="0--Parade/a 1--Rally/b")
     (tmp_path / "WIDER_val" / "wider_face_val_bbx_gt.txt").unlink()
     lists = tmp_path / "wider_face_split"
     lists.mkdir()
-    write(lists, f"0--Parade/a.png\n1\n{FACE}\n1--Rally/b.png\n0\n", pictures="")
-    write(lists, f"0--Parade/x.png\n1\n{FACE}\n", "wider_face_train_bbx_gt.txt", pictures="")
+    write(lists, f"0--Parade/a.png\n1\n{FACE}\n1--Rally/b.png\n0\n", images="")
+    write(lists, f"0--Parade/x.png\n1\n{FACE}\n", "wider_face_train_bbx_gt.txt", images="")
     for path in (tmp_path, lists / "wider_face_val_bbx_gt.txt"):
         assert len(load_boxes(path)) == 2
         assert not load_boxes(path).rejected

@@ -74,7 +74,7 @@ def test_folders_of_images_and_labels(split: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
-def test_labels_beside_pictures(names: str, tmp_path: Path) -> None:
+def test_labels_beside_images(names: str, tmp_path: Path) -> None:
     tree(tmp_path / "in")
     for file in (tmp_path / "in").rglob("*.*"):
         shutil.copy(file, tmp_path)

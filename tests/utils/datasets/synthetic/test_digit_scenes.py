@@ -36,7 +36,7 @@ def held_out() -> list[Scene]:
 
 def test_shapes_and_dtypes(held_out: list[Scene]) -> None:
     for scene in held_out:
-        assert (scene.picture.shape, scene.picture.dtype) == ((SIZE, SIZE, 3), np.uint8)
+        assert (scene.image.shape, scene.image.dtype) == ((SIZE, SIZE, 3), np.uint8)
         assert (scene.mask.shape, scene.mask.dtype) == ((SIZE, SIZE), np.uint8)
         assert scene.boxes.shape == (len(scene.labels), 4)
         assert len(scene.labels) >= 1
@@ -64,7 +64,7 @@ def test_ink_is_visible(held_out: list[Scene]) -> None:
     """A digit's ink differs from its surroundings by the contrast."""
     differences = []
     for scene in held_out:
-        grey = scene.picture.mean(axis=-1)
+        grey = scene.image.mean(axis=-1)
         for (left, top, right, bottom), label in zip(scene.boxes, scene.labels, strict=True):
             there = np.s_[top:bottom, left:right]
             ink = scene.mask[there] == label + 1
@@ -89,7 +89,7 @@ def test_a_scene_depends_only_on_seed_and_number(held_out: list[Scene]) -> None:
     for number in (11, 4):
         for one, two in zip(compose(made_of, 3, number), held_out[number], strict=True):
             np.testing.assert_array_equal(one, two)
-    assert (compose(made_of, 4, 4).picture != held_out[4].picture).any()
+    assert (compose(made_of, 4, 4).image != held_out[4].image).any()
 
 
 def test_parts_share_no_digit_and_no_photograph() -> None:
@@ -126,7 +126,7 @@ def test_training_batches_are_reproducible() -> None:
         list(itertools.islice(training_batches(5, 2, 1, kept=50), 3)),
     )
     for one, two in zip(itertools.chain(*first), itertools.chain(*second), strict=True):
-        np.testing.assert_array_equal(one.picture, two.picture)
+        np.testing.assert_array_equal(one.image, two.image)
     assert [len(batch) for batch in first] == [2, 2, 2]
 
 

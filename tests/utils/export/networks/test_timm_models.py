@@ -17,7 +17,7 @@ if not find_spec("timm") or not find_spec("torchvision"):
 
 from engine import ConfigError
 from utils.export.networks.classifiers import plain
-from utils.export.networks.timm_models import classifier, import_timm, pictures_of
+from utils.export.networks.timm_models import classifier, images_of, import_timm
 from utils.imagenet_classes import WNIDS
 from utils.preprocess.pytorch.classification import preprocess
 
@@ -47,12 +47,12 @@ def test_preprocessing_matches_timm_for_every_data_config(timm: Any) -> None:
     assert {config["interpolation"] for config in found.values()} == {"bilinear", "bicubic"}
     assert len(found) > 50
     rng = np.random.default_rng(0)
-    pictures = [Image.fromarray(rng.integers(0, 256, (high, wide, 3), dtype=np.uint8)) for wide, high in SIZES]
+    images = [Image.fromarray(rng.integers(0, 256, (high, wide, 3), dtype=np.uint8)) for wide, high in SIZES]
     for place, (name, config) in enumerate(found.items()):
-        picture = pictures[place % len(pictures)]
-        theirs = timm.data.create_transform(**config, is_training=False)(picture).numpy()
-        ours = preprocess(picture, "float32", **pictures_of(config, name).scaled())[0]
-        np.testing.assert_array_equal(ours, theirs, err_msg=f"{name} {picture.size}")
+        image = images[place % len(images)]
+        theirs = timm.data.create_transform(**config, is_training=False)(image).numpy()
+        ours = preprocess(image, "float32", **images_of(config, name).scaled())[0]
+        np.testing.assert_array_equal(ours, theirs, err_msg=f"{name} {image.size}")
 
 
 def test_a_small_network_with_its_labels_and_its_preprocessing(timm: Any, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_small_network_with_its_labels_and_its_preprocessing(timm: Any, tmp_pa
     assert found.labels is not None
     assert (len(found.labels), found.labels[0], found.class_ids) == (1000, "tench, Tinca tinca", list(WNIDS))
     assert (found.source, found.weights, found.free) == ("timm mobilenetv3_small_050", "random", True)
-    assert plain(found.pictures.scaled())["interpolation"] == "bicubic"
+    assert plain(found.images.scaled())["interpolation"] == "bicubic"
     with torch.no_grad():
         answer = found.module(torch.randn(2, 3, 64, 64))
     assert answer.shape == (2, 1000)

@@ -15,7 +15,7 @@ import onnx
 
 from engine import ConfigError, ModelError
 from utils.export.networks.classifiers import plain
-from utils.export.networks.torchvision_models import build, import_torchvision, pictures_of
+from utils.export.networks.torchvision_models import build, images_of, import_torchvision
 
 pytestmark = pytest.mark.torch
 
@@ -55,12 +55,12 @@ def test_random_weights_are_seeded_and_stay_in_range() -> None:
 
 
 def test_preprocessing_of_published_weights(torchvision: Any) -> None:
-    bicubic = plain(pictures_of(torchvision.models.Swin_T_Weights.IMAGENET1K_V1).scaled())
+    bicubic = plain(images_of(torchvision.models.Swin_T_Weights.IMAGENET1K_V1).scaled())
     assert bicubic == {"resize_shape": 232, "crop_shape": 224, "interpolation": "bicubic"} | {
         "mean": [0.485, 0.456, 0.406],
         "std": [0.229, 0.224, 0.225],
     }
-    assert plain(pictures_of(torchvision.models.EfficientNet_V2_L_Weights.IMAGENET1K_V1).scaled())["mean"] == [
+    assert plain(images_of(torchvision.models.EfficientNet_V2_L_Weights.IMAGENET1K_V1).scaled())["mean"] == [
         0.5,
         0.5,
         0.5,
@@ -73,7 +73,7 @@ def test_preset_with_two_sizes_and_nearest_exact(torchvision: Any) -> None:
     )
     preset.resize_size = [8, 6]
     weights = SimpleNamespace(transforms=lambda: preset, meta={"categories": ["a"]})
-    found = plain(pictures_of(weights).scaled())
+    found = plain(images_of(weights).scaled())
     assert (found["resize_shape"], found["crop_shape"], found["interpolation"]) == ([8, 6], 4, "nearest")
 
 

@@ -41,9 +41,9 @@ def test_custom_weights(tmp_path: Path) -> None:
     found = segmenter(SMALLEST, str(own_weights(tmp_path, 5, auxiliary=False)))
     assert found.labels is None
     assert (found.weights, found.short_side) == ("mine.pth", 520)
-    picture = torch.rand(1, 3, 48, 64, generator=torch.Generator().manual_seed(0))
+    image = torch.rand(1, 3, 48, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        assert found.module(picture).shape == (1, 5, 48, 64)
+        assert found.module(image).shape == (1, 5, 48, 64)
     known = segmenter(SMALLEST, str(own_weights(tmp_path, 21)))
     assert known.labels is not None
     assert known.labels[15] == "person"
@@ -93,7 +93,7 @@ def test_an_export_of_random_weights(tmp_path: Path, capsys: pytest.CaptureFixtu
         found = engine(np.zeros((2, 3, 40, 72), np.float32))
     assert found.shape == (2, 21, 40, 72)
     assert [spec.name for spec in model.outputs] == ["logits"]
-    assert model.stored.picture.resize == 520
+    assert model.stored.image.resize == 520
     assert model.stored.labels is not None
     assert model.stored.labels[0] == "__background__"
     assert json.loads(model.metadata["segmentation"]) == {"resize": "short_side"}

@@ -18,7 +18,7 @@ import onnx
 
 from utils.export.scripts.classifier import find_classifier
 from utils.imagenet_classes import WNIDS
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 pytestmark = pytest.mark.torch
 
@@ -45,9 +45,9 @@ def test_the_smallest_of_a_family(
     assert "largest relative error" in last
     assert [path.name for path in tmp_path.iterdir()] == [f"{arch}_float16_dyn.onnx"]
     model = onnx.load(tmp_path / f"{arch}_float16_dyn.onnx")
-    stored = Stored({prop.key: prop.value for prop in model.metadata_props})
+    stored = ModelMetadata({prop.key: prop.value for prop in model.metadata_props})
     assert stored.json("class_ids") == list(WNIDS)
-    assert stored.picture.crop == (size, size)
+    assert stored.image.crop == (size, size)
     dims = [dim.dim_param or dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     assert dims[0] == "batch"
     assert isinstance(dims[2], str) == (arch not in ("alexnet", "swin_v2_t"))
@@ -100,7 +100,7 @@ def test_published_inception_weights_transform_their_input(arch: str, tmp_path: 
     x = torch.randn(1, 3, 96, 96)
     with torch.no_grad():
         assert torch.equal(found.module(x), published(x))
-    assert (found.pictures.resize, found.size) == ((342, (299, 299)) if arch == "inception_v3" else (256, (224, 224)))
+    assert (found.images.resize, found.size) == ((342, (299, 299)) if arch == "inception_v3" else (256, (224, 224)))
 
 
 @pytest.mark.long

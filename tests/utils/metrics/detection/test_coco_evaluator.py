@@ -16,10 +16,10 @@ from utils.datasets.image.coco_api import CocoAnnotations
 from utils.metrics.detection.coco_evaluator import CocoGroundingEvaluator
 
 
-def annotations(seed: int = 0, pictures: int = 8) -> dict[str, Any]:
+def annotations(seed: int = 0, images: int = 8) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     found = []
-    for image in range(pictures):
+    for image in range(images):
         for _ in range(int(rng.integers(0, 6))):
             left, top, width, height = rng.uniform(5, 150, 4).round(1).tolist()
             found.append(
@@ -33,7 +33,7 @@ def annotations(seed: int = 0, pictures: int = 8) -> dict[str, Any]:
                 }
             )
     return {
-        "images": [{"id": i + 10, "file_name": f"{i}.jpg", "width": 320, "height": 320} for i in range(pictures)],
+        "images": [{"id": i + 10, "file_name": f"{i}.jpg", "width": 320, "height": 320} for i in range(images)],
         "categories": [{"id": 9, "name": "c"}, {"id": 2, "name": "a"}, {"id": 5, "name": "b"}],
         "annotations": found,
     }
@@ -84,11 +84,11 @@ def theirs(coco: CocoAnnotations, found: dict[int, dict[str, Any]], *, classes: 
 
 
 @pytest.mark.parametrize("classes", [True, False])
-@pytest.mark.parametrize("pictures", [8, 5])
+@pytest.mark.parametrize("images", [8, 5])
 def test_figures_equal_pycocotools(
-    classes: bool, pictures: int, coco: CocoAnnotations, capsys: pytest.CaptureFixture[str]
+    classes: bool, images: int, coco: CocoAnnotations, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = dict(list(guesses(annotations()).items())[:pictures])
+    found = dict(list(guesses(annotations()).items())[:images])
     evaluator = CocoGroundingEvaluator(coco, iou_types=("bbox",), useCats=classes)
     for key, one in reversed(found.items()):
         evaluator.update({key: one})

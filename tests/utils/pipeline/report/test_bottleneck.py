@@ -211,7 +211,7 @@ def test_a_postprocess_that_computes(engine: Engine) -> None:
 @pytest.mark.parametrize("workers", [None, 1, 4])
 @pytest.mark.parametrize("size", [8, 64])
 def test_the_digits_are_not_bound_by_the_disk(workers: int | None, size: int) -> None:
-    """Their pictures lie in the page cache and take a tenth of a millisecond, most of it in the interpreter."""
+    """Their images lie in the page cache and take a tenth of a millisecond, most of it in the interpreter."""
     samples = list(load_dataset(DIGITS / "data" / "val")) * 4
     for sample in samples:
         sample.path.read_bytes()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from utils.pipeline import cli
-from utils.pipeline.report.safe_stream import only_shown
+from utils.pipeline.report.safe_stream import safe_streams
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape", "surrogatepass"])
@@ -23,7 +23,7 @@ def test_characters_missing_in_the_encoding_are_escaped(
     for name in ("stdout", "stderr"):
         stream = io.TextIOWrapper(written, encoding, errors, newline="", write_through=True)
         monkeypatch.setattr(sys, name, stream)
-        with only_shown():
+        with safe_streams():
             print("half \ud800, byte \udcff, \u4e2d", file=getattr(sys, name))
         stream.detach()
     wide = "\\u4e2d" if encoding == "ascii" else "\u4e2d"
@@ -34,7 +34,7 @@ def test_the_streams_own_error_handler_is_kept(monkeypatch: pytest.MonkeyPatch) 
     written = io.BytesIO()
     stream = io.TextIOWrapper(written, "ascii", "replace", newline="", write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
-    with only_shown():
+    with safe_streams():
         print("\u4e2d")  # noqa: T201
     stream.detach()
     assert written.getvalue() == b"?\n"

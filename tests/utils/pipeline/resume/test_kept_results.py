@@ -68,7 +68,7 @@ def test_the_result_is_written_if_the_output_is_closed(tmp_path: Path, monkeypat
         raise BrokenPipeError
 
     monkeypatch.setattr("utils.pipeline.report.console.print", gone, raising=False)
-    monkeypatch.setattr("utils.pipeline.valid.tell_engines", lambda *_: None)
+    monkeypatch.setattr("utils.pipeline.valid.print_engines", lambda *_: None)
     with pytest.raises(BrokenPipeError):
         run("--json", tmp_path / "r.json")
     assert (tmp_path / "r.json").is_file()
@@ -98,9 +98,9 @@ def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        ("7: no picture", "7: no picture"),
-        ("7 is no picture", "7 is no picture"),
-        ("a picture has 7 channels", "7: a picture has 7 channels"),
+        ("7: no image", "7: no image"),
+        ("7 is no image", "7 is no image"),
+        ("a image has 7 channels", "7: a image has 7 channels"),
         ("77 is odd", "7: 77 is odd"),
     ],
 )

@@ -224,15 +224,15 @@ def test_predict(engine: Engine, tmp_path: Path, workers: int) -> None:
 
 
 def test_predict_lists_failures(engine: Engine, tmp_path: Path) -> None:
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "a.png").write_bytes(b"")
-    (tmp_path / "pictures" / "readme.txt").write_text("hello")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"")
+    (tmp_path / "images" / "readme.txt").write_text("hello")
     failures: list[Failure] = []
 
     def unreadable(samples: list[Path]) -> np.ndarray:
         raise DataError(f"{samples[0]} is empty")
 
-    batches = load_dataset(tmp_path / "pictures").batches(4)
+    batches = load_dataset(tmp_path / "images").batches(4)
     assert list(predict(engine, batches, unreadable, list, failures=failures)) == []
     assert [Path(f.name).name for f in failures] == ["readme.txt", "a.png"]
 

@@ -94,18 +94,18 @@ class Kept(TopK):
         return right
 
 
-def picture(index: int) -> np.ndarray:
+def image(index: int) -> np.ndarray:
     array = np.random.default_rng(index).standard_normal((3, SIDE, SIDE)).astype(np.float32)
     array[0, 0, 0] = index
     return array
 
 
 def work(samples: list[Any], bad: frozenset[int]) -> list[np.ndarray]:
-    """Make pictures of numbers, some faster than others; some of them cannot be made."""
+    """Make images of numbers, some faster than others; some of them cannot be made."""
     time.sleep(0.0005 * (samples[0] % 4))
     if wrong := [sample for sample in samples if sample in bad]:
         raise DataError(f"sample {wrong[0]} is damaged")
-    return [picture(sample) for sample in samples]
+    return [image(sample) for sample in samples]
 
 
 class Plain:
@@ -215,9 +215,9 @@ print(json.dumps({"peak": peak}))
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of the digits and lists that name each of them any number of times."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     shutil.copytree(DIGITS / "data" / "val", folder / "val")
     lines = [f"{path.relative_to(folder)} {path.parent.name}\n" for path in sorted(folder.rglob("*.png"))]
     for times in (1, 20, 40):
@@ -232,14 +232,14 @@ def environment() -> dict[str, str]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say the peak of its memory")
-def test_memory_does_not_grow_with_the_data(pictures: Path, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_data(images: Path, tmp_path: Path) -> None:
     extra = ["--resume", "journals", "--json", "result.json"]
 
     def peak(times: int) -> int:
         folder = tmp_path / str(times)
         folder.mkdir()
         command = [sys.executable, "-c", MEASURED, DIGITS / "example_valid.py", "--target", "onnx", "--batch_size", 64]
-        command += ["--data_path", pictures / f"{times}.txt", *extra]
+        command += ["--data_path", images / f"{times}.txt", *extra]
         done = subprocess.run(
             list(map(str, command)), cwd=folder, env=environment(), capture_output=True, text=True, check=True
         )
@@ -305,10 +305,10 @@ def wait_for_line(process: subprocess.Popen[str], word: str) -> None:
     ],
 )
 def test_ctrl_c_and_the_same_command_again(
-    pictures: Path, tmp_path: Path, seed: int, workers: list[object], kills: int
+    images: Path, tmp_path: Path, seed: int, workers: list[object], kills: int
 ) -> None:
     rng, done, journal = np.random.default_rng(seed), 0, tmp_path / "journals" / "journal.jsonl"
-    command = digits_command(pictures / "40.txt", "--resume", tmp_path / "journals", "--workers", *workers)
+    command = digits_command(images / "40.txt", "--resume", tmp_path / "journals", "--workers", *workers)
     for _ in range(kills):
         process = start(*command, cwd=tmp_path)
         while process.poll() is None and steps_in(journal) <= done:
@@ -330,7 +330,7 @@ def test_ctrl_c_and_the_same_command_again(
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert f"{done} of 1800 steps were taken from the journal" in out
-    assert "eval_metric 0.994444\n" in out  # that of an undisturbed run over the same pictures
+    assert "eval_metric 0.994444\n" in out  # that of an undisturbed run over the same images
 
 
 LONG = """
@@ -356,13 +356,13 @@ cli.valid(None, task, ckpt=Path("model.onnx"), data_path=Path(), batch_size=8, i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extra", [["--workers", 0], ["--workers", 2], ["--streams", 1, "--resume", "journals"]])
-def test_ctrl_c_in_a_long_call(save_onnx: SaveOnnx, pictures: Path, tmp_path: Path, extra: list[object]) -> None:
+def test_ctrl_c_in_a_long_call(save_onnx: SaveOnnx, images: Path, tmp_path: Path, extra: list[object]) -> None:
     """One node that computes for ten seconds, which ONNX Runtime cannot stop, in the main thread too."""
     text = "g (float[N,3,8,8] x) => (float[N,3] y) <int64[2] big = {9000, 9000}> { f = Flatten(x)"
     text += " m = ReduceMax<keepdims=1>(f) w = Expand(m, big) a = MatMul(w, w) r = ReduceMax<keepdims=1>(a)"
     save_onnx(text + " p = GlobalAveragePool(x) g = Flatten(p) y = Add(g, r) }")
     (tmp_path / "script.py").write_text(LONG)
-    process = start("script.py", "--target", "onnx", "--data_path", pictures / "1.txt", *extra, cwd=tmp_path)
+    process = start("script.py", "--target", "onnx", "--data_path", images / "1.txt", *extra, cwd=tmp_path)
     wait_for_line(process, "at work")
     time.sleep(0.5)
     ended = Ended(process)
@@ -373,10 +373,10 @@ def test_ctrl_c_in_a_long_call(save_onnx: SaveOnnx, pictures: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_the_comparison(pictures: Path, tmp_path: Path) -> None:
+def test_ctrl_c_in_the_comparison(images: Path, tmp_path: Path) -> None:
     """The first run's result is on the disk by then."""
     words = ["--decode", "fused", "--json", tmp_path / "result.json", "--workers", 0]
-    process = start(*digits_command(pictures / "20.txt", *words), cwd=tmp_path)
+    process = start(*digits_command(images / "20.txt", *words), cwd=tmp_path)
     wait_for_line(process, "target onnx")
     began = time.monotonic()
     wait_for_line(process, "summary")

@@ -49,7 +49,7 @@ def test_a_name_at_the_edge_is_inside_the_image() -> None:
 
 def test_colours_of_classes() -> None:
     def edge(label: str) -> tuple[int, ...]:
-        picture = draw_boxes(Image.new("RGB", (400, 300)), [{"label": label, "score": 0.5, "box": [10, 10, 300, 200]}])
-        return picture.getpixel((10, 150))
+        image = draw_boxes(Image.new("RGB", (400, 300)), [{"label": label, "score": 0.5, "box": [10, 10, 300, 200]}])
+        return image.getpixel((10, 150))
 
     assert edge("cat") == edge("cat") != edge("dog")

@@ -30,11 +30,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> CaptionTokenizer:
     return get_tokenlizer(write_tokenizer(tmp_path_factory.mktemp("bert")))
 
 
-def random_outputs(pictures: int, queries: int, seed: int = 0) -> dict[str, Any]:
+def random_outputs(images: int, queries: int, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
-    logits = np.full((pictures, queries, 256), -np.inf, np.float32)
-    logits[:, :, :10] = rng.normal(0, 3, (pictures, queries, 10))
-    return {"pred_logits": logits, "pred_boxes": rng.uniform(0.2, 0.6, (pictures, queries, 4)).astype(np.float32)}
+    logits = np.full((images, queries, 256), -np.inf, np.float32)
+    logits[:, :, :10] = rng.normal(0, 3, (images, queries, 10))
+    return {"pred_logits": logits, "pred_boxes": rng.uniform(0.2, 0.6, (images, queries, 4)).astype(np.float32)}
 
 
 @settings(max_examples=20, deadline=None)

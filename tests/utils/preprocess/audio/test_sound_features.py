@@ -23,7 +23,7 @@ from utils.preprocess.audio.features import (
     settings_to_json,
 )
 from utils.preprocess.audio.mel import kaldi_bank, mel_bank
-from utils.stored import Stored
+from utils.stored import ModelMetadata
 
 NOISE = np.random.default_rng(0).normal(0, 0.1, 20_000).astype(np.float32)
 
@@ -150,8 +150,8 @@ def test_features_relative_to_the_maximum_cannot_be_streamed() -> None:
 
 def test_roundtrip_of_settings() -> None:
     for one in (*EVERY, WHISPER):
-        assert settings_of(Stored({KEY: settings_to_json(one)})) == one
-    assert settings_of(Stored({}), WHISPER) == WHISPER
+        assert settings_of(ModelMetadata({KEY: settings_to_json(one)})) == one
+    assert settings_of(ModelMetadata({}), WHISPER) == WHISPER
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_roundtrip_of_settings() -> None:
 )
 def test_invalid_settings(stored: dict[str, str], message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
-        settings_of(Stored(stored, Path("a.onnx")))
+        settings_of(ModelMetadata(stored, Path("a.onnx")))
     assert str(caught.value).startswith("a.onnx: ")
 
 

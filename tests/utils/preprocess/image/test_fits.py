@@ -11,7 +11,7 @@ from PIL import Image
 
 from engine import ConfigError
 from utils.preprocess.image.fits import KINDS, ROUNDINGS, Fit, between_pixels, fitted
-from utils.preprocess.image.letterbox import to_input, to_picture
+from utils.preprocess.image.letterbox import to_image, to_input
 
 lengths = st.integers(1, 90)
 
@@ -30,7 +30,7 @@ def test_roundtrip_of_boxes_for_every_fit(width: int, height: int, kind: str, ro
         beyond = max(width, height) / min(width, height) if rounding == "transformers" else 0
         assert max(pixels.shape[1:]) <= 40 + beyond
     boxes = np.array([[0, 0, width, height], [width / 4, height / 3, width / 2, height]])
-    np.testing.assert_allclose(to_picture(to_input(boxes, geometry), geometry), boxes, atol=1e-9)
+    np.testing.assert_allclose(to_image(to_input(boxes, geometry), geometry), boxes, atol=1e-9)
     inner = to_input(boxes[:1], geometry)[0]
     if kind == "square":
         side = max(width, height)

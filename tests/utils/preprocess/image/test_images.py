@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 from PIL import Image, ImageFile, ImageOps
 
-from engine import DataError, PictureError
+from engine import DataError, ImageError
 from utils.preprocess.image.images import open_image, to_rgb
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -179,7 +179,7 @@ def test_missing_and_folder(tmp_path: Path) -> None:
     assert "it is a folder" in refused(tmp_path)
 
 
-def test_not_a_picture(tmp_path: Path) -> None:
+def test_not_a_image(tmp_path: Path) -> None:
     for name in ("notes.txt", "notes.png"):
         (tmp_path / name).write_text("a text file among the images")
         assert "is not an image" in refused(tmp_path / name)
@@ -289,4 +289,4 @@ def test_unreadable_images_are_also_oserrors(tmp_path: Path) -> None:
         with pytest.raises(IOError, match=path.name) as found:
             open_image(path)
         assert isinstance(found.value, DataError)
-        assert type(copy.copy(found.value)) is PictureError  # as for pickle
+        assert type(copy.copy(found.value)) is ImageError  # as for pickle

@@ -13,12 +13,12 @@ from utils.preprocess.image.letterbox import (
     FILTERS,
     RESIZES,
     ROUNDINGS,
-    Laying,
+    Placement,
     between_pixels,
     fit,
     letterbox,
+    to_image,
     to_input,
-    to_picture,
 )
 
 lengths = st.integers(1, 400)
@@ -49,7 +49,7 @@ def test_roundtrip_of_boxes(width: int, height: int, size: tuple[int, int], data
     there = to_input(boxes, geometry)
     assert (there >= -1e-9).all()
     assert (there <= np.array([size[1], size[0]] * 2) + 1e-9).all()
-    np.testing.assert_allclose(to_picture(there, geometry), boxes, atol=1e-6)
+    np.testing.assert_allclose(to_image(there, geometry), boxes, atol=1e-6)
 
 
 @settings(deadline=None, max_examples=30)
@@ -67,15 +67,15 @@ def test_pixels(width: int, height: int, size: tuple[int, int]) -> None:
 
 def test_an_image_of_the_input_size_is_unchanged() -> None:
     source = np.random.default_rng(0).integers(0, 256, (6, 8, 3)).astype(np.uint8)
-    pixels, _ = letterbox(Image.fromarray(source), (10, 8), Laying(fill=0))
+    pixels, _ = letterbox(Image.fromarray(source), (10, 8), Placement(fill=0))
     np.testing.assert_array_equal(pixels[2:8], source)
     assert not pixels[[0, 1, 8, 9]].any()
 
 
 def test_boxes_outside_the_image_are_clipped() -> None:
     geometry = fit(100, 50, (64, 64))
-    assert to_picture(np.array([[-5, 0, 70, 15.0]]), geometry).tolist() == [[0, 0, 100, 0]]
-    assert to_picture(np.empty((0, 4)), geometry).shape == (0, 4)
+    assert to_image(np.array([[-5, 0, 70, 15.0]]), geometry).tolist() == [[0, 0, 100, 0]]
+    assert to_image(np.empty((0, 4)), geometry).shape == (0, 4)
 
 
 def test_lengths_must_be_positive() -> None:
@@ -84,15 +84,15 @@ def test_lengths_must_be_positive() -> None:
 
 
 def test_other_layings() -> None:
-    corner = fit(100, 50, (64, 64), Laying("corner"))
+    corner = fit(100, 50, (64, 64), Placement("corner"))
     assert (corner.left, corner.top, corner.down) == (0, 0, 0.64)
-    stretched = fit(100, 50, (64, 32), Laying("stretch"))
+    stretched = fit(100, 50, (64, 32), Placement("stretch"))
     assert (stretched.across, stretched.down, stretched.left, stretched.top) == (0.32, 1.28, 0, 0)
-    small = fit(10, 20, (64, 64), Laying(enlarge=False))
+    small = fit(10, 20, (64, 64), Placement(enlarge=False))
     assert (small.across, small.left, small.top) == (1.0, 27, 22)
-    widths = {name: round(30 * fit(30, 64, (31, 31), Laying(rounding=name)).across) for name in ROUNDINGS}
+    widths = {name: round(30 * fit(30, 64, (31, 31), Placement(rounding=name)).across) for name in ROUNDINGS}
     assert widths == {"round": 15, "floor": 14, "ceil": 15}
-    assert round(30 * fit(30, 60, (30, 30), Laying(rounding="ceil")).across) == 15  # no rounding error of floats
+    assert round(30 * fit(30, 60, (30, 30), Placement(rounding="ceil")).across) == 15  # no rounding error of floats
 
 
 @settings(deadline=None, max_examples=40)
@@ -102,12 +102,12 @@ def test_other_layings() -> None:
 def test_roundtrip_of_boxes_for_every_laying(
     width: int, height: int, size: tuple[int, int], resize: str, rounding: str, enlarge: bool
 ) -> None:
-    geometry = fit(width, height, size, Laying(resize, rounding=rounding, enlarge=enlarge))
+    geometry = fit(width, height, size, Placement(resize, rounding=rounding, enlarge=enlarge))
     boxes = np.array([[0, 0, width, height], [width / 3, height / 4, width / 2, height]])
     there = to_input(boxes, geometry)
     assert (there >= 0).all()
     assert (there <= np.array([size[1], size[0]] * 2) + 1e-9).all()
-    np.testing.assert_allclose(to_picture(there, geometry), boxes, atol=1e-6)
+    np.testing.assert_allclose(to_image(there, geometry), boxes, atol=1e-6)
 
 
 def test_between_pixels_is_bilinear_without_antialiasing() -> None:
@@ -122,7 +122,7 @@ def test_between_pixels_is_bilinear_without_antialiasing() -> None:
 
 
 def test_every_filter_and_fill() -> None:
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 80, 3)).astype(np.uint8))
-    made = {name: letterbox(picture, (32, 32), Laying(fill=7, interpolation=name))[0] for name in FILTERS}
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 80, 3)).astype(np.uint8))
+    made = {name: letterbox(image, (32, 32), Placement(fill=7, interpolation=name))[0] for name in FILTERS}
     assert all((pixels[:8] == 7).all() for pixels in made.values())
     assert len({pixels.tobytes() for pixels in made.values()}) == len(FILTERS)

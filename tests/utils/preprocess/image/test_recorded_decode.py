@@ -56,7 +56,7 @@ def assert_same(path: Path) -> np.ndarray | str:
 @pytest.fixture(params=FORMATS)
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     mode, options = FORMATS[request.param]
-    path = tmp_path / f"picture.{request.param}"
+    path = tmp_path / f"image.{request.param}"
     Image.fromarray(PIXELS).convert(mode).save(path, **options)
     return path
 

@@ -35,27 +35,27 @@ def no_engine() -> Iterator[None]:
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Path:
+def image(tmp_path: Path) -> Path:
     path = tmp_path / "a.png"
     noise = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
     Image.fromarray(noise).resize((100, 60)).save(path)
     return path
 
 
-def test_a_path_becomes_a_square(picture: Path, bert: CaptionTokenizer) -> None:
-    images, numbers, kinds, mask = preprocess(str(picture), bert, CAPTION, resize_shape=64)
-    assert np.array_equal(images, classify(picture, "float32", (64, 64), (64, 64)))
+def test_a_path_becomes_a_square(image: Path, bert: CaptionTokenizer) -> None:
+    images, numbers, kinds, mask = preprocess(str(image), bert, CAPTION, resize_shape=64)
+    assert np.array_equal(images, classify(image, "float32", (64, 64), (64, 64)))
     assert [(a.shape, a.dtype) for a in (numbers, kinds, mask)] == [((1, 7), np.int64)] * 3
-    assert preprocess(picture, bert, CAPTION, half=True)[0].dtype == np.float16
-    assert preprocess([picture, picture], bert, CAPTION)[0].shape == (2, 3, 320, 320)
+    assert preprocess(image, bert, CAPTION, half=True)[0].dtype == np.float16
+    assert preprocess([image, image], bert, CAPTION)[0].shape == (2, 3, 320, 320)
     assert inspect.signature(preprocess).parameters["resize_shape"].default == 320
 
 
-def test_normalised_floats_are_only_stretched(picture: Path, bert: CaptionTokenizer) -> None:
-    given = np.concatenate([classify(picture, "float32", (60, 100), (60, 100))] * 2)
+def test_normalised_floats_are_only_stretched(image: Path, bert: CaptionTokenizer) -> None:
+    given = np.concatenate([classify(image, "float32", (60, 100), (60, 100))] * 2)
     images, numbers, *_ = preprocess(given, bert, CAPTION, resize_shape=64)
     assert (images.shape, numbers.shape) == ((2, 3, 64, 64), (2, 7))
-    near = classify(picture, "float32", (64, 64), (64, 64))[0]
+    near = classify(image, "float32", (64, 64), (64, 64))[0]
     assert np.abs(images[1] - near).max() < 0.03  # samples of the file are rounded to 8 bits
     same = preprocess(images, bert, CAPTION, resize_shape=64)[0]
     assert np.array_equal(same, images)
@@ -73,21 +73,21 @@ def test_tensors_give_tensors(bert: CaptionTokenizer) -> None:
     ]
 
 
-def test_default_sizes_are_those_of_the_engine(picture: Path, bert: CaptionTokenizer) -> None:
+def test_default_sizes_are_those_of_the_engine(image: Path, bert: CaptionTokenizer) -> None:
     declare_shapes([[1, 3, 96, 96], [4, 10], [4, 10], [4, 10]])
-    images, numbers, kinds, mask = preprocess(picture, bert, CAPTION)
+    images, numbers, kinds, mask = preprocess(image, bert, CAPTION)
     assert (images.shape, numbers.shape) == ((1, 3, 96, 96), (1, 10))
     assert mask.tolist() == [[1] * 7 + [0] * 3]
     assert (numbers[0, 7:].any(), kinds.any()) == (False, False)
-    assert preprocess(picture, bert, CAPTION, resize_shape=320)[0].shape[2:] == (320, 320)
+    assert preprocess(image, bert, CAPTION, resize_shape=320)[0].shape[2:] == (320, 320)
     declare_shapes([[1, 3, None, None], [1, None]])
-    images, numbers, *_ = preprocess(picture, bert, CAPTION)
+    images, numbers, *_ = preprocess(image, bert, CAPTION)
     assert (images.shape[2:], numbers.shape) == ((320, 320), (1, 7))
     declare_shapes([[1, 3, 96, 64], [4, 5]])
     with pytest.raises(ConfigError, match="96x64"):
-        preprocess(picture, bert, CAPTION)
+        preprocess(image, bert, CAPTION)
     with pytest.raises(ConfigError, match=r"7 tokens, .*input_size has 5"):
-        preprocess(picture, bert, CAPTION, resize_shape=64)
+        preprocess(image, bert, CAPTION, resize_shape=64)
     declare_shapes(None)
     assert declared_shapes() == ()
 

@@ -27,8 +27,8 @@ def model(names: tuple[str, ...], labels: int | None = None, **note: Any) -> Mod
     metadata = {"detection": json.dumps(note)}
     if labels is not None:
         metadata["class_labels"] = json.dumps([f"c{i}" for i in range(labels)])
-    picture = TensorSpec("images", FLOAT, (None, 3, SIDE, SIDE))
-    return Model(Path("m.onnx"), (picture,), tuple(TensorSpec(n, FLOAT, (None,)) for n in names), metadata=metadata)
+    image = TensorSpec("images", FLOAT, (None, 3, SIDE, SIDE))
+    return Model(Path("m.onnx"), (image,), tuple(TensorSpec(n, FLOAT, (None,)) for n in names), metadata=metadata)
 
 
 def found(arrays: list[Array], labels: int | None = None, names: Any = None, **flags: Any) -> Any:

@@ -19,7 +19,7 @@ from engine import ConfigError, DataError, EngineSpec, InputError, ModelError, T
 from utils.datasets.base import ListDataset
 from utils.pipeline.flags.options import options as parsed
 from utils.pipeline.session import load_data
-from utils.preprocess.text.lengths import count_cut, planned, say_cut
+from utils.preprocess.text.lengths import count_truncated, planned, truncation_line
 from utils.tasks.common.text_input import inline_texts, longest
 from utils.tasks.model import Model
 from utils.tasks.text_classification import TextClassification
@@ -87,9 +87,9 @@ def test_truncation_is_reported_once() -> None:
         f"2 of 3 texts are longer than 9 tokens and were cut; {lost} tokens left out"
     ]
     assert task.format_warnings({}, 3) == []
-    assert count_cut(None) == {}
+    assert count_truncated(None) == {}
     one = {"cut_texts": 1, "cut_tokens": 1, "cut_texts_tokens_kept": 4}
-    assert say_cut(one, 1) == "1 of 1 text is longer than 4 tokens and was cut; 1 token left out"
+    assert truncation_line(one, 1) == "1 of 1 text is longer than 4 tokens and was cut; 1 token left out"
 
 
 def test_texts_on_the_command_line() -> None:

@@ -27,7 +27,7 @@ MODEL = Model(Path("m.onnx"), (), (), metadata={"class_labels": json.dumps(COCO)
 
 
 def data(folder: Path, *names: str) -> Path:
-    """Write a picture with an object of each class, and one class that no object is of."""
+    """Write a image with an object of each class, and one class that no object is of."""
     Image.new("RGB", (64, 64)).save(folder / "a.png")
     objects = [{"id": i, "image_id": 1, "category_id": i, "bbox": [i, 1, 9, 9]} for i in range(len(names))]
     classes = [{"id": i, "name": name} for i, name in enumerate([*names, "unused"])]
@@ -178,8 +178,8 @@ def test_invalid_entries_are_reported_and_skipped(
 MODES = ["L", "LA", "P", "CMYK", "I;16", "1", "RGBA"]
 
 
-def test_pictures_of_any_mode_and_broken_ones(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Grey, CMYK, 16-bit and animated pictures, and turned ones, are evaluated; a broken one is named."""
+def test_images_of_any_mode_and_broken_ones(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Grey, CMYK, 16-bit and animated images, and turned ones, are evaluated; a broken one is named."""
     images, notes = [], []
     for i, mode in enumerate(MODES):
         name = f"{i}.tif" if mode == "CMYK" else f"{i}.png"

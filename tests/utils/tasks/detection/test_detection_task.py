@@ -19,10 +19,10 @@ from utils.tasks.detection.task import SHOWN, Detection
 from utils.tasks.model import Model
 
 FLOAT = np.dtype(np.float32)
-PICTURE = TensorSpec("input", FLOAT, (None, 3, 32, 64))
+IMAGE = TensorSpec("input", FLOAT, (None, 3, 32, 64))
 HEAD = (TensorSpec("boxes", FLOAT, (None, None, 4)), TensorSpec("scores", FLOAT, (None, None, 2)))
 PLAIN = {"preprocess": json.dumps({"mean": [0, 0, 0], "std": [1, 1, 1]})}
-MODEL = Model(Path("m.onnx"), (PICTURE,), HEAD, metadata={**PLAIN, "class_labels": '["cat", "dog"]'})
+MODEL = Model(Path("m.onnx"), (IMAGE,), HEAD, metadata={**PLAIN, "class_labels": '["cat", "dog"]'})
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ class Shifted(Detection):
         return [one._replace(boxes=one.boxes + 2.0) for one in super().decode(outputs, contexts)]
 
 
-def test_pictures_one_by_one_are_the_batch(tiny: Path) -> None:
+def test_images_one_by_one_are_the_batch(tiny: Path) -> None:
     with opened(tiny / f"{NAME}_dyn.onnx", "onnx") as engine:
         task = bound(Detection, described(engine))
     samples = task.load({"data": tiny / "data"}).batch(range(5)).samples
@@ -153,11 +153,11 @@ def test_sizes() -> None:
     assert bound(Detection, None).input_size() is None
     assert bound(Detection, None, input_size=64).input_size() == ((None, 3, 64, 64),)
     assert bound(Detection, None, input_size=[32, 64]).input_size() == ((None, 3, 32, 64),)
-    free = replace(MODEL, inputs=(replace(PICTURE, shape=(None, 3, None, None)),))
+    free = replace(MODEL, inputs=(replace(IMAGE, shape=(None, 3, None, None)),))
     with pytest.raises(ConfigError, match="pass --input_size"):
         bound(Detection, free).prepare([])
     with pytest.raises(ConfigError, match="N x C x H x W"):
-        bound(Detection, replace(MODEL, inputs=(replace(PICTURE, shape=(None, 7)),))).prepare([])
+        bound(Detection, replace(MODEL, inputs=(replace(IMAGE, shape=(None, 7)),))).prepare([])
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_invalid_options(given: dict[str, object], said: str) -> None:
         bound(Detection, None, **given).check()
 
 
-def test_unreadable_picture_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"no picture")
+def test_unreadable_image_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"a.png: is not an image"):
         bound(Detection, MODEL).prepare([tmp_path / "a.png"])

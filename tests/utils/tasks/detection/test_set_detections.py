@@ -32,7 +32,7 @@ FLOAT = np.dtype(np.float32)
 SIZES = [(150, 100), (64, 96)]
 
 
-def pictures(folder: Path) -> list[Path]:
+def images(folder: Path) -> list[Path]:
     rng, paths = np.random.default_rng(5), []
     for i, size in enumerate(SIZES):
         small = Image.fromarray(rng.integers(0, 256, (7, 9, 3)).astype(np.uint8))
@@ -65,10 +65,10 @@ def assert_same(found: list[Detections], wanted: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arch", "processor"), [("detr", "DetrImageProcessor"), ("rtdetr", "RTDetrImageProcessor")])
-def test_pictures_and_answers_are_those_of_transformers(arch: str, processor: str, tmp_path: Path) -> None:
+def test_images_and_answers_are_those_of_transformers(arch: str, processor: str, tmp_path: Path) -> None:
     size = (96, 96) if arch == "detr" else (64, 64)
     made = detector(arch, "random", size)
-    model, paths = described(made), pictures(tmp_path)
+    model, paths = described(made), images(tmp_path)
     asked = {"shortest_edge": 96, "longest_edge": made.note["fit"].get("longer")}
     theirs = getattr(transformers(), processor)(size=asked if arch == "detr" else {"height": 64, "width": 64})
     opened = [Image.open(path) for path in paths]
@@ -103,9 +103,9 @@ def test_user_folder_is_read(tmp_path: Path) -> None:
     assert again.labels == ["cat", "cup", "spoon"]
     assert (again.name, again.note["layout"], again.note["fit"]["shorter"]) == ("mine", "detr", 64)
     assert again.mean == [0, 0, 0]
-    pictures_in, mask = torch.rand(1, 3, 64, 64), torch.ones(1, 64, 64, dtype=torch.int64)
+    images_in, mask = torch.rand(1, 3, 64, 64), torch.ones(1, 64, 64, dtype=torch.int64)
     with torch.no_grad():
-        for mine, theirs in zip(again.module(pictures_in, mask), made.module(pictures_in, mask), strict=True):
+        for mine, theirs in zip(again.module(images_in, mask), made.module(images_in, mask), strict=True):
             torch.testing.assert_close(mine, theirs)
     with pytest.raises(ConfigError, match=r"none: .*config\.json"):
         detector("detr", str(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""SSD, RetinaNet and FCOS: pictures in and detections out are torchvision's own, step by step and as a whole."""
+"""SSD, RetinaNet and FCOS: images in and detections out are torchvision's own, step by step and as a whole."""
 
 # ruff: noqa: E402 - what is imported later needs what importorskip looks for
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _nms() -> Iterator[None]:
     library._destroy()
 
 
-def pictures(folder: Path, sizes: list[tuple[int, int]]) -> list[Path]:
-    """Write smooth random pictures of some widths and heights."""
+def images(folder: Path, sizes: list[tuple[int, int]]) -> list[Path]:
+    """Write smooth random images of some widths and heights."""
     rng, paths = np.random.default_rng(7), []
     for i, size in enumerate(sizes):
         small = Image.fromarray(rng.integers(0, 256, (9, 12, 3)).astype(np.uint8))
@@ -153,7 +153,7 @@ def test_ssd_finds_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch
     model = whole(arch)
     made = _made(arch, model, monkeypatch)
     side = model.transform.fixed_size[0]
-    paths = pictures(tmp_path, [(400, 300), (90, 250)])
+    paths = images(tmp_path, [(400, 300), (90, 250)])
     found = through(model, made, made.module, paths, (side, side))
     with torch.no_grad():
         assert_same(found, model(tensors(paths)), 1)
@@ -163,11 +163,11 @@ def test_ssd_finds_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["retinanet_resnet50_fpn", "fcos_resnet50_fpn", "retinanet_resnet50_fpn_v2"])
 def test_pyramids_find_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two pictures of other proportions share a batch: one is padded, and its boxes end at its own edges."""
+    """Two images of other proportions share a batch: one is padded, and its boxes end at its own edges."""
     model = whole(arch, min_size=160, max_size=288, score_thresh=0.05, topk_candidates=150)
     made = _made(arch, model, monkeypatch, [160])
     made.note["fit"] = {**made.note["fit"], "shorter": 160, "longer": 288}
-    paths = pictures(tmp_path, [(400, 300), (90, 250)])
+    paths = images(tmp_path, [(400, 300), (90, 250)])
     found = through(model, made, made.module, paths, (None, None))
     with torch.no_grad():
         assert_same(found, model(tensors(paths)), 0)

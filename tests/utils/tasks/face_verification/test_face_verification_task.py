@@ -40,7 +40,7 @@ def run(script: str, result: Path, *argv: str, **how: Any) -> tuple[int, dict[st
 
 
 def test_the_pipeline_finds_what_the_crops_hold(tiny: Path, tmp_path: Path) -> None:
-    """All people are told apart, at any place in the picture, and each picture is described once."""
+    """All people are told apart, at any place in the image, and each image is described once."""
     code, found = run("valid", tmp_path / "r.json", ckpt=ckpt(tiny), data_path=tiny / "photographs", input_size=SIDE)
     assert (code, found["metric"], found["samples"]) == (0, 1.0, 144)
     assert found["secondary"]["auc"] == 1.0
@@ -51,7 +51,7 @@ def test_the_pipeline_finds_what_the_crops_hold(tiny: Path, tmp_path: Path) -> N
     assert found["secondary"]["threshold"] == pytest.approx(alone["secondary"]["threshold"], abs=0.1)
 
 
-def test_every_picture_pairs(tiny: Path, tmp_path: Path) -> None:
+def test_every_image_pairs(tiny: Path, tmp_path: Path) -> None:
     words = ("--pairs", "all", "--metric", "auc", "--far", "0.01", "--workers", "2", "--streams", "2")
     code, found = run("valid", tmp_path / "r.json", *words, ckpt=ckpt(tiny, both=False), data_path=tiny / "data")
     assert (code, found["metric_name"], found["samples"]) == (0, "auc", 48 * 47 // 2)
@@ -62,7 +62,7 @@ def test_every_picture_pairs(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_no_face_and_several(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A picture without a face costs its pairs, by name; of several faces a rule takes one, and says so."""
+    """A image without a face costs its pairs, by name; of several faces a rule takes one, and says so."""
     data = tmp_path / "data"
     for person in ("ada", "ben", "cleo", "dora"):
         for number in (1, 2):
@@ -82,7 +82,7 @@ def test_no_face_and_several(tiny: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "1 image shows (ada/ada_0002.png) no detected face" in "".join(capsys.readouterr())
 
 
-def test_the_answer_to_two_pictures(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_to_two_images(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (tiny / "photographs" / who for who in ("ada/ada_0001.png", "ada/ada_0002.png"))
     how: dict[str, Any] = {"ckpt": ckpt(tiny), "input_size": SIDE, "batch_size": 1}
     data = {"first": first, "second": second}
@@ -103,7 +103,7 @@ def test_the_answer_to_two_pictures(tiny: Path, tmp_path: Path, capsys: pytest.C
     assert (code, found["answers"][0]["answer"]["same"]) == (0, False)
 
 
-def test_pictures_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None:
+def test_images_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None:
     how: dict[str, Any] = {"ckpt": ckpt(tiny, both=False)["descriptor"], "data_path": tiny / "data" / "ada"}
     code, found = run("multi", tmp_path / "r.json", "--save", str(tmp_path / "out"), **how)
     assert (code, len(found["answers"])) == (0, 6)
@@ -119,14 +119,14 @@ def test_other_models_are_rejected(tiny: Path, tmp_path: Path) -> None:
         run("multi", tmp_path / "r.json", ckpt=wrong, **how)
 
 
-def test_unreadable_picture_fails_its_pairs(tiny: Path, tmp_path: Path) -> None:
+def test_unreadable_image_fails_its_pairs(tiny: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for person in ("ada", "ben", "cleo", "dora"):
         (data / person).mkdir(parents=True)
         for number in (1, 2):
             face = Image.open(tiny / "data" / person / f"{person}_{number:04d}.png")
             face.save(data / person / f"{number}.png")
-    (data / "cleo" / "2.png").write_bytes(b"no picture")
+    (data / "cleo" / "2.png").write_bytes(b"no image")
     code, found = run("valid", tmp_path / "r.json", ckpt=ckpt(tiny, both=False), data_path=data)
     assert code == 1
     assert all("cleo/2.png" in one["reason"] for one in found["failures"])
@@ -147,15 +147,15 @@ def test_score_is_independent_of_the_batch(target: str, batch: int, tiny: Path, 
 
 
 def test_nan_affects_only_its_pairs(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card that loses rows 4 to 7 of the first call: those pictures, in whatever pair, have no answer."""
+    """A card that loses rows 4 to 7 of the first call: those images, in whatever pair, have no answer."""
     monkeypatch.setenv("TECO_SIM_FAULTS", "nan:spa=1,step=0")
     argv = ["--json", str(tmp_path / "r.json"), "--workers", "0"]
     how: dict[str, Any] = {"argv": argv, "ckpt": ckpt(tiny, both=False), "data_path": tiny / "data"}
     code, found = run("valid", tmp_path / "r.json", **how)
     dataset = FaceVerification(options(FaceVerification)).load({"data": tiny / "data"})
     first = dataset.batch(range(16))
-    pictures = list(dict.fromkeys(path for pair in first.samples for path in pair))
-    lost = set(pictures[4:8])
+    images = list(dict.fromkeys(path for pair in first.samples for path in pair))
+    lost = set(images[4:8])
     whole = dataset.batch(range(len(dataset)))
     wanted = [name for name, pair in zip(whole.names, whole.samples, strict=True) if lost & set(pair)]
     assert (code, found["nan_outputs"]) == (1, wanted)

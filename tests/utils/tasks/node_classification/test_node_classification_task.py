@@ -182,9 +182,9 @@ def test_an_answer_and_its_drawing(tmp_path: Path) -> None:
     assert found.text == "4  0.91   0  0.01   8 neighbours"
     assert found.answer["classes"][0] == {"label": "4", "score": 0.91}
     assert found.save is not None
-    with Image.open(found.save(tmp_path)) as picture:
-        assert picture.width >= 500
-        assert len(picture.getcolors(1 << 20) or ()) > 20
+    with Image.open(found.save(tmp_path)) as image:
+        assert image.width >= 500
+        assert len(image.getcolors(1 << 20) or ()) > 20
     assert task.format_warnings({"without_neighbours": 2}, 9) == [
         "2 of 9 nodes have no neighbours: they are classified by their own features only"
     ]

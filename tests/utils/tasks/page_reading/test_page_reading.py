@@ -105,7 +105,7 @@ def test_invalid_page_is_skipped(tiny: Path, tmp_path: Path) -> None:
     data.mkdir()
     for file in (tiny / "data").iterdir():
         (data / file.name).write_bytes(file.read_bytes())
-    (data / "page_1.png").write_bytes(b"no picture")
+    (data / "page_1.png").write_bytes(b"no image")
     done = subprocess.run(
         [
             sys.executable,

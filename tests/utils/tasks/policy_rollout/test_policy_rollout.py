@@ -306,7 +306,7 @@ def test_a_drawn_episode(form: str, tmp_path: Path) -> None:
     assert re.fullmatch(r"CartPole-v1_seed_1000\.(png|gif)", file.name)
     with Image.open(file) as image:
         frames = getattr(image, "n_frames", 1)
-        most = found["answers"][0]["answer"]["steps"] + 1  # pictures that are alike are one
+        most = found["answers"][0]["answer"]["steps"] + 1  # images that are alike are one
         assert frames == 1 if form == "strip" else 2 < frames <= most
         assert np.asarray(image.convert("RGB")).std() > 5  # something is drawn
 

@@ -29,7 +29,7 @@ def run(tiny: Path, data: Path, result: Path, *words: str) -> tuple[int, dict[st
 
 
 def spoilt(tiny: Path, folder: Path) -> dict[str, str]:
-    """Copy the data and spoil some masks; return what is to be said of each picture."""
+    """Copy the data and spoil some masks; return what is to be said of each image."""
     shutil.copytree(tiny / "data", folder)
     masks = folder / "masks"
 
@@ -70,7 +70,7 @@ def test_invalid_masks_are_reported_and_skipped(tiny: Path, tmp_path: Path, caps
     assert "Traceback" not in errors
 
 
-def test_the_metric_is_that_of_the_good_pictures(tiny: Path, tmp_path: Path) -> None:
+def test_the_metric_is_that_of_the_good_images(tiny: Path, tmp_path: Path) -> None:
     said = spoilt(tiny, tmp_path / "data")
     _, whole = run(tiny, tmp_path / "data", tmp_path / "a.json")
     for name in said:

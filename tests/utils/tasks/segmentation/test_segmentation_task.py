@@ -35,7 +35,7 @@ def model(shape: tuple[int | None, ...] = (None, 3, 32, 64), **notes: Any) -> Mo
 
 
 def photograph(path: Path, width: int = 97, height: int = 61) -> Path:
-    """Write a picture of smooth and sharp parts."""
+    """Write a image of smooth and sharp parts."""
     rows, columns = np.mgrid[:height, :width]
     waves = [127 + 120 * np.sin(rows / 5 + channel) * np.cos(columns / (3 + channel)) for channel in range(3)]
     Image.fromarray(np.stack(waves, axis=-1).astype(np.uint8)).save(path)
@@ -65,7 +65,7 @@ def test_the_constructed_model_finds_the_discs(tiny: Path, target: str, file: st
     assert inside.compute() == pytest.approx(metric.compute(), abs=0.05)
 
 
-def test_pictures_one_by_one_are_the_batch(tiny: Path) -> None:
+def test_images_one_by_one_are_the_batch(tiny: Path) -> None:
     with opened(tiny / f"{NAME}_dyn.onnx", "onnx") as engine:
         known = described(engine)
     opt = options(Segmentation)
@@ -81,7 +81,7 @@ def test_pictures_one_by_one_are_the_batch(tiny: Path) -> None:
 
 
 def test_the_input_is_torchvisions(tmp_path: Path) -> None:
-    """Bit for bit that of ``SemanticSegmentation`` for PIL pictures; --resize short_side and a free input."""
+    """Bit for bit that of ``SemanticSegmentation`` for PIL images; --resize short_side and a free input."""
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     from utils.export.networks.torchvision_models import import_torchvision
@@ -124,7 +124,7 @@ def test_resize_modes(tmp_path: Path) -> None:
     assert not np.allclose(array[:, :, 6:57], 114 / 255)
 
 
-def test_pictures_of_several_sizes_share_a_batch(tmp_path: Path) -> None:
+def test_images_of_several_sizes_share_a_batch(tmp_path: Path) -> None:
     """Padding goes to the right and below, and does not show in the answer."""
     paths = [photograph(tmp_path / "a.png", 90, 60), photograph(tmp_path / "b.png", 60, 90)]
     free = model((None, 3, None, None), resize="short_side")
@@ -168,7 +168,7 @@ def labelled(folder: Path, values: np.ndarray, code: str = "index") -> Labelled:
     return Labelled(folder / "a.png", MaskFile(folder / "m.png", code))
 
 
-def test_masks_are_read_with_the_picture(tmp_path: Path) -> None:
+def test_masks_are_read_with_the_image(tmp_path: Path) -> None:
     values = np.array([[0, 1, 2, 255]] * 3, np.uint8)
     (context,) = bound(Segmentation, model()).prepare([labelled(tmp_path, values)]).contexts or ()
     assert context.truth is not None

@@ -32,7 +32,7 @@ def square(white: int, dark: int = 0, dtype: type = np.uint8) -> np.ndarray:
 
 
 def data(folder: Path, masks: list[Any], ending: str = ".png") -> Path:
-    """Write a dark picture with a bright square, and a mask, for each of the masks."""
+    """Write a dark image with a bright square, and a mask, for each of the masks."""
     for name in ("images", "masks"):
         (folder / name).mkdir(parents=True)
     for i, one in enumerate(masks):

@@ -84,7 +84,7 @@ def test_the_input_decides_on_size_and_channels_before_notes_do():
     assert (asked.height, asked.least, asked.most) == (24, 90, 90)
 
 
-def test_lines_of_other_widths_become_a_list_and_pictures_themselves_will_do():
+def test_lines_of_other_widths_become_a_list_and_images_themselves_will_do():
     made = task().prepare([Image.new("RGB", (100, 10)), Image.new("L", (400, 20))])
     assert [one.shape for one in made.arrays[0]] == [(3, 48, 480), (3, 48, 960)]
     assert made.contexts is not None
@@ -166,13 +166,13 @@ def test_reference_answers_and_agreement(tmp_path):
 
 
 def test_a_text_of_control_characters_is_shown_harmless(tmp_path):
-    picture = FOLDER / "data" / "samples" / "0500.jpg"
-    shown = task().show(picture, Text("a\x1b[31mb\n", 0.5))
+    image = FOLDER / "data" / "samples" / "0500.jpg"
+    shown = task().show(image, Text("a\x1b[31mb\n", 0.5))
     assert shown.text == "ab  0.50"
     assert shown.save is not None
-    with Image.open(shown.save(tmp_path)) as drawn, Image.open(picture) as line:
+    with Image.open(shown.save(tmp_path)) as drawn, Image.open(image) as line:
         assert drawn.height > line.height
-    assert task().show(picture, Text("", 0.0)).text == "(nothing read)  0.00"
+    assert task().show(image, Text("", 0.0)).text == "(nothing read)  0.00"
 
 
 def run(tmp_path: Path, *words: str, script: str = "valid", data: str = "data/val") -> Any:
@@ -194,7 +194,7 @@ def test_the_digit_reader_reads_nineteen_of_twenty_lines(tmp_path):
     assert rows[0].split("\t")[0].endswith("0000.jpg")
 
 
-def test_unreadable_picture_is_skipped(tmp_path, capsys):
+def test_unreadable_image_is_skipped(tmp_path, capsys):
     for name in ("0000.jpg", "0001.jpg"):
         whole = (FOLDER / "data" / "val" / "images" / name).read_bytes()
         (tmp_path / name).write_bytes(whole if name == "0000.jpg" else whole[:200])

@@ -317,7 +317,7 @@ _HEADERS: dict[str, Callable[[random.Random], Made]] = {
 }
 
 
-def odd_picture(rng: random.Random) -> tuple[bytes, str, str]:
+def odd_image(rng: random.Random) -> tuple[bytes, str, str]:
     """Return the content of an odd image, its suffix, and its description."""
     what = rng.choice(list(_HEADERS))
     content, ending = _HEADERS[what](rng)

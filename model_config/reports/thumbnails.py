@@ -1,4 +1,4 @@
-"""Pictures inside a page: small copies as data URIs."""
+"""Images inside a page: small copies as data URIs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LARGEST_SIDE = 480
 """Pixels of the longer side of a copy."""
 
 
-class Picture(NamedTuple):
-    """A picture in a page: the name of its file, and its copy; an empty URI where it cannot be read."""
+class Thumbnail(NamedTuple):
+    """A image in a page: the name of its file, and its copy; an empty URI where it cannot be read."""
 
     name: str
     uri: str
@@ -24,7 +24,7 @@ class Picture(NamedTuple):
     height: int = 0
 
 
-def thumbnails(paths: Iterable[Path]) -> list[Picture]:
+def thumbnails(paths: Iterable[Path]) -> list[Thumbnail]:
     """Return copies of at most :data:`LARGEST_SIDE` pixels.
 
     Raises:
@@ -33,17 +33,17 @@ def thumbnails(paths: Iterable[Path]) -> list[Picture]:
     return [_thumbnail(path) for path in paths]
 
 
-def _thumbnail(path: Path) -> Picture:
-    with extra("pictures in the HTML report"):
+def _thumbnail(path: Path) -> Thumbnail:
+    with extra("images in the HTML report"):
         from PIL import Image
 
         from utils.preprocess.image.images import open_image
     try:
         image = open_image(path)
     except DataError:
-        return Picture(path.name, "")
+        return Thumbnail(path.name, "")
     image.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     image.save(buffer, "WEBP", quality=88)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return Picture(path.name, f"data:image/webp;base64,{data}", *image.size)
+    return Thumbnail(path.name, f"data:image/webp;base64,{data}", *image.size)

@@ -1,4 +1,4 @@
-"""Inputs with channels last, of one channel, and of every dtype: pictures go in right, or one line says why not."""
+"""Inputs with channels last, of one channel, and of every dtype: images go in right, or one line says why not."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from PIL import Image
 from engine import ConfigError, EngineSpec, TensorSpec, open_engine
 from toolkit.graph.inputs import load_inputs
 from utils.pipeline import valid
-from utils.preprocess.image.forms import picture_form
-from utils.stored import Stored
+from utils.preprocess.image.forms import image_form
+from utils.stored import ModelMetadata
 from utils.tasks.base import Task
 from utils.tasks.classification.task import Classification
 from utils.tasks.detection.task import Detection
@@ -65,7 +65,7 @@ def network(
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     rng = np.random.default_rng(5)
     for label in range(3):
         (folder / str(label)).mkdir()
@@ -77,9 +77,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def prepared(path: Path, data: Path, target: str = "onnx") -> tuple[np.ndarray, np.ndarray]:
-    """Return what ``prepare`` makes of all pictures, and what the model answers."""
+    """Return what ``prepare`` makes of all images, and what the model answers."""
     task = bound(Classification, None, input_size=[SIDE])
-    with open_engine(target, EngineSpec(path, dtype="float32", input_size=task.input_size(), pictures=True)) as engine:
+    with open_engine(target, EngineSpec(path, dtype="float32", input_size=task.input_size(), images=True)) as engine:
         found = task.bind(Model.of(engine)).prepare(sorted(data.glob("*/*.png")))
         (array,) = task.collate([found])
         assert array.dtype == engine.inputs[0].dtype
@@ -137,9 +137,9 @@ def test_a_grey_input_needs_a_mean_of_its_own(notes: Any, data: Path, tmp_path: 
         ((None, 3, 8, 8), "object", "takes object"),
     ],
 )
-def test_what_takes_no_picture_is_one_line(shape: Any, dtype: str, said: str) -> None:
+def test_what_takes_no_image_is_one_line(shape: Any, dtype: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        picture_form(TensorSpec("x", np.dtype(dtype), shape), Path("m.onnx"))
+        image_form(TensorSpec("x", np.dtype(dtype), shape), Path("m.onnx"))
     assert "\n" not in str(caught.value)
 
 
@@ -150,7 +150,7 @@ SIZES = st.none() | st.integers(1, 9)
 def test_channels_are_where_only_they_can_be(shape: tuple[int | None, ...]) -> None:
     first, last = shape[1] in (1, 3), shape[3] in (1, 3)
     try:
-        form = picture_form(TensorSpec("x", np.dtype(np.float32), shape), Path("m.onnx"))
+        form = image_form(TensorSpec("x", np.dtype(np.float32), shape), Path("m.onnx"))
     except ConfigError:
         assert not first
         assert not last
@@ -199,12 +199,12 @@ def test_segmentation_and_detection_take_them_too(dtype: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("dtype", "last"), [("uint8", False), ("uint8", True), ("float64", True), ("float32", True)])
-def test_tools_give_a_picture_in_the_same_form(dtype: str, last: bool, data: Path, tmp_path: Path) -> None:
+def test_tools_give_a_image_in_the_same_form(dtype: str, last: bool, data: Path, tmp_path: Path) -> None:
     array, _ = prepared(network(tmp_path / "m.onnx", dtype, last), data)
     shape = (None, SIDE, SIDE, 3) if last else (None, 3, SIDE, SIDE)
     spec = TensorSpec("x", np.dtype(dtype), shape)
     file = min(data.glob("*/*.png"))
-    (found,) = load_inputs([file], [spec], 1, Stored({"preprocess": json.dumps(PLAIN)}))
+    (found,) = load_inputs([file], [spec], 1, ModelMetadata({"preprocess": json.dumps(PLAIN)}))
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, array[:1])
 
