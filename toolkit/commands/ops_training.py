@@ -127,7 +127,9 @@ def _notes(watched: Watched, found: Sequence[Served], total: float) -> list[str]
     if total:
         notes.append(_time(watched, total, sum(one.assumed for one in found)))
         notes += (
-            [f"no simulated time, since the device could not run them: {', '.join(untold)}"] if unprinted_line else []
+            [f"no simulated time, since the device could not run them: {', '.join(unprinted_line)}"]
+            if unprinted_line
+            else []
         )
     return notes
 

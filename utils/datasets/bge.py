@@ -12,7 +12,7 @@ from typing import Any
 
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo import expanded
-from tecoinfer_modelzoo.files import utf8_text
+from tecoinfer_modelzoo.files import not_a_file_reason, utf8_text
 from utils.datasets.text.pair_rows import SENTENCES, Pair, Skipped, literal, read_pairs, read_rows, wrong_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.preprocess.text.tokenizer_folder import FolderTokens
@@ -100,7 +100,9 @@ def _arrays(rows: dict[str, Array], count: int) -> dict[str, Any]:
 def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, Any]]:
     """Return the inputs of each line; lines that cannot be used are skipped with a warning."""
     if not path.is_file():
-        raise DataError(f"data path {path} {no_file(path)}; pass a file with a list of two sentences per line")
+        raise DataError(
+            f"data path {path} {not_a_file_reason(path)}; pass a file with a list of two sentences per line"
+        )
     skipped, found = Skipped(path, "lines are"), dict[str, dict[str, Any]]()
     for number, line in enumerate(utf8_text(path).splitlines(), start=1):
         if not line.strip():

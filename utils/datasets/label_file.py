@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine import DataError
-from tecoinfer_modelzoo.files import check_regular
+from tecoinfer_modelzoo.files import check_regular, not_a_file_reason
 from utils.datasets.folders import NOT_A_IMAGE, is_image
 from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing
@@ -40,7 +40,9 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
         if not is_image(name):
             rejected.append(Rejected(Path(path), NOT_A_IMAGE))
         elif not os.path.isfile(path):
-            rejected.append(Rejected(Path(path), f"it {no_file(path)} but is listed in {file.name} line {number}"))
+            rejected.append(
+                Rejected(Path(path), f"it {not_a_file_reason(path)} but is listed in {file.name} line {number}")
+            )
         else:
             listing.add(folder + separator, name, label)
     if not listing:

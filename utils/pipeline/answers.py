@@ -19,6 +19,7 @@ from utils.pipeline.flags.options import Options, options, pace
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.console import (
     about,
+    escaped_line,
     figure_lines,
     int8_figures,
     int8_lines,
@@ -213,7 +214,7 @@ class Session:
 
     def _one(self, answer: Answer, rendering: Rendering) -> None:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
-        print(f"{in_a_line(_short(answer.name, self.opt))}  {_indented(rendering.text)}{lacks}")
+        print(f"{escaped_line(_short(answer.name, self.opt))}  {_indented(rendering.text)}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
         self.shown.append({"name": answer.name, "answer": rendering.answer, **marks})
         self.nan_inputs += [answer.name] * answer.nan_input
@@ -230,7 +231,7 @@ class Session:
             )
         if rendering.save is not None:
             written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
-            print(f"  written: {in_a_line(str(written))}")
+            print(f"  written: {escaped_line(str(written))}")
 
     def _write(self, path: Path) -> None:
         """Write the answers as JSON."""

@@ -395,7 +395,7 @@ def _aishell(rng: random.Random, data: Path, names: list[str]) -> tuple[str, str
         (data / name).rename(data / "wav/S1" / name)
     text = data / "transcript" / "all.txt"
     if rng.random() < 0.2:
-        return str(data), f"AISHELL: {no_file(rng, text)}"
+        return str(data), f"AISHELL: {not_a_file_reason(rng, text)}"
     content, what = mutated("\n".join(f"{Path(name).stem} \u4f60 \u597d" for name in names).encode(), rng)
     text.write_bytes(content)
     return str(data), f"AISHELL: {what}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import DataError
-from tecoinfer_modelzoo.files import utf8_text
+from tecoinfer_modelzoo.files import not_a_file_reason, utf8_text
 from tecoinfer_modelzoo.text import reason_of, shown_value
 from utils.datasets.base import Rejected
 from utils.datasets.folders import walk
@@ -316,7 +316,7 @@ def _unusable(path: Path, root: Path, name: str) -> str | None:
     if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder {root}; set another folder with audio=FOLDER"
     if not os.path.isfile(path):  # also False for a name that no file can have
-        return f"it is listed, but it {no_file(path)}; correct the path"
+        return f"it is listed, but it {not_a_file_reason(path)}; correct the path"
     return None if is_sound(path.name) else NOT_SOUND
 
 

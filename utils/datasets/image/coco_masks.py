@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, DataError
+from tecoinfer_modelzoo.files import not_a_file_reason
 from utils.datasets.base import Rejected
 from utils.datasets.image.coco import categories_of, entries, images_of, images_root, is_id, read_json
 from utils.datasets.image.mask_codes import IGNORED
@@ -119,7 +120,9 @@ def load_coco(
     for key, entry in listed.items():
         path = Path(os.path.normpath(root / entry["file_name"]))
         declared = _length(entry, "height"), _length(entry, "width")
-        reason = broken.get(key) or ("" if os.path.isfile(path) else f"it {no_file(path)} but is listed in {file.name}")
+        reason = broken.get(key) or (
+            "" if os.path.isfile(path) else f"it {not_a_file_reason(path)} but is listed in {file.name}"
+        )
         if reason:
             gathered.reject(path, reason)
         else:

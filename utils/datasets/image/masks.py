@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from engine import Array, ConfigError, DataError
-from tecoinfer_modelzoo.files import size_and_time, text_of
+from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import below
 from utils.datasets.base import ListDataset, Rejected
@@ -360,9 +360,9 @@ def _paired(pairs: Sequence[tuple[Path, Path]], codes: str | Sequence[str], how:
     listed = [codes] * len(pairs) if isinstance(codes, str) else codes
     for (image, mask), code in zip(pairs, listed, strict=True):
         if not os.path.isfile(image):  # Path.is_file raises if a name is too long
-            rejected.append(Rejected(image, f"it {no_file(image)} but is listed"))
+            rejected.append(Rejected(image, f"it {not_a_file_reason(image)} but is listed"))
         elif not os.path.isfile(mask):
-            rejected.append(Rejected(image, f"its mask {mask} {no_file(mask)}"))
+            rejected.append(Rejected(image, f"its mask {mask} {not_a_file_reason(mask)}"))
         else:
             samples.append((image, mask, code))
     others = _spread([mask for _, mask, code in samples if code == INDEX.name]) if _is_open(how) else ()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import size_and_time, text_of
+from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, text_of
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_IMAGE, is_image
@@ -161,7 +161,7 @@ class Gathered:
         if not is_image(path.name):
             self.reject(path, NOT_A_IMAGE)
         elif not os.path.isfile(path):  # Path.is_file raises if a name is too long
-            self.reject(path, f"it {no_file(path)} but is listed in {self.source.name}")
+            self.reject(path, f"it {not_a_file_reason(path)} but is listed in {self.source.name}")
         else:
             self.images.append(path)
             self.objects.append(list(objects))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from engine import ConfigError, DataError
-from tecoinfer_modelzoo.files import size_and_time, utf8_text
+from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, utf8_text
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_IMAGE, flat_folder, is_image, single_image
 
@@ -184,7 +184,7 @@ def _unusable(image: Path, root: Path, name: str) -> str | None:
     if not (os.path.abspath(image) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder"
     if not os.path.isfile(image):  # also False for a name that no file can have
-        return f"it is listed, but it {no_file(image)}"
+        return f"it is listed, but it {not_a_file_reason(image)}"
     return None if is_image(image.name) else NOT_A_IMAGE
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from engine import DataError
-from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.files import not_a_file_reason, read_regular
 from tecoinfer_modelzoo.text import one_line, shown_value
 from tecoinfer_modelzoo.trees import below
 
@@ -143,7 +143,7 @@ def read_rows(path: Path, kind: str = "json") -> Iterator[Row]:
         DataError: the file cannot be read, has another format, or is empty.
     """
     if not path.is_file():
-        raise DataError(f"data path {path} {no_file(path)}; pass a file of pairs")
+        raise DataError(f"data path {path} {not_a_file_reason(path)}; pass a file of pairs")
     try:
         content = read_regular(path)
         if path.suffix == ".gz":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import DataError
-from tecoinfer_modelzoo.files import utf8_text
+from tecoinfer_modelzoo.files import not_a_file_reason, utf8_text
 from tecoinfer_modelzoo.text import one_line, shown_value
 from utils.datasets.base import ListDataset, Rejected
 
@@ -101,7 +101,7 @@ def language_of(questions: Sequence[Question]) -> str:
 def _asked(path: Path) -> Iterator[Asked]:
     """Yield the questions of a file in order, before validation."""
     if not path.is_file():
-        raise DataError(f"data path {path} {no_file(path)}; pass a .json or .jsonl file of questions")
+        raise DataError(f"data path {path} {not_a_file_reason(path)}; pass a .json or .jsonl file of questions")
     text = utf8_text(path)
     try:
         whole = json.loads(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
+from tecoinfer_modelzoo.files import not_a_file_reason
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.text.tables import is_text, read_lines, read_table, rejected_line
 
@@ -153,7 +154,7 @@ def _answerable(
 def read_texts(file: Path) -> Texts:
     """Return the texts of a file by id. Raises DataError if the file cannot be read, or has unknown columns."""
     if not file.is_file():
-        raise DataError(f"{file} {no_file(file)}; check --data_path")
+        raise DataError(f"{file} {not_a_file_reason(file)}; check --data_path")
     found: dict[str, str] = {}
     rejected: list[Rejected] = []
     for name, text, number in _entries(file, rejected):
@@ -233,7 +234,7 @@ def read_qrels(
     Raises DataError if the file cannot be read, or has no usable judgment.
     """
     if not file.is_file():
-        raise DataError(f"{file} {no_file(file)}; check --data_path")
+        raise DataError(f"{file} {not_a_file_reason(file)}; check --data_path")
     grades: dict[str, dict[str, int]] = {}
     rejected: list[Rejected] = []
     for start, (number, line) in enumerate(_lines(file, rejected)):
@@ -271,7 +272,7 @@ def read_candidates(
     Raises DataError if the file cannot be read, or no line can be used.
     """
     if not file.is_file():
-        raise DataError(f"{file} {no_file(file)}; check --data_path")
+        raise DataError(f"{file} {not_a_file_reason(file)}; check --data_path")
     places = {name: i for i, name in enumerate(passages)}
     found: dict[str, dict[int, float]] = {}
     rejected: list[Rejected] = []
