@@ -23,7 +23,7 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """A part of the library beside what it replaces: launches and simulated microseconds."""
+    """A part of the library compared with what it replaces: launches and simulated microseconds."""
 
     name: str
     replaces: str
@@ -58,7 +58,7 @@ def flat(value: Any) -> list[Tensor]:
 
 
 def with_backward(run: Callable[..., Any], *given: Tensor) -> Run:
-    """Return a run of a function forward and backward, that returns results and gradients."""
+    """Return a function that runs forward and backward and returns results and gradients."""
 
     def both() -> Any:
         leaves = [x.detach().requires_grad_() for x in given]
@@ -143,7 +143,7 @@ def optimizers() -> list[Row]:
 
 
 def preloader() -> Row:
-    """Return the row of the loop over eight batches: until when the device is busy, as copies overlap or not."""
+    """Return the row of the loop over eight batches: device time, with and without overlapping copies."""
     batches = [torch.rand(32, 3, 64, 64, generator=torch.Generator().manual_seed(k)) for k in range(8)]
     weight = numbers(3 * 64 * 64, 1024, seed=9)
 

@@ -1,4 +1,4 @@
-"""What the training device costs on the host: microseconds an operator, and a resnet18 step, beside plain CPU PyTorch.
+"""Host cost of the training device: microseconds per operator, and a resnet18 step, compared with plain CPU PyTorch.
 
 Both compute the same values with the same kernels, in turn, on one core; what is measured is the host's CPU time (not
 the simulated card's). ``--profile`` prints where a step's time goes on both.
@@ -39,7 +39,7 @@ OPERATORS: dict[str, Callable[[Tensor], Any]] = {
     "where": lambda x: torch.where(x > 0, x, x),
     "layer_norm": lambda x: F.layer_norm(x, (8,)),
 }
-"""Each on 8 x 8 float32: the kernel itself takes next to nothing."""
+"""Each on 8 x 8 float32: the time of the kernel is negligible."""
 
 
 def block(call: Callable[[], Any], calls: int) -> Callable[[], float]:
@@ -90,7 +90,7 @@ def steps(calls: int, rounds: int) -> Turns:
 
 
 def profile() -> None:
-    """Print which operators a step's CPU time goes to, on both."""
+    """Print a step's CPU time by operator, on both."""
     for device in ("cpu", "sdaa"):
         run = step(device)
         run()

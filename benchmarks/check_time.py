@@ -1,4 +1,4 @@
-"""Where the time of `teco check` goes: wall and computing seconds of every case, by step.
+"""Time of `teco check`: wall and CPU seconds of every case, by step.
 
     python benchmarks/check_time.py                       # the zoo's cases, from nothing
     python benchmarks/check_time.py --networks 26         # a zoo of so many networks of torchvision, random weights
@@ -106,7 +106,7 @@ def zoo(root: Path, args: argparse.Namespace) -> Path:
 
 
 def case_of(resnet: dict[str, Any], name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Return a case as the ResNet's for another network."""
+    """Return the ResNet's case for another network."""
     case: dict[str, Any] = json.loads(json.dumps(resnet))
     case["case_name"], case["run_dir"] = f"{name}_random", f"example/classification/{name}"
     params = {"arch": name, "weights": "random", "input_size": args.input_size, "forms": args.forms}

@@ -1,4 +1,4 @@
-"""Export every classification network of torchvision with random weights at a small input: what became of each?
+"""Export every classification network of torchvision with random weights at a small input, and report each result.
 
     python benchmarks/classifiers.py                     all of them, smallest first
     python benchmarks/classifiers.py vit_b_16 swin_t     these
@@ -35,7 +35,7 @@ def size_of(arch: str) -> int:
 
 
 def family(arch: str) -> str:
-    """Return a name that relatives share."""
+    """Return the family name."""
     if arch.startswith("vgg"):
         return "vgg_bn" if arch.endswith("_bn") else "vgg"
     return re.match(r"[a-z]+(_v\d|_[xy]_|_v2)?", arch)[0].rstrip("_")
@@ -68,7 +68,7 @@ def exported(arch: str, timeout: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Export what the command line asks for."""
+    """Export the requested networks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archs", nargs="*", metavar="ARCH")
     parser.add_argument("--families", action="store_true", help="the smallest of each family")

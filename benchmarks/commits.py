@@ -24,7 +24,7 @@ LEAST = 0.95
 """Lower bound of the ratio that a change must keep."""
 
 COPIES = 40
-"""How often the 360 digits are listed in the throughput's data, so that a run takes seconds."""
+"""Repetitions of the 360 digits in the throughput data, so that a run takes seconds."""
 
 RESAMPLES = 10_000
 
@@ -136,7 +136,7 @@ def main() -> int:
 
 
 def compared(name: str, ours: Callable[[], float], other: Callable[[], float], pairs: int) -> dict[str, object]:
-    """Measure both in turns, print the line of it and return the figures."""
+    """Measure both in turns, print a line and return the figures."""
     take_turns(ours, other, 1)  # files and bytecode into the caches
     turns = take_turns(ours, other, pairs)
     ratios = [theirs / mine for mine, theirs in zip(turns.ours, turns.peer, strict=True)]

@@ -1,4 +1,4 @@
-"""What comparing every node of a model on two engines costs, beside a plain run of both and what people do instead.
+"""Cost of comparing every node of a model on two engines, relative to a plain run of both and to alternatives.
 
 A plain run opens target ``onnx`` and target ``sdaa`` on one SPA and calls each once. Ours is all that ``teco compare``
 does between its arguments and its table: both engines with every node marked, every node alone on the baseline's
@@ -141,7 +141,7 @@ class Work:
             return in_turn({kind: _timed(work) for kind, work in done.items()}, rounds, warm_up=True)
 
     def warm_up_imports(self) -> None:
-        """Import what any of them uses; that is no part of a cold run."""
+        """Import what any of them uses; which is not part of a cold run."""
         from engine import engine_class
 
         import_module("toolkit.compare.report")
@@ -171,7 +171,7 @@ def in_turn(contestants: dict[str, Callable[[], float]], rounds: int, warm_up: b
 
 
 def in_process(args: argparse.Namespace) -> dict[str, Any]:
-    """Do what a process of its own was started for."""
+    """Run the task of this child process."""
     work = Work(args.path, tuple(args.shape))
     work.warm_up_imports()
     if args.only != "warm":
@@ -181,7 +181,7 @@ def in_process(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def started(path: Path, shape: tuple[int, ...], only: str, rounds: int = 1) -> dict[str, Any]:
-    """Run this file in a fresh process; return what it found."""
+    """Run this file in a new process; return its result."""
     words = ["--path", str(path), "--shape", *map(str, shape), "--only", only, "--rounds", str(rounds)]
     done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True, cwd=ROOT)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""The detection metric beside pycocotools and faster-coco-eval: time, memory, and the same figure.
+"""The detection metric compared with pycocotools and faster-coco-eval: time, memory, and the same figure.
 
 Scenes are made at random in the proportions of COCO's val2017: images with about seven objects of 80 classes, and the
 detections of a detector that finds most of them. Each evaluation runs in a process of its own; converting the

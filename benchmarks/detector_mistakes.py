@@ -1,4 +1,4 @@
-"""How often ``teco fix`` names what a detector's user did wrong: mistakes planted alone and in pairs, and none.
+"""Detection rate of ``teco fix`` for user mistakes with detectors: single, in pairs, and none.
 
 A detector is changed as another exporter would have written it (box format, units, a background class, logits, BGR,
 another range of values), or its source lays images in another way (corner, stretched, another fill). The command gets
@@ -38,7 +38,7 @@ from utils.stored import ModelMetadata
 from utils.tasks.detection.task import Detection
 
 WANTED = 0.95
-"""Share of the mistakes whose flags are to be named; healthy detectors may not have any named."""
+"""Required fraction of identified mistakes; none may be reported for healthy detectors."""
 
 Change = Callable[[onnx.ModelProto], None]
 
@@ -102,7 +102,7 @@ def logits(model: onnx.ModelProto) -> None:
 
 
 def twice(model: onnx.ModelProto) -> None:
-    """Apply a sigmoid to what are probabilities already."""
+    """Apply a sigmoid to probabilities."""
     _behind(model, "scores", [("Sigmoid", ["scores_as_they_were"], {})], {})
 
 
@@ -282,7 +282,7 @@ def _words(flags: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run of the tool: what was planted, how it was asked, what it named, and whether that is right."""
+    """One run of the tool: planted mistakes, command, result, and whether it is correct."""
 
     planted: tuple[str, ...]
     asked: str
@@ -293,7 +293,7 @@ class Row:
 
 
 def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
-    """Plant mistakes and let the tool name them; ``None`` where the metric hardly falls by them."""
+    """Plant mistakes and run the tool; ``None`` if the metric hardly falls."""
     mistakes = [MISTAKES[name] for name in names]
     right = {key: value for mistake in mistakes for key, value in mistake.right.items()}
     geometry = {k: v for mistake in mistakes if mistake.change is None for k, v in mistake.right.items()}
@@ -314,7 +314,7 @@ def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
 
 
 def _changes_nothing(source: Source, mistake: Mistake) -> bool:
-    """Say whether a detector's answers are the source's in spite of a mistake."""
+    """Return whether a detector's answers are the source's in spite of a mistake."""
     golden, _ = source.golden({} if mistake.change is not None else mistake.right)
     path = source.exported([mistake])
     shares: list[float] = []
@@ -328,12 +328,12 @@ def _changes_nothing(source: Source, mistake: Mistake) -> bool:
 
 
 def _costs_nothing(source: Source, path: Path, reference: float) -> bool:
-    """Say whether the metric hardly falls by a mistake."""
+    """Return whether the metric hardly falls by a mistake."""
     return Source(path, source.data, source.folder, source.samples).metric() > reference * 0.97
 
 
 def told(source: Source, path: Path, goal: Sequence[str]) -> dict[str, Any]:
-    """Return what the tool says as JSON."""
+    """Return the tool's JSON output."""
     file = source.folder / "found.json"
     file.unlink(missing_ok=True)
     words = ["fix", str(path), "--data", str(source.data), "--task", "detection", *goal, "--json", str(file)]
@@ -400,7 +400,7 @@ def main() -> int:
 
 
 def squares(folder: Path) -> tuple[Path, Path]:
-    """Write the detector of ``teco new detection``, which really finds its squares, and its data."""
+    """Write the detector of ``teco new detection``, which detects its squares, and its data."""
     import subprocess
     from string import Template
 

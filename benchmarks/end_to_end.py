@@ -66,7 +66,7 @@ class Row:
 
 
 def plain_loop(engine: Engine, batches: Batches, prepare: Callable[[Any], Any], metric: TopK) -> None:
-    """Do what a first script does: one batch after the other."""
+    """Process one batch after the other, as a simple script does."""
     for batch in batches:
         assert batch.targets is not None
         metric.update(scores(engine(prepare(batch.samples))), batch.targets)

@@ -1,4 +1,4 @@
-"""Fit the T1's description to the published ResNet50 table, and say how far off the simulated card then is.
+"""Fit the T1's description to the published ResNet50 table, and report the error of the simulated card.
 
 Fitted are, per layout, compute rate, memory rate and launch cost, and the bandwidth and launch cost of a copy: eight
 figures from 18 published ones. The errors come from the engine itself, opened with the figures found: latency from
@@ -46,7 +46,7 @@ CALLS = 20
 
 MEDIAN_TARGET, WORST_TARGET = 0.08, 0.20
 AGREE = 0.02
-"""How far committed figures may lie from fitted ones, as a share."""
+"""Maximum relative difference of committed and fitted figures."""
 
 KEYS = (
     *(
@@ -77,13 +77,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The simulated card beside one published batch; errors are shares of the published figure."""
+    """The simulated card compared with one published batch; errors are shares of the published figure."""
 
     row: Row
     latency: float
     throughput: float
     left_out: tuple[float, float]
-    """Errors of latency and throughput where the fit has not seen this batch."""
+    """Errors of latency and throughput of a fit without this batch."""
 
     @property
     def errors(self) -> tuple[float, float]:
@@ -137,7 +137,7 @@ def fitted(rows: Sequence[Row], work: Mapping[int, ShardWork]) -> list[float]:
 
 
 def left_out(rows: Sequence[Row], work: Mapping[int, ShardWork]) -> list[tuple[float, float]]:
-    """Return the errors at every batch, by fits that have not seen it."""
+    """Return the errors at every batch, of fits without it (leave-one-out)."""
     fits = [fitted([*rows[:i], *rows[i + 1 :]], work) for i in range(len(rows))]
     pairs = [np.expm1(residuals(np.log(figures), [row], work)) for figures, row in zip(fits, rows, strict=True)]
     return [(float(latency), float(throughput)) for latency, throughput in pairs]
@@ -277,7 +277,7 @@ def run(path: Path, write: bool) -> tuple[list[float], list[Point]]:
 
 
 def verdict(figures: Sequence[float], found: Sequence[Point]) -> list[str]:
-    """Return what is wrong: targets missed, or committed figures that are not the fitted ones."""
+    """Return the failures: missed targets, or committed figures that differ from the fit."""
     errors = summary([p.errors for p in found])
     wrong = []
     if errors["median_all"] > MEDIAN_TARGET or errors["worst_all"] > WORST_TARGET:

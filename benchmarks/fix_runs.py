@@ -64,7 +64,7 @@ class Row:
 
 
 class Network(NamedTuple):
-    """A network as it is right: its file, its data set, and what plants faults in it."""
+    """A healthy network: file, data set, and fault injector."""
 
     name: str
     path: Path
@@ -73,7 +73,7 @@ class Network(NamedTuple):
 
 
 def searched(network: Network, kind: str, count: int, seed: int, folder: Path) -> Row:
-    """Plant faults, search them, and say what was found."""
+    """Plant faults, search them, and return the result."""
     planted, faults = network.planter.plant(kind, count, seed)
     wrong = folder / "wrong.onnx"
     save_model(planted, wrong)
@@ -105,7 +105,7 @@ def searched(network: Network, kind: str, count: int, seed: int, folder: Path) -
 
 
 def around(found: Fix) -> int:
-    """Return the runs that are no part of the search: two before it, and one per file written."""
+    """Return the runs that are not part of the search: two before it, and one per file written."""
     return 2 + (found.pass_file is not None) + (found.model_file is not None)
 
 

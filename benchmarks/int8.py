@@ -1,8 +1,8 @@
-"""int8 beside float32, recipe by recipe: how near its answers are, and how much faster it is on both CPU engines.
+"""int8 compared with float32, recipe by recipe: agreement and speedup on both CPU engines.
 
 MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The digits' CNN
 is trained too; every eighth of its validation images is what it is calibrated on, the others judge it. resnet50 has
-random weights, so only its speed is told.
+random weights, so only its speed is reported.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ RUNTIMES = {"ONNX Runtime": onnx_runtime, "OpenVINO": openvino}
 
 
 def measure(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
-    """Return what there is to say of a model, by recipe and runtime."""
+    """Return a model's figures by recipe and runtime."""
     exact = {name: start(case.path) for name, start in RUNTIMES.items()}
     want = np.concatenate([exact["ONNX Runtime"](feed) for feed in case.judged])
     found: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def measure(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _beside(case: Case, run: Run, exact: Run, want: Array, rounds: int) -> dict[str, Any]:
-    """Return how near a run is to float32, and how much faster, in turn with float32 on the same runtime."""
+    """Return agreement and speedup relative to float32, measured in turn on the same runtime."""
     found: dict[str, Any] = {}
     if case.agree is not None:
         got = np.concatenate([run(feed) for feed in case.judged])
@@ -174,7 +174,7 @@ def show(case: Case, found: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure the requested models."""
     parser = arguments(__doc__)
     parser.add_argument("--models", nargs="+", choices=CASES, default=list(CASES), help="which models")
     parser.add_argument("--rounds", type=int, default=7, help="turns of int8 and float32")

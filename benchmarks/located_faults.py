@@ -1,4 +1,4 @@
-"""How often the tools name the node at fault: faults planted in ten models, and nothing in the healthy ones.
+"""Rate of correctly located faults, planted in ten models, and of false reports for healthy ones.
 
 Weights swapped between two layers, a layer's weights scaled by 1.1 and another epsilon are found beside the healthy
 file (``teco compare --a_model``), activations and attention scores beyond float16 in the faulty file alone (``teco
@@ -36,7 +36,7 @@ from utils.fetch import UnreachableError
 KINDS = ("scaled", "swapped", "epsilon", "overflow", "attention")
 INPUTS = ("bgr", "normalisation")
 WANTED = 0.95
-"""Share of the faults whose node is to be named; the healthy models may not have any named."""
+"""Required fraction of located faults; none may be reported for healthy models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class Bench:
         self.planter = Planter(right, self.inputs)
 
     def healthy(self) -> Iterator[Row]:
-        """Yield what the tools say of the model as it is."""
+        """Yield the tools' results for the healthy model."""
         yield self._run("healthy", 0, "compare", [], self._compare(self.model.path))
         yield self._run("healthy", 0, "overflow", [], self._overflow(self.model.path))
         if self.model.images:
             yield self._run("healthy", 0, "fix", [], self._suspect(self.model.data))
 
     def planted(self, kind: str, seed: int) -> Iterator[Row]:
-        """Plant a fault and yield what the tools say of it; nothing where no node takes it."""
+        """Plant a fault and yield the tools' results; nothing if no node supports it."""
         try:
             faulty, (fault,) = self.planter.plant(kind, 1, seed)
         except AssertionError:
@@ -96,7 +96,7 @@ class Bench:
         yield self._run(kind, seed, "compare", nodes, self._compare(path, *beside, wide=kind == "epsilon"))
 
     def wrong_inputs(self) -> Iterator[Row]:
-        """Feed images as they are often read wrongly, and yield what the tools say."""
+        """Feed images with common reading errors, and yield the tools' results."""
         assert self.model.images
         images, mean, std = self.model.images
         other = (np.full_like(MEAN, 0.5), np.full_like(STD, 0.5)) if np.array_equal(mean, MEAN) else (MEAN, STD)
@@ -156,12 +156,12 @@ class Bench:
 
     def _run(self, kind: str, seed: int, tool: str, planted: Sequence[str], named: Callable[[], str]) -> Row:
         start = time.perf_counter()
-        told = named()
+        reported = named()
         seconds = time.perf_counter() - start
-        found = planted[0] in told.split(" ") if kind not in INPUTS and planted else told == ""
+        found = planted[0] in reported.split(" ") if kind not in INPUTS and planted else reported == ""
         if kind in INPUTS:
-            found = told.startswith(planted[0])
-        return Row(self.model.name, kind, seed, tool, planted, told, found, seconds)
+            found = reported.startswith(planted[0])
+        return Row(self.model.name, kind, seed, tool, planted, reported, found, seconds)
 
 
 def _quiet(words: Sequence[str]) -> int:
@@ -170,7 +170,7 @@ def _quiet(words: Sequence[str]) -> int:
 
 
 def _changes_nothing(path: Path, inputs: Sequence[np.ndarray], arrays: np.ndarray) -> bool:
-    """Say whether a model answers nearly the same to other images."""
+    """Return whether a model answers nearly the same to other images."""
     session = HostSession(onnx.load(path))
     right, wrong = (session.run([given])[0] for given in (inputs[0], np.ascontiguousarray(arrays)))
     return bool(np.linalg.norm(right - wrong) < 0.05 * np.linalg.norm(right))

@@ -1,4 +1,4 @@
-"""How often the tools name the operator at fault in a training: faults planted in four small ones, run in four ways.
+"""Rate of correctly located operators in training: faults planted in four small trainings, run in four ways.
 
 The device puts one call's results off, makes them NaN or refuses it; a layer gets other weights, another epsilon or
 activation, the optimizer another rate, the batch other classes; float16 overflows, forward or backward. ``teco
@@ -124,8 +124,8 @@ class Bench:
                 layer.eps = 0.5
 
         train(self._training, replace(self._judged, changed=changed), path)
-        told = self._told(path)
-        bad = told["first_bad"] or {"call": "", "module": ""}
+        report = self._report(path)
+        bad = report["first_bad"] or {"call": "", "module": ""}
         right = bad["module"].partition(".")[2] == name and bad["phase"] == "forward"
         again = _same_again(path, bad["call"])
         path.unlink()
@@ -142,7 +142,7 @@ class Bench:
         path = self._folder / f"{kind}.h5"
         begin = time.perf_counter()
         train(self._training, replace(self._judged, **made), path)  # type: ignore[arg-type]
-        bad = self._told(path)["first_bad"] or {"call": "", "op": "", "phase": "", "why": "", "module": ""}
+        bad = self._report(path)["first_bad"] or {"call": "", "op": "", "phase": "", "why": "", "module": ""}
         right = {
             "activation": bad["op"] == "aten.softplus.default" and bad["phase"] == "forward",
             "rate": bad["phase"] == "optimizer",
@@ -153,10 +153,10 @@ class Bench:
         return self._row(kind, kind, f"{bad['call']} of {bad['module']}", right, again, begin)
 
     def _compare(self, path: Path) -> str:
-        bad = self._told(path)["first_bad"]
+        bad = self._report(path)["first_bad"]
         return str(bad["call"]) if bad else ""
 
-    def _told(self, path: Path) -> dict[str, Any]:
+    def _report(self, path: Path) -> dict[str, Any]:
         file = self._folder / "found.json"
         with contextlib.redirect_stdout(io.StringIO()):
             execute(["train", "compare", str(self._a), str(path), "--json", str(file)])
@@ -164,7 +164,7 @@ class Bench:
         return found
 
     def _replays(self, path: Path, named: str, fault: OpFault) -> bool:
-        """Say whether the file alone shows the fault: other results on the CPU, the same ones on such a device."""
+        """Return whether the file alone shows the fault: other results on the CPU, the same ones on such a device."""
         held = read_call(path, named)
         right = replayed(replace_outputs(held, self._like), "cpu") if fault.kind == "deny" else replayed(held, "cpu")
         try:
@@ -196,7 +196,7 @@ def replace_outputs(held: Any, healthy: Path) -> Any:
 
 
 def _can_be_hit(call: OpCall) -> bool:
-    """Say whether a fault in a call changes a value that is anything."""
+    """Return whether a fault in a call changes a value that is anything."""
     floats = any(one.dtype.startswith(("float", "bfloat")) and 0 not in one.shape for one in call.outputs)
     own = call.device.startswith("sdaa") and not (call.view or call.empty or call.draws)
     return own and floats and not call.op.startswith(_COPIES)
@@ -240,7 +240,7 @@ def overflows(name: str, precision: str, phase: str, folder: Path) -> Row:
 
 
 def _same_again(path: Path, where: str) -> bool | None:
-    """Say whether a call, repeated on the CPU from the file alone, gives what the run has, bit for bit."""
+    """Return whether a call, repeated on the CPU from the file alone, gives what the run has, bit for bit."""
     if not where:
         return None
     held = read_call(path, where)
@@ -292,7 +292,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    """Run all; the exit code is 1 where too few faults were named, an overflow was missed, or a healthy run accused."""
+    """Run all; the exit code is 1 on too few located faults, a missed overflow, or a false report."""
     parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="faults of each kind, training and way")
     args = parser.parse_args()

@@ -80,7 +80,7 @@ def _chosen(rows: dict[str, str], only: Sequence[str], families: Sequence[str]) 
     """Return names of rows in order.
 
     Raises:
-        ValueError: there is no such row or family.
+        ValueError: unknown row or family.
     """
     for asked, known in ((only, list(rows)), (families, list(dict.fromkeys(rows.values())))):
         for name in asked:
@@ -92,7 +92,7 @@ def _chosen(rows: dict[str, str], only: Sequence[str], families: Sequence[str]) 
 
 
 def _sweep(names: Sequence[str], families: dict[str, str], results: Results, jobs: int) -> None:
-    """Run rows, and say of each what came of it as soon as it has finished."""
+    """Run rows, and print each result when it has finished."""
     with tempfile.TemporaryDirectory(prefix="model-sweep-") as folder, tqdm(
         total=len(names), unit="row", disable=None, leave=False
     ) as bar:  # fmt: skip
@@ -116,7 +116,7 @@ def _summary(name: str, outcomes: Sequence[dict[str, Any]]) -> str:
 
 
 def _show(names: Sequence[str], results: Results) -> None:
-    """Print what came of everything that was asked for."""
+    """Print the results of all requested rows."""
     every = [one["verdict"]["status"] for name in names for one in results.rows[name]["outcomes"]]
     counted = ", ".join(f"{every.count(kind)} {kind}" for kind in (AGREES, REFUSED, FINDING))
     print(f"{len(names)} architectures, {len(every)} combinations: {counted}")

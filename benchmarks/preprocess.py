@@ -54,7 +54,7 @@ def cases(folder: Path, count: int) -> list[ImageSet]:
 
 
 def enlarged(path: Path, to: Path) -> Path:
-    """Write a image at the large size, unless it is there."""
+    """Write an image at the large size, unless it is there."""
     if not to.is_file():
         to.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(path) as image:

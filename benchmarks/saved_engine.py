@@ -1,4 +1,4 @@
-"""Saved engines: opening ResNet50 from its ``.tecoengine`` beside building it from ONNX, on target ``sdaa``.
+"""Saved engines: opening ResNet50 from its ``.tecoengine`` compared with building it from ONNX, on target ``sdaa``.
 
 Both are host wall time. A start is a fresh process: what is counted begins before ``import engine`` and ends when the
 engine is open. A reopening is another engine in a process that has everything imported and the pass compared already.
@@ -36,7 +36,7 @@ engine = open_engine("sdaa", EngineSpec(Path(sys.argv[1]), **options))
 print(time.perf_counter() - start, engine.loaded)
 engine.release()
 """
-"""What a fresh process runs: the path of an ONNX file; one beside which a saved engine lies loads that."""
+"""What a fresh process runs: the path of an ONNX file; one compared with which a saved engine lies loads that."""
 
 
 def resnet50() -> tuple[Path, Path]:

@@ -223,7 +223,7 @@ def show(costs: Costs, device: float, assumed: Mapping[str, float], table: Seque
 
 
 def show_check(rows: Sequence[Mapping[str, float]]) -> None:
-    """Print what was predicted for this machine beside what was measured."""
+    """Print what was predicted for this machine compared with what was measured."""
     for row in rows:
         gap = row["measured_s"] / row["predicted_s"] - 1
         figures = f"{row['predicted_s']:.2f} s predicted, {row['measured_s']:.2f} s measured ({gap:+.0%})"

@@ -68,7 +68,7 @@ def compare(path: Path, image: tuple[int, ...], batch: int, count: int, calls: i
 
 
 def cases(quick: bool) -> list[tuple[str, Path | None, tuple[int, ...], int, int, int]]:
-    """Return name, file, shape of a image, batch of the card, calls a turn, and rounds."""
+    """Return name, file, shape of an image, batch of the card, calls a turn, and rounds."""
     digits = ("digits", DIGITS / "digits_dyn.onnx", (3, 32, 32), 48)
     if quick:
         return [(*digits, 2, 2)]

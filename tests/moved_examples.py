@@ -1,4 +1,4 @@
-"""Makes the moved examples again out of their CUDA scripts: ``python -m tests.moved_examples``."""
+"""Regenerate the migrated examples from their CUDA scripts: ``python -m tests.moved_examples``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MADE = {
         ["train.py", "run_distributed_sdaa.sh"],
     ),
 }
-"""Of each example: the tool's arguments, and which of the files that it writes are kept."""
+"""The tool's arguments, and the committed files of its output, by example."""
 
 
 def moved(name: str, out: Path) -> Path:
@@ -33,7 +33,7 @@ def moved(name: str, out: Path) -> Path:
 
 
 def main() -> None:
-    """Put what the tool writes now in the place of what is kept."""
+    """Replace the committed files by the tool's current output."""
     for name, (_, files) in MADE.items():
         with tempfile.TemporaryDirectory() as folder:
             made = moved(name, Path(folder))

@@ -1,4 +1,4 @@
-"""The rules of the house, read off the source: floors, vendor packages, style limits, and a bare environment."""
+"""Architecture rules checked in the source: layers, vendor packages, style limits, and a bare environment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FLOORS = {
     "example": 5,
     "contrib": 5,
 }
-"""An import only goes down, or stays in its own package; nothing imports the scripts of the top floor."""
+"""Imports go to lower layers or stay in the package; nothing imports the scripts of the top layer."""
 
 VENDORS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("engine/backends/ort.py", "engine/backends/quantize.py"),
@@ -106,7 +106,7 @@ BLOCKED = (
     "jinja2",
     "libcst",
 )
-"""What is not there in a bare environment."""
+"""Packages missing in a bare environment."""
 
 COMMAND_LINES = re.compile(
     r"(__main__|cli|check)\.py$|^utils/pipeline/(answers|valid|report/console)\.py$|^toolkit/commands/|^utils/export/scripts/"
@@ -118,14 +118,14 @@ SOURCES = python_files(*FLOORS)
 CORE = [name for name in SOURCES if FLOORS[name.split("/")[0]] < 5]
 
 
-def test_there_is_something_to_check() -> None:
+def test_source_files_are_found() -> None:
     assert {"engine/base.py", "utils/pipeline/run/loops.py", "example/classification/digits/example_valid.py"} <= set(
         SOURCES
     )
 
 
-def test_imports_are_seen() -> None:
-    """The two tests below would also pass if this file could not read imports."""
+def test_imports_are_parsed() -> None:
+    """Guards the two tests below, which would pass without any imports."""
     seen = {(name, module.split(".")[0]) for name in SOURCES for _, module, _ in imports(name)}
     assert {
         ("engine/backends/ort.py", "onnxruntime"),
@@ -135,7 +135,7 @@ def test_imports_are_seen() -> None:
     assert ("utils/pipeline/run/loops.py", "engine") in seen
 
 
-def test_imports_only_go_down() -> None:
+def test_imports_go_to_lower_layers() -> None:
     wrong = []
     for name in SOURCES:
         home = name.split("/")[0]
@@ -214,15 +214,15 @@ def test_no_dangerous_calls() -> None:
 
 
 MOST_MODULES = 25
-"""Of a folder: more are rooms of their own."""
+"""Maximum modules of a folder."""
 
 
-def test_no_folder_is_flat() -> None:
+def test_folders_have_few_modules() -> None:
     counts = Counter(str(Path(name).parent) for name in python_files(*FLOORS, "benchmarks", "tests"))
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
-def test_modules_say_what_they_are_for_and_annotate_late() -> None:
+def test_modules_have_docstrings_and_late_annotations() -> None:
     wrong = []
     for name in CORE:
         if name.endswith("__init__.py"):
@@ -244,7 +244,7 @@ FACES = {module_of(name): name for name in SOURCES if name.startswith("engine/")
 """What outsiders import of ``engine``: packages that say in ``_HOMES`` where each name of theirs is."""
 
 HISTORICAL = re.compile(r"engine\.(base|tecoinfer_\w+)")
-"""What scripts imported that people already have; the core does so nowhere."""
+"""Imports of existing scripts, which the core does not use."""
 
 PUBLIC = frozenset({"engine.measures", "engine.signature", "engine.spec"})
 """Modules of ``engine`` that others import as well."""
@@ -266,18 +266,18 @@ def _behind_faces(name: str) -> list[str]:
     return wrong
 
 
-def test_outsiders_import_only_the_faces_of_engine() -> None:
+def test_only_public_packages_of_engine_are_imported() -> None:
     rooms = {"backends", "batching", "host", "onnx", "passes", "sdaa", "training"}
     assert set(FACES) == {"engine", *(f"engine.{room}" for room in rooms)}
     assert not [wrong for name in OTHERS for wrong in _behind_faces(name)]
 
 
-def test_the_face_of_engine_is_small() -> None:
+def test_public_api_of_engine_is_small() -> None:
     names = [name for names in table("engine/__init__.py", "_HOMES").values() for name in names]
     assert len(names) <= 45
 
 
-def test_names_that_left_the_face_are_found_and_not_listed() -> None:
+def test_deprecated_names_of_engine_resolve_but_are_not_listed() -> None:
     former = [name for names in table("engine/__init__.py", "_FORMER").values() for name in names]
     assert {"HostSession", "OpCall", "differences", "open_training_dump", "run_sharded"} <= set(former)
     assert all(hasattr(engine, name) for name in former)
@@ -290,7 +290,7 @@ def test_the_core_imports_nothing_historical() -> None:
     assert not wrong
 
 
-def test_tests_take_from_the_faces_what_they_show() -> None:
+def test_tests_import_public_names_from_public_packages() -> None:
     """Tests of ``engine`` itself look inside; others only for what no face shows."""
     shown = {name for face in FACES.values() for names in table(face, "_HOMES").values() for name in names}
     wrong = [
@@ -302,8 +302,8 @@ def test_tests_take_from_the_faces_what_they_show() -> None:
     assert not wrong
 
 
-def test_engine_does_not_import_its_own_faces() -> None:
-    """Modules of ``engine`` import one another by their own path: a face is for others."""
+def test_engine_does_not_import_its_public_packages() -> None:
+    """Modules of ``engine`` import each other directly, not from the public package."""
     inside = [name for name in SOURCES if name.startswith("engine/")]
     graph = graph_of(inside)
     assert not [
@@ -312,8 +312,8 @@ def test_engine_does_not_import_its_own_faces() -> None:
 
 
 @pytest.mark.parametrize("face", sorted(FACES))
-def test_a_face_says_one_thing(face: str, run_python: RunPython) -> None:
-    """Its table, its imports for types and its modules agree, and importing it imports nothing else."""
+def test_public_packages_are_consistent(face: str, run_python: RunPython) -> None:
+    """Its table, type imports and modules agree, and importing it imports nothing else."""
     homes = {home: set(names) for home, names in table(FACES[face], "_HOMES").items()}
     assert typing_only(FACES[face]) == homes
     names = sorted(name for shown in homes.values() for name in shown)
@@ -337,16 +337,16 @@ for name in sys.argv[2:]:
     assert name in dir(face)
 assert set(getattr(face, "__all__", ())) <= set(sys.argv[2:])
 """
-"""Print what importing a face imports, then ask it for every name it promises."""
+"""Print the modules that importing a package imports, then access every public name."""
 
 
-def test_no_import_goes_round_in_a_circle() -> None:
+def test_no_import_cycles() -> None:
     """Imports inside functions and for types count: where two modules need each other, one of them has two subjects."""
     found = circles(graph_of(python_files(*(name for name, floor in FLOORS.items() if floor < 5), "benchmarks")))
     assert found == []
 
 
-def test_circles_are_seen() -> None:
+def test_import_cycles_are_detected() -> None:
     graph = {"a": {"b": 1}, "b": {"c": 1}, "c": {"a": 1, "d": 1}, "d": {"e": 1}, "e": {"d": 1}, "f": {"a": 1}}
     assert circles(graph) == [["a", "b", "c"], ["d", "e"]]
     seen = graph_of(["engine/__init__.py", "engine/base.py", "engine/agreement.py", "engine/passes/runner.py"])
@@ -379,7 +379,7 @@ print("\\n".join(failed))
 
 
 def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> None:
-    """Only the files whose business is torch or paddle may need them."""
+    """Only files for torch or paddle may require them."""
     own = {
         file
         for vendor in ("torch", "torch_sdaa", "torchvision", "paddle", "libcst")
@@ -401,7 +401,7 @@ assert not {"torch", "torch_sdaa"} & set(sys.modules)
 
 
 def test_importing_the_rest_imports_neither_torch_nor_the_training_side(run_python: RunPython) -> None:
-    """Both are there to be imported: where they are missing is another test's subject."""
+    """Both are importable; another test covers missing ones."""
     pytest.importorskip("torch")
     done = run_python("-c", TRAINING)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,4 +1,4 @@
-"""``docs/architecture.md`` says what the source says: its floors, its rooms, and the files a sample goes through."""
+"""``docs/architecture.md`` agrees with the source: layers, packages, and the files a sample passes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def imported_rooms() -> dict[str, set[str]]:
     return found
 
 
-def test_the_floors_are_those_of_the_imports() -> None:
+def test_layers_on_the_page_match_the_imports() -> None:
     said = {}
     for floor, packages, _, below in rows("Floors"):
         for package in names(packages):
@@ -63,7 +63,7 @@ def test_the_floors_are_those_of_the_imports() -> None:
         assert said[package][1] == real - {package} | always, package
 
 
-def test_every_room_is_on_the_page() -> None:
+def test_every_package_is_on_the_page() -> None:
     said = [room for cells in rows("Rooms") for room in names(cells[0])]
     folders = {room_of(name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")) for name in FILES}
     assert sorted(room.rstrip("/") for room in said) == sorted(folders)
@@ -71,7 +71,7 @@ def test_every_room_is_on_the_page() -> None:
 
 
 def _cell(room: str) -> str:
-    """Return what the page is to say of a room's imports from its own package."""
+    """Return the expected text of a folder's imports from its package."""
     package = room.split("/")[0]
     own = sorted(
         other.removeprefix(f"{package}/") for other in imported_rooms()[room] if other.split("/")[0] == package
@@ -79,13 +79,13 @@ def _cell(room: str) -> str:
     return " ".join(f"`{name}`" for name in sorted(own, key=lambda name: name != package))
 
 
-def test_a_room_imports_what_the_page_says() -> None:
+def test_package_imports_match_the_page() -> None:
     said = {room.rstrip("/"): cells[2] for cells in rows("Rooms") for room in names(cells[0])}
     wrong = [f"{room}: {said[room]} is to be {_cell(room)}" for room in said if said[room] != _cell(room)]
     assert wrong == []
 
 
-def test_a_sample_goes_through_what_is_there() -> None:
+def test_steps_of_a_sample_name_existing_code() -> None:
     """Each step names a file, and something defined there."""
     steps = rows("The way of a sample")
     assert len(steps) > 8
@@ -94,8 +94,8 @@ def test_a_sample_goes_through_what_is_there() -> None:
 
 
 @pytest.mark.slow
-def test_the_steps_are_in_the_order_of_a_samples_way(run_python: RunPython, tmp_path: Path) -> None:
-    """Reading ahead has begun before the walk does."""
+def test_steps_of_a_sample_are_in_order(run_python: RunPython, tmp_path: Path) -> None:
+    """Prefetching starts before the walk."""
     done = run_python("benchmarks/sample_walk.py", "--json", str(tmp_path / "walk.json"))
     assert done.returncode == 0, done.stderr
     walk = json.loads((tmp_path / "walk.json").read_text())["order"]

@@ -1,4 +1,4 @@
-""".ci/audit: what is unsafe is found by the settings that the project has, and what could not be asked is said."""
+""".ci/audit: finds vulnerabilities with the project's settings, and reports failed queries."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def audit() -> ModuleType:
     return module
 
 
-def test_a_weakness_is_a_line_unless_it_is_accepted(audit: ModuleType) -> None:
+def test_vulnerabilities_are_listed_unless_accepted(audit: ModuleType) -> None:
     assert list(audit.weaknesses(VULNERABLE, {})) == ["flask 0.5: PYSEC-2019-179, repaired in: 1.0"]
     assert not list(audit.weaknesses(VULNERABLE, {"CVE-2019-1010083": "Flask serves nothing here"}))
 
 
-def test_an_accepted_weakness_that_is_gone_is_told(audit: ModuleType) -> None:
+def test_obsolete_accepted_vulnerability_is_reported(audit: ModuleType) -> None:
     found = {"dependencies": [{"name": "jinja2", "version": "3.1.6", "vulns": []}]}
     assert "CVE-1 is reported no more" in next(audit.weaknesses(found, {"CVE-1": "why"}))
-    nobody = {"dependencies": [{"name": "jinja2", "skip_reason": "no network"}]}
-    assert not list(audit.weaknesses(nobody, {"CVE-1": "why"}))
+    unaudited = {"dependencies": [{"name": "jinja2", "skip_reason": "no network"}]}
+    assert not list(audit.weaknesses(unaudited, {"CVE-1": "why"}))
 
 
-def test_a_package_without_its_pin_is_a_line(audit: ModuleType) -> None:
+def test_unpinned_package_is_reported(audit: ModuleType) -> None:
     pins = "numpy==2.0.0\nPyYAML==6.0\ntorch==2.13.0\n"
     assert not list(audit.without_pin(pins, {"numpy": "2.0.0", "pyyaml": "6.0", "torch": "2.13.0+cpu", "pip": "1"}))
     lines = list(audit.without_pin(pins, {"numpy": "2.1.0", "left_pad": "1"}))
@@ -64,7 +64,7 @@ def test_a_package_without_its_pin_is_a_line(audit: ModuleType) -> None:
     ]
 
 
-def test_the_table_of_accepted_ones_wants_reasons(audit: ModuleType, tmp_path: Path) -> None:
+def test_accepted_vulnerabilities_need_reasons(audit: ModuleType, tmp_path: Path) -> None:
     assert audit.known(tmp_path / "missing.yaml") == {}
     (tmp_path / "known.yaml").write_text("CVE-1:\n")
     with pytest.raises(ValueError, match=r"known\.yaml: must be lines"):
@@ -72,7 +72,7 @@ def test_the_table_of_accepted_ones_wants_reasons(audit: ModuleType, tmp_path: P
 
 
 @pytest.mark.slow
-def test_unsafe_code_is_found_by_our_settings(tmp_path: Path) -> None:
+def test_unsafe_code_is_found_by_the_projects_settings(tmp_path: Path) -> None:
     pytest.importorskip("bandit")
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,4 +1,4 @@
-""".ci/long on a tiny table of suites, in a clone of its own: what has finished stays so, whatever ends the script."""
+""".ci/long on a tiny table of suites, in a separate clone: finished suites are kept however the script ends."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_killed_it_goes_on(clone: Clone) -> None:
+def test_killed_run_continues(clone: Clone) -> None:
     process = clone.start()
     suite = clone.until_it_waits(process)
     process.kill()
@@ -125,7 +125,7 @@ def test_killed_it_goes_on(clone: Clone) -> None:
     assert clone.ran == ["first", "second", "second"]
 
 
-def test_what_is_asked_for(clone: Clone) -> None:
+def test_selected_suites(clone: Clone) -> None:
     assert clone.run("--only", "first")[0] == 0
     assert clone.run("--only", "first")[0] == 0
     assert clone.ran == ["first"]
@@ -138,7 +138,7 @@ def test_what_is_asked_for(clone: Clone) -> None:
     assert clone.run("--only", "fourth") == (2, "", "--only fourth: no such suite; use first, second, third\n")
 
 
-def test_other_files_are_tried_anew(clone: Clone) -> None:
+def test_changed_files_run_again(clone: Clone) -> None:
     """Whether committed, changed, or not known to git yet."""
     clone.run("--only", "first")
     clone.commit()
@@ -156,7 +156,7 @@ def test_other_files_are_tried_anew(clone: Clone) -> None:
     assert [bool(record["changes"]) for record in records] == [False, False, True, True, True]
 
 
-def test_again_killed_keeps_no_old_outcome(clone: Clone) -> None:
+def test_killed_rerun_discards_old_results(clone: Clone) -> None:
     clone.write("go", "")
     clone.run()
     (clone.folder / "go").unlink()
@@ -181,7 +181,7 @@ def test_one_at_a_time_and_ctrl_c(clone: Clone) -> None:
     assert list(clone.records[0]["suites"]) == ["first"]
 
 
-def test_what_cannot_be_run_is_said_in_one_line(clone: Clone) -> None:
+def test_errors_are_one_line(clone: Clone) -> None:
     clone.write(".ci/suites.yaml", "first: no-such-program-at-all --flag\n")
     code, _, err = clone.run()
     assert code == 2
@@ -198,7 +198,7 @@ def test_what_cannot_be_run_is_said_in_one_line(clone: Clone) -> None:
     assert "git cannot say which commit this is" in err
 
 
-def test_the_suites_of_the_zoo_name_files_that_are_there() -> None:
+def test_suites_name_existing_files() -> None:
     done = subprocess.run([sys.executable, ROOT / ".ci" / "long", "--list"], capture_output=True, text=True, check=True)
     words = [word.removeprefix("--ignore=") for word in done.stdout.split()]
     paths = [word for word in words if word.startswith(("tests/", "benchmarks/"))]

@@ -1,4 +1,4 @@
-"""`.ci/walk` runs commands as users do, and reports each way in which one fails."""
+"""`.ci/walk` runs commands as users do, and reports each failure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_command_runs_in_four_ways(tmp_path: Path) -> None:
         ("python -c pass --json {out}/none.json", "none.json"),
     ],
 )
-def test_what_fails_is_reported(tmp_path: Path, command: object, problem: str) -> None:
+def test_failures_are_reported(tmp_path: Path, command: object, problem: str) -> None:
     done = walk(tmp_path, command)
     assert done.returncode == 1
     assert "FAILED" in done.stdout

@@ -1,4 +1,4 @@
-"""``contrib/utils`` merges behind the zoo's own ``utils``, however the zoo came onto the path."""
+"""``contrib/utils`` is merged after the zoo's ``utils``, for every way of putting the zoo on the path."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_with_the_real_install(contributed: Path, tmp_path: Path) -> None:
     check(done, where if (where / "utils").is_dir() else ROOT)
 
 
-def test_every_package_that_exists_twice_is_extended() -> None:
+def test_duplicate_packages_are_extended() -> None:
     """Only the zoo's own ``__init__.py`` is run, so that one decides whether contrib's half is found."""
     line = "__path__ = pkgutil.extend_path(__path__, __name__)"
     twice = [init for init in sorted((ROOT / "utils").rglob("__init__.py")) if _contributed(init).exists()]

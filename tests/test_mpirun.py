@@ -1,4 +1,4 @@
-"""Several processes for real: ``mpirun`` starts the example script, and ranks are killed."""
+"""Real ``mpirun`` of the example script, with killed ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def start(count: int, *args: object, **env: str) -> subprocess.Popen[str]:
-    """Start so many ranks, more than there are cores too, in a process group of their own."""
+    """Start so many ranks, more than there are cores too, in a separate process group."""
     settings = {**os.environ, **ROOT_MAY, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **env}
     command = ["mpirun", "--oversubscribe", "-n", str(count), sys.executable, *map(str, args)]
     return subprocess.Popen(
@@ -108,7 +108,7 @@ def test_more_ranks_than_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_in_one_rank_ends_all(tmp_path: Path) -> None:
+def test_error_in_one_rank_ends_all(tmp_path: Path) -> None:
     began = time.monotonic()
     code, stdout, stderr = mpirun(3, CROWD, tmp_path, "--wrong", "error", "--rank", 2, "--slow", 0.2, "--samples", 360)
     assert (code, stdout) == (2, "")
@@ -120,7 +120,7 @@ def test_an_error_in_one_rank_ends_all(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_bug_in_one_rank_is_one_line_of_that(tmp_path: Path) -> None:
+def test_bug_in_one_rank_is_one_line(tmp_path: Path) -> None:
     code, stdout, stderr = mpirun(2, CROWD, tmp_path, "--wrong", "bug")
     assert (code, stdout) == (2, "")
     assert "rank 1: error: ZeroDivisionError: a bug in the script (" in stderr
@@ -132,7 +132,7 @@ def test_a_bug_in_one_rank_is_one_line_of_that(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_what_all_ranks_meet_is_said_once(tmp_path: Path) -> None:
+def test_common_errors_are_reported_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from engine import ConfigError\nfrom utils.pipeline.launch.mpi import gather\n"

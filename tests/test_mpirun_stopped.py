@@ -1,4 +1,4 @@
-"""Ranks of a real ``mpirun`` that are stopped, killed or left at any moment: the job ends by itself, and says why."""
+"""Ranks of a real ``mpirun`` that are stopped, killed or exit at any time: the job ends, with a reason."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_stopped_rank_ends_the_job(place: str, rank: int, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_rank_that_waits_for_the_part_ends_the_job(tmp_path: Path) -> None:
+def test_rank_waiting_for_a_part_ends_the_job(tmp_path: Path) -> None:
     """After the usual 20 seconds, with its own exit code."""
     code, stdout, stderr = mpirun(2, CROWD, tmp_path, "--at", "worked", "--rank", 1, *SIZE)
     assert (code, stdout) == (2, "")
@@ -80,7 +80,7 @@ def test_a_rank_that_waits_in_mpi_init_is_stopped(rank: int, tmp_path: Path) -> 
 
 
 def in_mpi(pid: int) -> bool:
-    """Say whether a process has begun MPI: its library is loaded, and it has opened a socket to the launcher."""
+    """Return whether a process has begun MPI: its library is loaded, and it has opened a socket to the launcher."""
     try:
         return "libmpi" in Path(f"/proc/{pid}/maps").read_text() and any(
             os.readlink(link).startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir()
@@ -108,7 +108,7 @@ def test_all_ranks_are_stopped(place: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
+def test_suspended_job_continues(tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--at", "worked", "--rank", 1, *SIZE, **QUICK)
     wait_for(tmp_path, "at-worked")
     process.send_signal(signal.SIGSTOP)
@@ -128,8 +128,8 @@ def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("how", [0, int(signal.SIGKILL)])
-def test_a_rank_that_is_gone_ends_the_job(place: str, how: int, tmp_path: Path) -> None:
-    """Also one that leaves without a word, before or after it has begun MPI."""
+def test_exited_rank_ends_the_job(place: str, how: int, tmp_path: Path) -> None:
+    """Also one that exits silently, before or after MPI_Init."""
     words = ("--at", place, "--rank", 1, "--signal", how, *SIZE)
     code, _, stderr = mpirun(2, CROWD, tmp_path, *words, **NOT_ALL)
     assert code != 0

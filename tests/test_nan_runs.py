@@ -1,4 +1,4 @@
-"""Whole scripts on a card that gives NaN: every such sample is counted and named, and the exit code is 1."""
+"""Scripts on a card that returns NaN: all such samples are counted and listed, and the exit code is 1."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]
 
 
 @pytest.mark.parametrize("spa", [0, 1, 2, 3, None])
-def test_a_card_that_gives_nan(
+def test_card_returns_nan(
     valid: Run,
     names: list[str],
     healthy: dict[str, float | None],
@@ -112,13 +112,13 @@ def test_resumed_after_the_fault(
 
 
 class Stacked(Classification):
-    """Arrays go in as they are."""
+    """Arrays are passed unchanged."""
 
     def prepare(self, samples: Sequence[Any], *, out: Any = None) -> Prepared:
         return Prepared([np.stack(samples)])
 
 
-def test_nan_in_the_input_is_no_success(
+def test_nan_in_the_input_fails(
     valid: Run, tmp_path: Path, save_onnx: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = np.random.default_rng(0).random((6, 3, 32, 32)).astype(np.float32)
@@ -154,7 +154,7 @@ def shown(tmp_path: Path) -> Run:
     return run
 
 
-def test_one_sample_without_an_answer(
+def test_single_sample_without_a_result(
     shown: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     image = DIGITS / "data" / "val" / "7" / "0081.png"
@@ -170,7 +170,7 @@ def test_one_sample_without_an_answer(
     assert [path.name for path in (tmp_path / "drawn").iterdir()] == ["0081.png"]
 
 
-def test_some_of_a_folder_without_answers(
+def test_some_samples_without_results(
     shown: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = DIGITS / "data" / "val" / "7"

@@ -1,4 +1,4 @@
-"""A pass file goes by the same names in every command and in Python, and a wrong one gets the same message."""
+"""Pass files have the same names and errors in every command and in Python."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ COMMANDS: dict[str, Command] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_takes_the_same_names(command: str, model: Path) -> None:
+def test_commands_accept_the_same_names(command: str, model: Path) -> None:
     for name in NAMES:
         COMMANDS[command](model, name)
         shutil.rmtree("dump", ignore_errors=True)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_refuses_with_the_same_words(command: str, model: Path) -> None:
+def test_commands_raise_the_same_errors(command: str, model: Path) -> None:
     with pytest.raises(PassError) as caught:
         COMMANDS[command](model, "gone_pass.py")
     zoo = (
@@ -96,7 +96,7 @@ def test_each_command_refuses_with_the_same_words(command: str, model: Path) -> 
     assert str(caught.value) == f"pass file gone_pass.py does not exist; the zoo's own are in {ZOO}: {zoo}"
 
 
-def test_a_name_is_a_path_first_then_beside_the_file_that_says_it_then_the_zoos(tmp_path: Path, model: Path) -> None:
+def test_lookup_order_of_pass_files(tmp_path: Path, model: Path) -> None:
     assert find_pass("default_pass") == ZOO / "default_pass.py"
     assert find_pass("none") is None
     assert find_pass(None) is None
@@ -111,7 +111,7 @@ def test_a_name_is_a_path_first_then_beside_the_file_that_says_it_then_the_zoos(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "other", "own_pass.txt"])
-def test_what_is_no_file_is_refused(name: str, tmp_path: Path, model: Path) -> None:
+def test_missing_file_raises(name: str, tmp_path: Path, model: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(PassError, match="does not exist; the zoo's own are in"):
         find_pass(name)

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster for real: a cluster on this machine, actors that are killed, Ctrl-C."""
+"""Workers on a real local Ray cluster: killed actors, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_killed_worker_is_replaced(cluster: dict[str, str], alone: Path, tmp_p
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_worker_that_dies_again_and_again(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_repeatedly_killed_worker(cluster: dict[str, str], tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "always", workers=2)
     assert done.returncode == 2
     assert done.stdout.count("part 2 of 2: its worker on ") == 3
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_again_and_again(cluster: dict[str, str], tmp_path: P
 
 
 @pytest.mark.slow
-def test_an_error_of_the_zoo_is_said_once(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_zoo_error_is_reported_once(cluster: dict[str, str], tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "error", workers=2)
     assert (done.returncode, done.stderr) == (2, "error: rank 1 met what the zoo refuses\n")
     assert "computing it again" not in done.stdout
@@ -134,7 +134,7 @@ def test_more_workers_than_samples(cluster: dict[str, str], tmp_path: Path) -> N
     assert "merged from 2 processes" in done.stdout
 
 
-def test_a_cluster_that_is_not_there(settings: dict[str, str], tmp_path: Path) -> None:
+def test_missing_cluster_raises(settings: dict[str, str], tmp_path: Path) -> None:
     done = ray({**settings, "RAY_ADDRESS": "nonsense"}, CROWD, tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: Ray cannot use the cluster at RAY_ADDRESS=nonsense: ")
@@ -156,7 +156,7 @@ def test_the_example_script(cluster: dict[str, str], digits: Path, tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("at_work", [True, False])
-def test_ctrl_c_ends_a_cluster_of_our_own(at_work: bool, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_started_cluster(at_work: bool, tmp_path: Path) -> None:
     """The terminal sends the interrupt to every process of the group."""
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": folder, "RAY_TMPDIR": folder}

@@ -1,4 +1,4 @@
-"""``--resume``: an evaluation that is killed at any moment goes on with the same command and ends as if nothing was."""
+"""``--resume``: an evaluation killed at any time continues with the same command, with equal results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ended(NamedTuple):
 
 
 class Job:
-    """The command that is run again and again, with files of its own."""
+    """The repeated command with its files."""
 
     def __init__(self, folder: Path, *extra: object) -> None:
         folder.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ class Job:
         return max(0, self.journal.read_bytes().count(b"\n") - 1) if self.journal.exists() else 0
 
     def facts(self) -> dict[str, Any]:
-        """What must not depend on how often the run was killed."""
+        """The results, independent of interruptions."""
         data = json.loads(self.result.read_text())
         return {key: data[key] for key in ("metric_name", "metric", "samples", "steps", "failures", "finished")}
 
@@ -93,7 +93,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> tuple[Job, Ended]:
-    """A run that nothing interrupted."""
+    """An uninterrupted run."""
     job = Job(tmp_path_factory.mktemp("whole"), "--data_path", data)
     return job, job.run()
 
@@ -137,7 +137,7 @@ def test_killed_at_random_moments(whole: tuple[Job, Ended], data: Path, tmp_path
     assert job.journal.read_bytes() == want.journal.read_bytes()
 
 
-def test_a_finished_run_has_nothing_left_to_do(whole: tuple[Job, Ended], data: Path, tmp_path: Path) -> None:
+def test_finished_run_does_no_steps(whole: tuple[Job, Ended], data: Path, tmp_path: Path) -> None:
     want, uninterrupted = whole
     job = Job(tmp_path / "job", "--data_path", data)
     shutil.copytree(want.journals, job.journals)
@@ -151,7 +151,7 @@ def test_a_finished_run_has_nothing_left_to_do(whole: tuple[Job, Ended], data: P
 
 
 @pytest.mark.slow
-def test_a_run_that_took_all_from_the_journal_is_bound_by_nothing(tmp_path: Path) -> None:
+def test_run_from_the_journal_alone_has_no_bottleneck(tmp_path: Path) -> None:
     job = Job(tmp_path / "job", "--target", "sdaa")
     first, again = job.run(), job.run()
     assert (first.code, again.code) == (0, 0)
@@ -161,7 +161,7 @@ def test_a_run_that_took_all_from_the_journal_is_bound_by_nothing(tmp_path: Path
     assert first.out.splitlines()[-2] == again.out.splitlines()[-2]
 
 
-def test_ctrl_c_keeps_what_was_done(data: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_steps(data: Path, tmp_path: Path) -> None:
     job = Job(tmp_path / "job", "--data_path", data)
     with job.start() as process:
         while process.poll() is None and not job.steps:
@@ -202,7 +202,7 @@ def other_metric(folder: Path, data: Path) -> list[object]:
     ("change", "key"),
     [(other_model, "model"), (other_data, "data"), (other_batch, "batch_size"), (other_metric, "metric")],
 )
-def test_the_journal_of_another_run_is_refused(
+def test_journal_of_another_run_raises(
     whole: tuple[Job, Ended],
     data: Path,
     tmp_path: Path,
@@ -241,7 +241,7 @@ def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_while_journalling(data: Path, tmp_path: Path) -> None:
-    """The run ends with one line, and goes on from there when there is room again."""
+    """The run ends with one line, and continues when there is space again."""
     job = Job(tmp_path / "job", "--data_path", data)
     limited = (
         "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); sys.argv = sys.argv[1:]"

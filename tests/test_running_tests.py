@@ -1,4 +1,4 @@
-"""The tests as users run them: without flags, without settings of ours around them, and with the long profile."""
+"""Running the tests as users do: without flags or our settings, and with the long profile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_count():
 
 
 def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env: str) -> CompletedProcess[str]:
-    """Run pytest on a file of its own with the zoo's configuration and conftest.py."""
+    """Run pytest on a separate file with the zoo's configuration and conftest.py."""
     (folder / "test_given.py").write_text(text, encoding="utf-8")
     command = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "-c", ROOT / "pyproject.toml"]
     command += ["--rootdir", folder, folder / "test_given.py", *words]
@@ -66,9 +66,7 @@ def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env
 @pytest.mark.parametrize(
     ("words", "ran"), [([], ["usual"]), (["-m", "slow"], ["slow"]), (["-m", ""], ["usual", "slow"])]
 )
-def test_slow_tests_run_where_they_are_asked_for(
-    words: list[str], ran: list[str], run_python: RunPython, tmp_path: Path
-) -> None:
+def test_slow_tests_run_on_request(words: list[str], ran: list[str], run_python: RunPython, tmp_path: Path) -> None:
     done = run_tests(run_python, tmp_path, MARKED, "-v", *words)
     assert done.returncode == 0, done.stdout
     assert [name for name in ("usual", "slow") if f"::test_{name} PASSED" in done.stdout] == ran
@@ -78,13 +76,13 @@ def test_slow_tests_run_where_they_are_asked_for(
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "counts"), [("", [3, 10, 100]), ("long", [60, 200, 2000])])
 def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python: RunPython, tmp_path: Path) -> None:
-    """Also where a test names its number of examples, or takes it from settings it was given; none has a deadline."""
+    """Also for tests with an explicit number of examples; none has a deadline."""
     done = run_tests(run_python, tmp_path, PROPERTIES, "-s", HYPOTHESIS_PROFILE=profile)
     assert done.returncode == 0, done.stdout
     assert str(counts) in done.stdout
 
 
-def test_an_unknown_profile_is_named(run_python: RunPython, tmp_path: Path) -> None:
+def test_unknown_profile_is_reported(run_python: RunPython, tmp_path: Path) -> None:
     done = run_tests(run_python, tmp_path, MARKED, HYPOTHESIS_PROFILE="longer")
     assert done.returncode != 0
     assert done.stderr.strip() == "ERROR: HYPOTHESIS_PROFILE=longer is not known; use default or long"

@@ -1,4 +1,4 @@
-"""Whole commands on a card with a slow SPA: it is reported in every run, whatever the host does meanwhile."""
+"""Whole commands on a card with a slow SPA: it is reported in every run, independent of the host's load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_in_the_warnings_and_in_the_json(words: tuple[object, ...], run_python: 
 
 
 @pytest.mark.parametrize("script", ["single", pytest.param("multi", marks=pytest.mark.slow)])
-def test_where_answers_are_shown(script: str, run_python: RunPython) -> None:
+def test_displayed_results(script: str, run_python: RunPython) -> None:
     """A single sample is one shard: the slow SPA has none."""
     faults = "slow:spa=3,step=0,factor=2"
     done = run_python(DIGITS / f"example_{script}_batch.py", "--target", "sdaa", TECO_SIM_FAULTS=faults)

@@ -1,4 +1,4 @@
-"""The wheel, built and installed as a user has it: no clone anywhere, and every command on files of the user's own.
+"""The wheel, built and installed without a clone, with every command on the user's files.
 
 The environment lends the packages of this one, but not the zoo: that comes from the wheel.
 """
@@ -29,7 +29,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def files_of_the_packages() -> list[str]:
-    """Return what git has, or would have, of the packages."""
+    """Return the packages' files in git, or not ignored by it."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PACKAGES]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return sorted(name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
@@ -37,7 +37,7 @@ def files_of_the_packages() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy, in which nothing of an older build is left."""
+    """Build the wheel from a clean copy."""
     if subprocess.run([sys.executable, "-c", "import setuptools"], check=False, capture_output=True).returncode:
         pytest.skip("setuptools is not installed here, and building the wheel needs it")
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
@@ -83,7 +83,7 @@ def run(installed: Path, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Path]:
-    """Put a model and images of the user's into the folder."""
+    """Write a model and images into the folder."""
     shutil.copy(DIGITS / "digits_dyn.onnx", tmp_path / "mine.onnx")
     for digit in range(10):
         for image in sorted((DIGITS / "data" / "val" / str(digit)).iterdir())[:2]:
@@ -123,7 +123,7 @@ LOOKS = {
 
 
 @pytest.mark.long
-def test_every_command_works_on_a_users_own_files(own: Path, run: Run) -> None:
+def test_commands_work_on_user_files(own: Path, run: Run) -> None:
     import onnx
 
     words = {
@@ -138,7 +138,7 @@ def test_every_command_works_on_a_users_own_files(own: Path, run: Run) -> None:
 
 
 @pytest.mark.long
-def test_a_project_of_ones_own_begins_runs_and_is_checked(own: Path, run: Run) -> None:
+def test_user_project_starts_runs_and_is_checked(own: Path, run: Run) -> None:
     assert run("teco", "list", code=2).stderr == (
         f"error: no models under {own}; begin one: teco new DOMAIN MODEL; or go to a folder that has some\n"
     )
@@ -203,7 +203,7 @@ sys.exit(teco())
         (["teco", "dump", "full", "mine.onnx", "--out", "a.h5"], ["h5py"], "toolkit"),
     ],
 )
-def test_the_command_it_names_installs_from_the_wheel(
+def test_suggested_command_installs_from_the_wheel(
     argv: list[str], missing: list[str], extra: str, own: Path, run: Run
 ) -> None:
     said = run("python", "-c", NO_EXTRAS.format(names=missing, argv=argv), code=2).stderr

@@ -15,7 +15,7 @@ SIZE = 32
 
 
 def main(model: str, path: str) -> None:
-    """Print the best class of a path and its score."""
+    """Print the best class of an image and its score."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     image = Image.open(path).convert("RGB")
     scale = SIZE / min(image.size)

@@ -1,7 +1,7 @@
 """The ten models of located_faults.py, all with their nodes as exported, and what goes into them.
 
 MiniLM, PP-OCRv4's detector and the digits network are trained. The others have random weights, with which a fault can
-be found as well as with any; they are drawn so that float16 is no fault by itself: batch norms have the statistics of
+be found as well as with any; drawn so that float16 alone causes no faults: batch norms have the statistics of
 noise, and projections keep the size of what they read.
 """
 

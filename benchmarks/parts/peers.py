@@ -140,7 +140,7 @@ def ours_int8(setup: Setup) -> Contestant:
 
 
 def limit(setup: Setup, target: str = "onnx") -> Contestant:
-    """Return who measures what a image costs: a turn gives CPU seconds of preprocessing and of inference.
+    """Return who measures what an image costs: a turn gives CPU seconds of preprocessing and of inference.
 
     Each stage is measured alone, over all threads of the process, and inference twice: with all cores on one call, and
     with one thread per call. The cheaper counts.
@@ -165,7 +165,7 @@ def _call(engine: Engine, array: Array, batch: Batch) -> object:
 
 
 def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
-    """Return the CPU seconds that a image takes, over all threads of the process."""
+    """Return the CPU seconds that an image takes, over all threads of the process."""
     images, cpu, end = 0, time.process_time(), time.perf_counter() + LIMIT_SECONDS
     for batch in batches:
         work(batch)
@@ -176,7 +176,7 @@ def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
 
 
 def limit_cpu(setup: Setup) -> Contestant:
-    """Return who measures what a image costs on target ``cpu``."""
+    """Return who measures what an image costs on target ``cpu``."""
     return limit(setup, "cpu")
 
 
@@ -409,5 +409,5 @@ INSTALL = {
 
 def quiet() -> None:
     """Keep what libraries print (telemetry, progress) out of the table."""
-    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # how Python is told that a module is missing
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # marks a module as missing
     sys.stdout = sys.stderr

@@ -31,7 +31,7 @@ WEIGHTED = (*LINEAR, "ConvTranspose", "GRU", "LSTM", "RNN")
 NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 
 LEAST = {"epsilon": 2e-4, "scaled": 1e-3, "swapped": 1e-3}
-"""Difference that a fault of a kind makes at least, where not what the planter is told."""
+"""Default minimum difference that a fault causes, by kind."""
 
 EPSILON = 1e-3
 """In place of a normalisation's own, as where an export takes the framework's default."""
@@ -81,7 +81,7 @@ class Planter:
         return [node.name for node in self.model.graph.node if _CANDIDATE[kind](node, self.model)]
 
     def _matters(self, kind: str, name: str) -> bool:
-        """Say whether a fault can be planted at a node, and each of its nodes spoils the outputs by itself."""
+        """Return whether a fault can be planted at a node, and each of its nodes spoils the outputs by itself."""
         if (kind, name) not in self._known:
             trial = ModelProto()
             trial.CopyFrom(self.model)
@@ -124,7 +124,7 @@ def _weighted(node: NodeProto, model: ModelProto) -> bool:
 
 
 def _scores(node: NodeProto, model: ModelProto) -> bool:
-    """Say whether a node multiplies two activations, on the way to a softmax."""
+    """Return whether a node multiplies two activations, on the way to a softmax."""
     weights = {tensor.name for tensor in model.graph.initializer}
     if node.op_type != "MatMul" or weights.intersection(node.input):
         return False

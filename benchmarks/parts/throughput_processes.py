@@ -1,4 +1,4 @@
-"""A process per contestant, that opens its model once and then takes turns when it is told to.
+"""A process per contestant, that opens its model once and then runs in turns on request.
 
 Starting the process, importing and opening the model are never timed. What a turn costs is measured around it: wall
 seconds and CPU seconds inside the process, children included; memory from outside, in a turn that is not timed.
@@ -40,7 +40,7 @@ class Start:
 
 def _serve(pipe: Connection, name: str, setup: Setup) -> None:
     """Be a contestant: the other side of :class:`Process`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever interrupts the benchmark: it ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the benchmark ends its children on interrupt
     quiet()
     try:
         contestant = PEERS[name][0](setup)

@@ -21,7 +21,7 @@ def waves(step: torch.Tensor, width: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 class Residual(nn.Module):
-    """A residual block that is told the time."""
+    """A residual block with time embedding."""
 
     def __init__(self, a: int, b: int, time: int) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ class Dit(nn.Module):
     def forward(self, x: torch.Tensor, step: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
         """Return the noise of a latent image (batch, 4, 16, 16)."""
         y = self.patches(x).flatten(2).transpose(1, 2) + self.places
-        told = nn.functional.silu(self.time(waves(step, 32, x.dtype)) + self.kinds(kind))
+        conditions = nn.functional.silu(self.time(waves(step, 32, x.dtype)) + self.kinds(kind))
         for shifts, core, wide in zip(self.shifts, self.cores, self.wide, strict=True):
-            a, b, c, d, e, f = shifts(told)[:, None].chunk(6, -1)
+            a, b, c, d, e, f = shifts(conditions)[:, None].chunk(6, -1)
             z = self.norm(y) * (1 + a) + b
             y = y + c * core(z, z, z, need_weights=False)[0]
             y = y + f * wide(self.norm(y) * (1 + d) + e)

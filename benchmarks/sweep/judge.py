@@ -1,4 +1,4 @@
-"""What is right: outputs beside torch's, and refusals beside the reason that is expected."""
+"""What is right: outputs compared with torch's, and refusals compared with the reason that is expected."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def judge_values(dtype: str, got: Sequence[Array], wanted: Sequence[Array], peer
 
 
 def _beside_peer(dtype: str, errors: Sequence[float], peers: Sequence[float]) -> Verdict:
-    """Judge the output that is worst beside torch's own error in the same dtype."""
+    """Judge the output that is worst compared with torch's own error in the same dtype."""
     limits = [max(PEER_FACTOR[dtype] * own, FLOOR[dtype]) for own in peers]
     i = max(range(len(errors)), key=lambda i: _ratio(errors[i], limits[i]))
     if errors[i] <= limits[i] and math.isfinite(errors[i]):

@@ -1,4 +1,4 @@
-"""What fits nowhere else: tables, time series, restoring images, images beside text, decisions."""
+"""What fits nowhere else: tables, time series, restoring images, images compared with text, decisions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Clip(nn.Module):
 
 
 class Similarities(nn.Module):
-    """Every sample beside every other: a matrix of cosines, which no split of the batch can give."""
+    """Every sample compared with every other: a matrix of cosines, which no split of the batch can give."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Recommendation: tables of embeddings beside dense features, and sequences of items."""
+"""Recommendation: tables of embeddings compared with dense features, and sequences of items."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Dlrm(nn.Module):
 
 
 class DeepFm(nn.Module):
-    """DeepFM (Guo et al., 2017): a factorisation machine beside a deep network."""
+    """DeepFM (Guo et al., 2017): a factorisation machine compared with a deep network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Sasrec(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """A tower for users and one for items; every user meets the item beside it."""
+    """A tower for users and one for items; every user meets the item compared with it."""
 
     def __init__(self) -> None:
         super().__init__()

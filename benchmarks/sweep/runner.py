@@ -27,7 +27,7 @@ def run_all(names: Sequence[str], done: Done, jobs: int, folder: Path, longest: 
     """Run rows, ``jobs`` at a time.
 
     Args:
-        names: of the rows. done: told of every row that has finished, in any thread, one at a time.
+        names: of the rows. done: called for every finished row, in any thread, one at a time.
         folder: for caches and what the workers print. longest: seconds one combination may take.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()

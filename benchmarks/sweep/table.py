@@ -43,7 +43,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 def _place(name: str) -> int:
-    """Return where an architecture stands in the list of all; one that is no longer there comes last."""
+    """Return the index of an architecture in the list of all; removed ones come last."""
     names = list(all_rows())
     return names.index(name) if name in names else len(names)
 

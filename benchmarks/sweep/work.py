@@ -31,7 +31,7 @@ CALIBRATION = CALLS * BATCH
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a file is opened on; ``spas`` is 0 where there is no card."""
+    """Target of a file; ``spas`` is 0 without a card."""
 
     target: str
     dtype: str

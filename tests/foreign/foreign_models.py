@@ -1,4 +1,4 @@
-"""The models and data of the foreign tasks: constructed, so that their answers are known."""
+"""The models and data of the foreign tasks: constructed with known results."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def save_finder_and_reader(folder: Path) -> None:
 
 
 def save_images(path: Path, count: int = 40) -> None:
-    """Write images with a shape in one quarter, and which shape it is; a few labels are wrong."""
+    """Write images with a shape in one quarter, and its label; a few labels are wrong."""
     random, patterns = np.random.default_rng(3), shapes()
     images = (random.random((count, 16, 16)) * 0.1).astype(np.float32)
     labels = random.integers(0, 3, count)

@@ -1,4 +1,4 @@
-"""Tasks that the core does not know, found in ``contrib/utils/tasks``: every way to run them, with no core edit."""
+"""Tasks in ``contrib/utils/tasks`` unknown to the core, run in every way without core changes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_pairs_are_evaluated(run_python: RunPython, pairs: Path, target: str) ->
     assert found["metric_definition"]["class"] == "utils.tasks.counted_pairs:CountErrorRate"
 
 
-def test_pairs_on_the_card_need_sizes_and_say_which(run_python: RunPython, pairs: Path) -> None:
+def test_pairs_on_the_card_report_missing_sizes(run_python: RunPython, pairs: Path) -> None:
     out = run(run_python, pairs, "example_valid.py", "--target", "sdaa", code=2)
     assert "Traceback" not in out
     assert "left_length" in out
@@ -86,13 +86,13 @@ def test_a_sample_longer_than_every_plan_is_left_out_by_name(run_python: RunPyth
     assert "left_length" in out
 
 
-def test_bad_samples_are_listed_and_the_rest_is_done(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
+def test_invalid_samples_are_listed_and_skipped(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
     rows = lines_of(pairs)
     rows[5]["left"] = [-3]
     data = tmp_path / "bad.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
     out = run(run_python, pairs, "example_valid.py", "--target", "onnx", "--data_path", data, code=1)
-    assert "bad.jsonl:6: -3 is no token" in out
+    assert "bad.jsonl:6: -3 is not a token" in out
     out = run(run_python, pairs, "example_multi_batch.py", "--target", "onnx", "--data_path", data, code=1)
     assert "59 samples, 1 could not be run" in out
 
@@ -151,7 +151,7 @@ def same_records(one: dict[str, Any], other: dict[str, Any]) -> None:
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
-def test_a_run_that_ended_goes_on(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
+def test_interrupted_run_continues(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
     whole = valid(run_python, pairs, "--target", "onnx")
     first = valid(
         run_python, pairs, "--target", "onnx", "--resume", tmp_path / "kept", TECO_INFER_PIPELINES_MAX_STEPS="3"
@@ -168,7 +168,7 @@ def test_a_run_that_ended_goes_on(run_python: RunPython, pairs: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_where_preprocessing_runs_changes_nothing(run_python: RunPython, pairs: Path, mode: str) -> None:
+def test_place_of_preprocessing_does_not_change_results(run_python: RunPython, pairs: Path, mode: str) -> None:
     found = valid(run_python, pairs, "--target", "onnx", "--worker_mode", mode, "--workers", "2", "--streams", "2")
     plain = valid(run_python, pairs, "--target", "onnx", "--workers", "0")
     assert found["metric"] == plain["metric"]
@@ -206,8 +206,8 @@ def test_pairs_on_ray(run_python: RunPython, pairs: Path) -> None:
     same_records(found, whole)
 
 
-def test_a_faster_mode_that_rises_is_refused(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
-    """int8 makes the error rate another one; whether that is accepted goes by the direction of the metric."""
+def test_int8_with_a_higher_error_rate_is_rejected(run_python: RunPython, pairs: Path, tmp_path: Path) -> None:
+    """int8 changes the error rate; the direction of the metric decides whether that is accepted."""
     words = ("--target", "cpu", "--dtype", "int8", "--calib", "16")
     result = tmp_path / "int8.json"
     done = run_python(pairs / "example_valid.py", *words, "--json", result, "--max_drop", "0", cwd=pairs)
@@ -220,14 +220,14 @@ def test_a_faster_mode_that_rises_is_refused(run_python: RunPython, pairs: Path,
 
 
 def judged(ours: dict[str, Any], theirs: dict[str, Any], root: Path) -> Accuracy:
-    """Judge two runs by their JSON results and what lies beside them, as the check does."""
+    """Compare two runs by their JSON results and files, as the check does."""
     metric = metric_from_json(ours["metric_definition"], root)
     records = read_pairs(*(found["path"].with_name(found["records"]) for found in (ours, theirs)))
     return judge(records, ours["metric"], theirs["metric"], metric_of=metric)
 
 
-def test_the_gate_judges_by_the_metric_of_the_task(run_python: RunPython, pairs: Path) -> None:
-    """Two runs of the task, one with the model's counts scaled: the gate knows the ratio, its direction, its units."""
+def test_gate_uses_the_metric_of_the_task(run_python: RunPython, pairs: Path) -> None:
+    """Two runs of the task, one with the model's counts scaled: the gate uses the ratio, its direction and units."""
     good, same = (valid(run_python, pairs, "--target", target) for target in ("onnx", "cpu"))
     bad = valid(run_python, pairs, "--target", "onnx", "--gain", "1.5")
     equal = judged(same, good, pairs.parents[3])
@@ -280,7 +280,7 @@ def test_episodes_need_no_data(run_python: RunPython, episodes: Path, tmp_path: 
     assert valid(run_python, episodes, *words)["comparison"]["accepted"]
 
 
-def test_two_models_make_one_answer(run_python: RunPython, two_models: Path) -> None:
+def test_two_models_compute_one_result(run_python: RunPython, two_models: Path) -> None:
     for target in ("onnx", "sdaa", "cpu"):
         found = valid(run_python, two_models, "--target", target)
         assert found["metric"] == 0.9  # four of forty labels are wrong on purpose
@@ -299,7 +299,7 @@ def test_models_are_given_by_name(run_python: RunPython, two_models: Path) -> No
     assert "kind" in out
 
 
-def test_each_of_two_models_is_calibrated_by_what_it_is_fed(run_python: RunPython, two_models: Path) -> None:
+def test_two_models_are_calibrated_by_their_own_inputs(run_python: RunPython, two_models: Path) -> None:
     found = valid(run_python, two_models, "--target", "cpu", "--dtype", "int8", "--calib", "24", "--max_drop", "0.2")
     assert found["metric"] >= 0.8
     assert found["comparison"]["exact_metric"] == 0.9

@@ -1,4 +1,4 @@
-"""Attack the zoo: python -m tests.fuzz KIND ... --minutes N; `--list` says which kinds there are.
+"""Attack the zoo: python -m tests.fuzz KIND ... --minutes N; `--list` lists the kinds.
 
 The same seed makes the same cases. What is wrong is kept in fuzz_found/, each with an again.sh that runs it once more.
 Exit codes: 0 nothing found; 1 something found; 2 unusable arguments; 130 interrupted.
@@ -33,12 +33,12 @@ from tests.fuzz.runner import adopt_orphans, again, run
 
 SCHEMA_VERSION = 1
 LIMIT = 30.0
-"""Seconds after which a command hangs."""
+"""Timeout of a command in seconds."""
 
 
 @dataclass
 class Tally:
-    """What came of the cases of one kind.
+    """Results of the cases of one kind.
 
     Attributes:
         ended: how many ended how: ``done`` (exit code 0), ``refused`` (another code), ``excused`` (a signal of which
@@ -55,7 +55,7 @@ class Tally:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the attacks that the command line asks for and return the exit code."""
+    """Run the requested attacks and return the exit code."""
     args = _arguments(argv)
     if args.list:
         for name, text in KINDS.items():
@@ -129,7 +129,7 @@ def _numbers(first: int, most: int, end: float) -> Iterator[int]:
 def one(
     name: str, module: Kind, args: argparse.Namespace, number: int, work: Path, env: Mapping[str, str]
 ) -> tuple[Finding | None, Case, Outcome]:
-    """Make a case, run it, judge it, and keep it where something is wrong."""
+    """Make a case, run it, judge it, and save it on a finding."""
     folder = work / "case"
     folder.mkdir()
     try:
@@ -145,7 +145,7 @@ def one(
 
 
 def _environment(work: Path) -> dict[str, str]:
-    """Return the variables of every case: nothing of the user's is read or written."""
+    """Return the environment of every case, isolated from the user's files."""
     for name in ("cache", "home", "smi", "tmp"):
         (work / name).mkdir()
     places = {"TECO_CACHE_DIR": "cache", "HOME": "home", "TECO_SMI_DIR": "smi", "TMPDIR": "tmp"}
@@ -158,7 +158,7 @@ def _environment(work: Path) -> dict[str, str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a case's folder, whatever permissions it was given."""
+    """Remove a case's folder, with any permissions."""
 
     def allow(function: Any, path: str, _: object) -> None:
         for place in (os.path.dirname(path), path):
@@ -170,7 +170,7 @@ def _remove(folder: Path) -> None:
 
 
 def _keep(keep: Path, name: str, number: int, finding: Finding, case: Case, folder: Path) -> None:
-    """Copy what was found beside earlier findings; of one cause the first two cases are enough."""
+    """Copy a finding; at most two cases per cause."""
     cause = re.sub(r"[^A-Za-z0-9]+", "-", finding.key)[:70].strip("-")
     if len(list(keep.glob(f"{name}-{cause}-*"))) >= 2:
         return
@@ -185,7 +185,7 @@ def _keep(keep: Path, name: str, number: int, finding: Finding, case: Case, fold
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy what can be copied: links as links, neither pipes nor devices, nor what has too long a path there."""
+    """Copy files and links as links; skip pipes, devices and too long paths."""
     for folder, _, names in os.walk(source):
         there = target / Path(folder).relative_to(source)
         with contextlib.suppress(OSError):

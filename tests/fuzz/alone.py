@@ -1,4 +1,4 @@
-"""How ONNX Runtime alone ends on a model, in a fork of its own, and whether a target may answer what it answered."""
+"""Result of ONNX Runtime alone for a model, in a fork, and comparison of a target's result with it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tests.fuzz.run_alone import FAILED, UNABLE
 from tests.fuzz.runner import run
 
 BY_SAMPLE = ("sdaa",)
-"""Targets that may compute each sample on its own, so that what cannot be computed for several is no matter."""
+"""Targets that may compute samples one by one, so that a model may fail for larger batches only."""
 
 NEAR = {None: 1e-3, "float32": 1e-3}
-"""Largest difference to ONNX Runtime alone, as a part of the largest value, in float32."""
+"""Maximum difference to ONNX Runtime alone relative to the largest value, in float32."""
 
 HALF_NEAR = 0.05
-"""The same in float16, of values that it can hold."""
+"""The same in float16, for values in its range."""
 
 ALONE = str(ROOT / "tests" / "fuzz" / "run_alone.py")
 ALONE_LIMIT = 20.0
 
 ZOO_IS_ABLE = ("Cannot parse data from external tensors",)
-"""What ONNX Runtime says of files that the zoo repairs."""
+"""Error messages of ONNX Runtime for files that the zoo repairs."""
 
 
 def _alone(path: Path, folder: Path, optimised: str = "yes") -> tuple[Outcome, Path]:
-    """Return how ONNX Runtime alone ends on a model, and where its outputs are."""
+    """Return the result of ONNX Runtime alone for a model, and the path of its outputs."""
     place = folder / "alone"
     place.mkdir(exist_ok=True)
     out = place / f"{optimised}.npz"
@@ -36,14 +36,14 @@ def _alone(path: Path, folder: Path, optimised: str = "yes") -> tuple[Outcome, P
 
 
 def excused(path: Path, folder: Path, outcome: Outcome) -> str | None:
-    """Say that ONNX Runtime alone dies of a model too, or does not end either: a loop that goes on for ever, say."""
+    """Return whether ONNX Runtime alone also crashes or hangs (endless loop) on a model."""
     alone, _ = _alone(path, folder)
     dies = alone.code is not None and alone.code < 0
     return "so does ONNX Runtime alone" if alone.code is None or (dies and outcome.code is not None) else None
 
 
 def judge(path: Path, folder: Path, target: str, dtype: str | None, outcome: Outcome) -> str | None:
-    """Return what is wrong in how a target ended on a model, by what ONNX Runtime alone makes of it."""
+    """Return the finding of a target's result compared with ONNX Runtime alone."""
     if "nobody foresaw" in outcome.err:
         return f"no line of its own: {outcome.err.strip()[-300:]}"
     if outcome.code == 2 and path.name == "model.onnx" and path.name not in outcome.err:

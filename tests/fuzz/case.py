@@ -1,4 +1,4 @@
-"""What an attack is: a folder of files, a command on them, and what would be wrong in how it ends."""
+"""An attack: a folder of files, a command on them, and the check of its result."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Protocol
 ROOT = Path(__file__).resolve().parents[2]
 
 CODES = frozenset({0, 1, 2, 3, 4, 130})
-"""Exit codes that the zoo's commands have."""
+"""Exit codes of the zoo's commands."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended.
+    """Result of a command.
 
     Attributes:
         code: exit code; minus the number of the signal that ended it; ``None`` where it had to be ended.
-        out, err: what it printed; bytes that are no UTF-8 are escaped.
+        out, err: output; invalid UTF-8 is escaped.
         seconds: wall time.
         memory: the most memory that it held, in bytes.
         left: command lines of processes it left running.
@@ -63,8 +63,7 @@ class Kind(Protocol):
     """A module of :mod:`tests.fuzz.kinds`."""
 
     WARM: tuple[str, ...]
-    """Modules that are imported once, before the cases, each of which runs in a fork: a start then costs milliseconds.
-    None that starts threads."""
+    """Modules without threads to import once before the cases, which run in forks: a start takes milliseconds."""
 
     def make(self, rng: random.Random, folder: Path, number: int) -> Case:
         """Write the files of a case into an empty folder, which is the command's working folder, and return it.

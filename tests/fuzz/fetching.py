@@ -1,4 +1,4 @@
-"""``teco fetch`` with a table of one's own, and a registry on the loopback that answers as a plan says.
+"""``teco fetch`` with a custom table and a registry on the loopback with planned answers.
 
 ``python -m tests.fuzz.fetching FOLDER words of teco``: FOLDER has ``tables/fetch/*.yaml``, and a ``plan.json`` where a
 server is wanted: by the end of a path what is answered, as ``[how, file]``.
@@ -22,7 +22,7 @@ HOWS = (
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as the plan says."""
+    """Returns the planned answers."""
 
     plan: dict[str, tuple[str, str]] = {}  # noqa: RUF012 -- one plan in a process
 
@@ -36,7 +36,7 @@ class Handler(BaseHTTPRequestHandler):
             return  # the other side has gone
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _head(self, code: int, size: int | str | None, **more: str) -> None:
         self.send_response(code)
@@ -84,9 +84,9 @@ class Handler(BaseHTTPRequestHandler):
             self._head(200, None, Transfer_Encoding="chunked")
             write(b"fffffffffffffffff\r\n" + content)
         else:
-            told: dict[str, int | str] = {"long": size + 1000, "short": max(0, size - 10), "half": size}
-            told |= {"odd length": "-5"}
-            self._head(200, None if how == "empty" else told.get(how, size))
+            lengths: dict[str, int | str] = {"long": size + 1000, "short": max(0, size - 10), "half": size}
+            lengths |= {"odd length": "-5"}
+            self._head(200, None if how == "empty" else lengths.get(how, size))
             write({"close": b"", "half": content[: size // 2], "empty": b""}.get(how, content))
         self.close_connection = True
 

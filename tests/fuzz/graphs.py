@@ -1,4 +1,4 @@
-"""Small whole models of many kinds, as seeds: control flow, functions, sequences, all dtypes, what exporters write."""
+"""Small models of many kinds as seeds: control flow, functions, sequences, all dtypes, exported models."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ SEEDS: dict[str, Callable[[], ModelProto]] = {
 
 
 def with_external(model: ModelProto, folder: Path) -> list[TensorProto]:
-    """Put the weights of a model into a file beside it, and return those that went there."""
+    """Move the weights of a model to an external file, and return them."""
     moved, place = [], 0
     with (folder / "w.bin").open("wb") as file:
         for tensor in model.graph.initializer:
@@ -205,5 +205,5 @@ def functions(count: int, calls: int, recursive: bool = False) -> ModelProto:
 
 
 def load(path: Path) -> ModelProto:
-    """Return a model as it is in its file."""
+    """Return the bytes of a model."""
     return onnx.load(path, load_external_data=False)

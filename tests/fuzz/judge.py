@@ -1,4 +1,4 @@
-"""What is wrong with how a command ended, whatever it was asked to do; `docs/reliability.md` promises nothing is."""
+"""General checks of the result of a command; see `docs/reliability.md`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from tests.fuzz.case import Case, Outcome
 
 LONGEST_LINE = 1500
-"""Characters of a line that people can still be asked to read."""
+"""Maximum readable length of a line in characters."""
 
 RAW = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
-"""Characters that make a terminal do something, or that turn the text around, in what is printed."""
+"""Terminal control and bidirectional characters in the output."""
 
 _UNFORESEEN = re.compile(r"error: ([^\n]*); correct the code there, or report it: TECO_TRACEBACK=1")
-"""What an error that has no line of its own is told by (:mod:`utils.pipeline.report.unforeseen`)."""
+"""Marker of an unforeseen error (:mod:`utils.pipeline.report.unforeseen`)."""
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group)\w*)(?::|$)", re.MULTILINE)
@@ -23,21 +23,21 @@ _ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group)
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong: one word for the class of it, and what tells it from others of its class."""
+    """A finding: its class in one word, and details."""
 
     word: str
     detail: str
 
     @property
     def key(self) -> str:
-        """What is the same for two cases with the same cause."""
+        """Key of the cause, equal for cases with the same cause."""
         if self.word == "raw":
             return f"raw: {self.detail.partition(':')[0]}"
         return f"{self.word}: {re.sub(r'[0-9]+', '#', self.detail)[:160]}"
 
 
 def judge(case: Case, outcome: Outcome, limit: float) -> Finding | None:
-    """Return what is wrong with an outcome; ``None`` where nothing is.
+    """Return the finding of an outcome, or ``None``.
 
     Args:
         limit: seconds after which a command hangs.
@@ -73,7 +73,7 @@ def judge(case: Case, outcome: Outcome, limit: float) -> Finding | None:
 
 
 def where(text: str) -> str:
-    """Return where the last traceback of a text ends within the zoo, and the error, for telling causes apart."""
+    """Return the last frame of a traceback in the zoo and the error, as key of the cause."""
     last = text[text.rindex("Traceback (most recent call last)") :]
     frames = [found.groups() for found in _FRAME.finditer(last)]
     ours = [frame for frame in frames if "site-packages" not in frame[0] and "/lib/python" not in frame[0]]

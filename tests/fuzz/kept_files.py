@@ -1,4 +1,4 @@
-"""Runs that also write what they found: the files are there, can be read, and hold what was printed."""
+"""Runs that write results: the files exist, are readable, and match the printed results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITTEN = ("out", "answers.json", "answers.samples.csv", "answers.samples.npz")
 
 
 def with_files(rng: random.Random, folder: Path, case: Case) -> Case:
-    """Return, now and then, a case whose script also writes JSON, and draws where it answers single samples."""
+    """Return, sometimes, a case whose script also writes JSON, and renderings for single samples."""
     script = Path(case.words[0]).name
     if not script.startswith("example_") or "--json" in case.words or rng.random() < 0.7:
         return case
@@ -33,7 +33,7 @@ def _judge(case: Case, folder: Path, before: frozenset[str], valid: bool, outcom
         return wrong
     more = sorted(set(os.listdir(folder)) - before - {*WRITTEN})
     if more:
-        return f"wrote {more[0]!r}, which nobody asked for"
+        return f"wrote {more[0]!r}, which was not requested"
     path = folder / "answers.json"
     if not path.is_file():
         return "exit code 0 without the JSON that was asked for" if outcome.code == 0 else None
@@ -60,4 +60,4 @@ def _drawn(out: Path, answers: int) -> str | None:
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")

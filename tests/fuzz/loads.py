@@ -1,4 +1,4 @@
-"""Load annotations as a task does that has no committed model, and read what is right of every sample.
+"""Load annotations of a task without a committed model, and read all targets.
 
     python tests/fuzz/loads.py LOADER PATH
 
@@ -43,7 +43,7 @@ LOADERS: Mapping[str, Callable[[Path], Any]] = {
 
 
 def main(loader: str, path: Path) -> int:
-    """Load, print what there is, and return the exit code."""
+    """Load, print the counts, and return the exit code."""
     with safe_streams():
         try:
             found = LOADERS[loader](path)

@@ -22,7 +22,7 @@ NAMES = (
     "surrogate\udcff",
     "zero\u200bwidth\u2028sep",
 )
-"""Stems of file names; one forges a line of ours; the surrogate stands for a byte that is no UTF-8."""
+"""Stems of file names; one forges a line of the output; the surrogate is an invalid UTF-8 byte."""
 
 
 def odd_name(rng: random.Random, ending: str) -> str:
@@ -35,7 +35,7 @@ NO_FILES = ("pipe", "device", "folder", "dangling link", "link to itself", "sock
 
 
 def not_a_file_reason(rng: random.Random, path: Path) -> str:
-    """Put something that is no regular file at a path, and say what."""
+    """Create something other than a regular file, and return its description."""
     import socket
 
     what = rng.choice(NO_FILES)

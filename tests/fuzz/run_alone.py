@@ -68,7 +68,7 @@ def main(path: str, out: str, optimised: str = "yes") -> int:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - its exceptions share no base
         sys.stderr.write(f"{error}\n")
-        unable = "NOT_IMPLEMENTED" in str(error) or isinstance(error, TypeError)  # a name that is no UTF-8
+        unable = "NOT_IMPLEMENTED" in str(error) or isinstance(error, TypeError)  # a name with invalid UTF-8
         return UNABLE if unable else REFUSED
     inputs = session.get_inputs()
     unnamed = [[d if isinstance(d, int) else None for d in tensor.shape] for tensor in inputs]

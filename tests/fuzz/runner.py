@@ -20,7 +20,7 @@ from typing import NoReturn
 from tests.fuzz.case import ROOT, Case, Outcome
 
 CHILD_SUBREAPER = 36
-"""Linux's PR_SET_CHILD_SUBREAPER: whoever loses its parent becomes a child of ours, and is found."""
+"""Linux's PR_SET_CHILD_SUBREAPER: orphaned processes become children of this process, and are found."""
 
 ADDRESS_SPACE = 24 << 30
 """Bytes of addresses a case may ask for: a mistake must not take the machine's memory."""

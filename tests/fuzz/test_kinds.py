@@ -14,7 +14,7 @@ from support import ROOT
 from tests.fuzz.kinds import KINDS
 
 HANGS = 300
-"""Seconds: a busy machine is no finding here."""
+"""Timeout in seconds, for busy machines."""
 
 
 def _attack(tmp_path: Path, cases: int, *kinds: str) -> None:

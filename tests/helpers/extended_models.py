@@ -1,4 +1,4 @@
-"""Models whose end is changed: further operators behind one of their outputs."""
+"""Models with further operators after one of their outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
 Step = tuple[str, dict[str, Any]]
-"""An operator and its attributes; ``inputs``: arrays that it takes behind the tensor."""
+"""An operator and its attributes; ``inputs``: further input arrays."""
 
 SOFTMAX, LOG_SOFTMAX = [("Softmax", {"axis": -1})], [("LogSoftmax", {"axis": -1})]
 SIGMOID: list[Step] = [("Sigmoid", {})]
@@ -34,7 +34,7 @@ def extended(
     notes: dict[str, Any] | None = None,
     without: Sequence[str] = (),
 ) -> Path:
-    """Write a model with steps behind an output, which keeps its name, and return its path.
+    """Write a model with operators after an output, which keeps its name, and return its path.
 
     Args:
         source, target: files. steps: in their order. rank: dimensions of the new output. output: its place.

@@ -1,4 +1,4 @@
-"""Trials of target ``cpu`` that OpenVINO wins wherever it was not refused, on any machine."""
+"""Trials of target ``cpu`` that OpenVINO wins on any machine, unless it was rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.backends import trial
 
 
 def favour_openvino(patch: pytest.MonkeyPatch, cache: Path) -> None:
-    """Let OpenVINO be the faster one of every trial in which it was not refused.
+    """Make OpenVINO the faster one of every trial in which it was not rejected.
 
     Args:
         patch: undoes it. cache: an empty folder for what trials keep.

@@ -1,4 +1,4 @@
-"""Archives of the three registries, made here, and a server on the loopback that gives them."""
+"""Test archives of the three registries, and a server for them on the loopback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from utils.fetch import Package
 
 FILES = {"mine/model/a.bin": b"a" * 3000, "mine/model/deep/b.txt": b"words\n", "mine/code.py": b"raise SystemExit\n"}
-"""What the archives hold."""
+"""Content of the archives."""
 
 MEMBERS = ("mine/model/**",)
 UNPACKED = 3006
@@ -52,7 +52,7 @@ def tar_bytes(files: Mapping[str, bytes], top: str = "", mode: str = "w:gz") -> 
 
 
 def sdist(folder: Path, code: bytes = b"raise SystemExit('it has run')\n") -> Path:
-    """Make an sdist; the code is what building it runs."""
+    """Make an sdist with this code in setup.py."""
     project = b'[build-system]\nrequires = []\nbuild-backend = "build_mine"\nbackend-path = ["."]\n'
     files = {"setup.py": code, "build_mine.py": code, "pyproject.toml": project, "PKG-INFO": b"Name: mine\n"}
     return tar(folder / "mine-1.0.tar.gz", {**files, **FILES}, "mine-1.0/")
@@ -95,13 +95,13 @@ def row(archive: Path, registry: str = "pip", kind: str = "wheel", **other: Any)
 
 
 def table_row(package: Package) -> dict[str, Any]:
-    """Return a row as a table has it."""
+    """Return a package as a table row."""
     pool = {"pool": package.pool} if package.pool else {}
     return {key: value for key, value in package.as_json.items() if value != ""} | pool
 
 
 def simple_page(folder: Path, *archives: Path, digest: bool = True) -> None:
-    """Write the page of an index about the archives, which lie beside its folder."""
+    """Write the page of an index with the archives, which are next to its folder."""
     place = folder / "simple" / "mine"
     place.mkdir(parents=True, exist_ok=True)
     lines = []
@@ -112,7 +112,7 @@ def simple_page(folder: Path, *archives: Path, digest: bool = True) -> None:
 
 
 def npm_page(folder: Path, url: str, archive: Path) -> None:
-    """Write npm's description of ``@of/mine``, whose archive lies beside it."""
+    """Write npm's metadata of ``@of/mine``."""
     digest = hashlib.sha1(archive.read_bytes()).hexdigest()  # noqa: S324 -- npm's own field
     version = {
         "name": "@of/mine",
@@ -125,7 +125,7 @@ def npm_page(folder: Path, url: str, archive: Path) -> None:
 
 
 class Server:
-    """A server's address, and the paths that were asked of it."""
+    """A server's URL, and the requested paths."""
 
     def __init__(self, url: str, asked: list[str]) -> None:
         self.url, self.asked = url, asked
@@ -133,7 +133,7 @@ class Server:
 
 @contextmanager
 def serving(folder: Path, answers: threading.Event | None = None) -> Iterator[Server]:
-    """Serve a folder on the loopback; nothing is answered until the event is set."""
+    """Serve a folder on the loopback; requests block until the event is set."""
     asked: list[str] = []
 
     class Handler(SimpleHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Many scripts in forks of one process that knows numpy and the zoo: a start of each of its own would take minutes."""
+"""Runs many scripts in forks of one process with NumPy and the zoo imported, which saves minutes."""
 
 from __future__ import annotations
 

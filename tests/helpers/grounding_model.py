@@ -1,6 +1,6 @@
-"""A model with Grounding DINO's four inputs and one output that really finds something: the committed digit detector.
+"""A model with Grounding DINO's four inputs and one output that detects: the committed digit detector.
 
-Its classes are told by the tokens of the caption: a token that is a word of ``WORDS[d]`` gets the detector's score of
+Its classes are the tokens of the caption: a token that is a word of ``WORDS[d]`` gets the detector's score of
 digit ``d``, every other one next to nothing, and what the attention mask leaves out nothing at all.
 """
 
@@ -18,13 +18,13 @@ from utils.coco_classes import NAMES
 DETECTOR = ROOT / "example" / "detection" / "digit_detector" / "digit_detector_dyn.onnx"
 SIDE, QUERIES, TOKENS = 160, 400, 256
 WORDS = [[str(digit), *NAMES[digit].split()] for digit in range(10)]
-"""The words that each digit answers to: itself, and the name of COCO's class of that place."""
+"""The words of each digit: itself, and the name of COCO's class at that index."""
 
 BEFORE = """
     scaled = Mul(input1, scale)
     centred = Add(scaled, shift)
 """
-"""Nodes in front of the detector's."""
+"""Nodes before the detector's."""
 
 AFTER = """
     columns = Transpose <perm = [0, 2, 1]> (scores)
@@ -48,11 +48,11 @@ AFTER = """
     is_known = Cast <to = 9> (known)
     text3 = Unsqueeze(is_text, axes)
     counts = And(text3, is_known)
-    told = Where(counts, asked, far)
-    shape = Shape <start = 2, end = 3> (told)
+    found = Where(counts, asked, far)
+    shape = Shape <start = 2, end = 3> (found)
     missing = Sub(whole, shape)
     pads = Concat <axis = 0> (before, missing)
-    logits = Pad(told, pads, far)
+    logits = Pad(found, pads, far)
     low, high = Split <axis = 2, num_outputs = 2> (boxes)
     total = Add(low, high)
     middle = Mul(total, corner)
@@ -60,7 +60,7 @@ AFTER = """
     sides = Mul(extent, side)
     output = Concat <axis = 2> (logits, middle, sides)
 """
-"""Nodes behind the detector's: peaks become logits of the classes, those logits of the caption's tokens."""
+"""Nodes after the detector's: peaks to class logits to logits of the caption's tokens."""
 
 
 def write_tokenizer(folder: Path) -> Path:

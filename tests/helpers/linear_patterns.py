@@ -1,4 +1,4 @@
-"""Whether a regular expression takes time in proportion to its text, told from its syntax tree; nothing is timed.
+"""Static check that regular expressions match in linear time, from their syntax trees.
 
 A backtracking search of a text without a match takes more than linear time exactly where the expression can read a
 text in many ways: where its automaton is *infinitely ambiguous* (A. Weber and H. Seidl, On the degree of ambiguity of
@@ -28,19 +28,19 @@ METHODS = {
     "match": "match",
     "fullmatch": "fullmatch",
 }
-"""The functions that apply a pattern, and how they do it."""
+"""Functions that apply a pattern, and their mode."""
 
 _LETTERS = "\0\n\r\t \u00a0!-./09AZ_az\u00e9\u0660\u4e2d"
 _CLASSES = {"DIGIT": r"\d", "NOT_DIGIT": r"\D", "SPACE": r"\s", "NOT_SPACE": r"\S", "WORD": r"\w", "NOT_WORD": r"\W"}
 _MANY = 24
-"""Copies of a repeated part; a bound above counts as none."""
+"""Maximum copies of a repeated part; larger bounds count as unbounded."""
 
 _START = 0
-"""The state of a search before it begins."""
+"""Initial state of a search."""
 
 
 class NotAnalysedError(Exception):
-    """The pattern has a part whose time is not told: a reference to a group, or a loop in a look-ahead."""
+    """The pattern has an unsupported part: a group reference, or a loop in a look-ahead."""
 
 
 class _Automaton:
@@ -53,7 +53,7 @@ class _Automaton:
         self.letters = sorted({*_LETTERS, *_named(self.tree)})
         self.reads: list[frozenset[str]] = [frozenset(self.letters)]
         self.follows: dict[int, dict[int, int]] = {}
-        """For each position those that follow it, and in how many ways, at most 2."""
+        """Followers of each position, with their number of ways, at most 2."""
         self.begins, ends, self.nullable = self._sequence(self.tree)
         self.ends = {place for place, sure in ends.items() if sure}
 
@@ -133,7 +133,7 @@ class _Automaton:
         return first, last, empty or least == 0
 
     def steps(self, place: int, letter: str, searching: bool) -> Iterator[int]:
-        """Yield where a character leads from a position: it is read by the position that it leads to."""
+        """Yield the positions that a character leads to."""
         if place == _START:
             if searching:
                 yield _START
@@ -175,7 +175,7 @@ def _loops(parts: Any) -> bool:
 
 
 def _reads(operator: Any, value: Any, letter: str, flags: int) -> bool:
-    """Say whether one position reads a character."""
+    """Return whether a position matches a character."""
     forms = {letter, letter.lower(), letter.upper()} if flags & re.IGNORECASE else {letter}
     if operator is ops.LITERAL:
         return chr(value) in forms
@@ -198,7 +198,7 @@ def _in(kind: Any, what: Any, letter: str, flags: int) -> bool:
 
 
 def _anchored(parts: Any, flags: int) -> bool:
-    """Say whether a pattern can match at the beginning of the text only."""
+    """Return whether a pattern is anchored at the start."""
     for operator, value in parts:
         if operator is ops.AT:
             return value is ops.AT_BEGINNING_STRING or (value is ops.AT_BEGINNING and not flags & re.MULTILINE)
@@ -208,7 +208,7 @@ def _anchored(parts: Any, flags: int) -> bool:
 
 @cache
 def trouble(text: str | bytes, flags: int, method: str) -> str:
-    """Return why a pattern may take more than linear time; empty where it cannot.
+    """Return why a pattern may take superlinear time, or an empty string.
 
     Args:
         method: ``search`` (and what is like it), ``match`` or ``fullmatch``.
@@ -248,7 +248,7 @@ def _reaches_itself(automaton: _Automaton, place: int, searching: bool) -> bool:
 
 
 def _doubled(automaton: _Automaton, place: int, looping: Sequence[int]) -> bool:
-    """Say whether a text leads from a position to itself in two ways."""
+    """Return whether a text leads from a position to itself in two ways."""
     inside = set(looping) - {_START}
     if place not in inside:
         return False
@@ -271,7 +271,7 @@ def _doubled(automaton: _Automaton, place: int, looping: Sequence[int]) -> bool:
 
 
 def _ambiguous(automaton: _Automaton, first: int, second: int, done: Set[int]) -> bool:
-    """Say whether one text leads from a position to itself, from it to another, and from that to itself.
+    """Return whether one text leads from a position to itself, from it to another, and from that to itself.
 
     Args:
         done: positions after which the pattern has matched: a search that has been there begins nowhere else.
@@ -306,7 +306,7 @@ class Use(NamedTuple):
 
 
 def uses(tree: ast.Module, module: ModuleType) -> Iterator[Use | int]:
-    """Yield every use of a pattern in a module; the line alone where the pattern is put together at run time."""
+    """Yield every use of a pattern in a module; only the line if the pattern is built at run time."""
     named = {name: value for name, value in vars(module).items() if isinstance(value, re.Pattern)}
     applied: dict[str, set[str]] = {}
     elsewhere: set[str] = set()
@@ -345,12 +345,12 @@ def _called(node: ast.Call, name: str, module: ModuleType) -> Iterator[Use | int
 
 
 def _at_top(node: ast.Call, module: ModuleType) -> bool:
-    """Say whether a pattern is compiled when the module is imported: then it is among the module's values."""
+    """Return whether a pattern is compiled on import, and so is a value of the module."""
     return node.col_offset == 0 or getattr(node, "top", False)
 
 
 def _text(node: ast.expr, module: ModuleType) -> Any:
-    """Return the text of a pattern that is written down; ``None`` where it is not."""
+    """Return the text of a literal pattern, or ``None``."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name) and isinstance(value := getattr(module, node.id, None), (str, re.Pattern)):
@@ -369,7 +369,7 @@ def _within(value: Any) -> Iterator[re.Pattern[Any]]:
 
 
 def mark_top(tree: ast.Module) -> None:
-    """Note which calls are done when the module is imported."""
+    """Collect the calls that run on import."""
     inside = {
         id(call)
         for function in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""A model that looks rows up in a table and multiplies them: the table is its one large weight."""
+"""A model of a table lookup and a matrix product; the table is its only large weight."""
 
 from __future__ import annotations
 

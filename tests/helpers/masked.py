@@ -1,4 +1,4 @@
-"""Graphs of attention with a mask, as exporters write them, and sentences of two lengths."""
+"""Graphs of attention with a mask, as written by exporters, and inputs of two lengths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ float none = {-inf}, float by = {0.5}, float steep = {300.0}, int64 diagonal = {
 int64[1] axis = {1}, int64[1] start = {0}, int64[1] end = {4}, int64[1] last = {2}>"""
 SCORES = "t = Transpose <perm = [0, 2, 1]> (k) raw = MatMul(q, t) s = Mul(raw, by)"
 STEEP = SCORES.replace("raw = MatMul(q, t)", "u = Mul(q, steep) v = Mul(t, steep) raw = MatMul(u, v)")
-"""Scores beyond float16: they are stored behind the scale, which shares their kernel unless a mask comes between."""
+"""Scores beyond float16, stored after the scale, which is fused with them unless a mask is in between."""
 
 ATTENDS = "p = Softmax <axis = -1> (x) o = MatMul(p, k) y = Add(o, q)"
 KEEP = "keep = Cast <to = 9> (m) kept = Unsqueeze(keep, axis)"
@@ -29,11 +29,11 @@ MASKS = {
     "softmax in steps": f"{KEEP} b = Where(kept, zero, low) w = Add(s, b) r = ReduceMax <axes = [2]> (w) "
     "d = Sub(w, r) n = Exp(d) l = ReduceSum(n, last) p = Div(n, l) o = MatMul(p, k) y = Add(o, q)",
 }
-"""Every way of masking: what makes x of the scores s, and once all of a softmax."""
+"""Variants of masking: from the scores s to x, and once a whole softmax."""
 
 
 def graph(mask: str, scores: str = SCORES) -> str:
-    """Return the text of a graph with a way of masking, or of what stands for one."""
+    """Return the text of a graph with a variant of masking."""
     body = MASKS.get(mask, mask)
     ending = "" if "y = " in body else ATTENDS
     return f"{HEAD} {CONSTANTS} {{ {scores} {body} {ending} }}"

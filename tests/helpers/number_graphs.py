@@ -31,7 +31,7 @@ Plan = list[tuple[str, int, int]]
 
 
 def graph_of(plan: Plan, kind: int, constants: Sequence[Any], shape: tuple[int, int]) -> onnx.ModelProto:
-    """Return a model of one input ``x`` whose nodes read tensors that are there already, and all of which are outputs.
+    """Return a model of one input ``x`` whose nodes read earlier tensors, all of which are outputs.
 
     Args:
         plan: for each node its operator and which tensors it reads: 0 is the input, then come the constants, then the

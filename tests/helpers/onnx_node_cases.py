@@ -1,4 +1,4 @@
-"""ONNX's own node tests, made once in a process: its generators add to what they made before."""
+"""ONNX's own node tests, generated once per process, as the generators append to earlier results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @cache
 def node_cases() -> tuple[TestCase, ...]:
-    """Return the cases; who changes one changes it for all."""
+    """Return the cases, which are shared and must not be changed."""
     from onnx.backend.test.loader import load_model_tests
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), np.errstate(all="ignore"):

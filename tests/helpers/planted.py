@@ -1,4 +1,4 @@
-"""Networks of three kinds with random weights, small enough for tests; ResNet50 with all its nodes, but narrow."""
+"""Networks of three kinds with random weights, small for tests; ResNet50 with all nodes, but narrow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Net:
         return f"{name}_out"
 
     def conv(self, x: str, inputs: int, outputs: int, size: int = 3, stride: int = 1, scale: float = 1.0) -> str:
-        """Add a convolution with bias; ``scale`` is of its weights, where not the usual deviation."""
+        """Add a convolution with bias; ``scale``: standard deviation of the weights."""
         weights = [self.random(outputs, inputs, size, size, scale=scale), self.const(self.rng.normal(0, 0.1, outputs))]
         shape = {"kernel_shape": [size, size], "pads": [size // 2] * 4, "strides": [stride] * 2}
         return self.add("Conv", x, *weights, **shape)
@@ -62,7 +62,7 @@ def conv_net(seed: int = 0) -> tuple[onnx.ModelProto, tuple[int, ...]]:
 
 
 def resnet50(seed: int = 0, width: int = 8) -> tuple[onnx.ModelProto, tuple[int, ...]]:
-    """ResNet50 (3, 4, 6, 3 bottlenecks, batch norms folded), 1/8 as wide; small last convolutions, as if trained."""
+    """ResNet50 (3, 4, 6, 3 bottlenecks, batch norms folded), 1/8 as wide; small last convolutions."""
     net = Net(seed)
     x = net.add("Relu", net.conv("x", 3, width, 7, stride=2))
     x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
@@ -143,5 +143,5 @@ def samples(name: str) -> np.ndarray:
 
 @cache
 def planter_of(name: str) -> Planter:
-    """Return what plants faults in a network; it keeps what it has measured."""
+    """Return the (cached) fault injector of a network."""
     return Planter(NETS[name](1)[0], [samples(name)])

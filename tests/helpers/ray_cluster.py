@@ -22,7 +22,7 @@ sys.stdin.read()
 
 @contextmanager
 def ray_settings() -> Iterator[dict[str, str]]:
-    """Return an environment in which Ray keeps its files in a folder of the tests, short as its sockets need it."""
+    """Return an environment with Ray's files in a test folder with a short path, for its sockets."""
     folder = tempfile.mkdtemp(prefix="ray-")
     yield {
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},

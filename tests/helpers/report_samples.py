@@ -1,4 +1,4 @@
-"""Made-up results of checks with everything that reports must cope with."""
+"""Results of checks that cover all cases of reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOSTILE = (
     '<script>document.title="pwned"</script><img src=x onerror=alert(1)> | `x` @octocat #12 '
     "\x1b[31mred\x1b[0m \x00 \u202e"
 )
-"""Breaks HTML, Markdown tables, mentions, XML and the order of letters where it is not made harmless."""
+"""Text that breaks HTML, Markdown tables, mentions, XML and text direction unless escaped."""
 
 PASSED = Accuracy(
     Verdict.PASS,
@@ -101,7 +101,7 @@ NOTHING_STORED = Speed(Verdict.NONE, "nothing stored to compare with", "simulate
 
 
 class Samples:
-    """Results whose logs and images lie in a folder."""
+    """Results with logs and images in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Imports read off the source, nothing run: those inside functions and for types too, and what is named as a text."""
+"""Imports in source files, without running them: also in functions, for types, and in strings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Import(NamedTuple):
 
 
 def python_files(*tops: str) -> list[str]:
-    """Return the files below these folders that git knows or does not ignore; all there are where there is no git."""
+    """Return the files in these folders that git does not ignore; all files without git."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"],  # noqa: S607
         cwd=ROOT,
@@ -47,12 +47,12 @@ def module_of(name: str) -> str:
 
 
 USERS_FACE = ("tecoinfer_modelzoo/__init__.py", "toolkit.api")
-"""The only import that goes up: what users call is shown at the bottom, and imported when it is asked for."""
+"""The only upward import: the users' functions are exported at the bottom and imported lazily."""
 
 
 @cache
 def imports(name: str) -> tuple[Import, ...]:
-    """Return every import of a file, wherever it stands in it, but for the one that may go up (:data:`USERS_FACE`)."""
+    """Return every import of a file except the allowed upward one (:data:`USERS_FACE`)."""
     found = _imports(tree(name), name.split("/")[:-1])
     return tuple(one for one in found if (name, one.module) != USERS_FACE)
 
@@ -92,7 +92,7 @@ _WRITTEN = re.compile(
 
 
 def table(name: str, variable: str) -> Mapping[str, tuple[str, ...]]:
-    """Return a literal that a module gives to a variable; empty where it has none of this name."""
+    """Return a module's literal variable, empty if it is missing."""
     for node in tree(name).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == variable:
             found: Mapping[str, tuple[str, ...]] = ast.literal_eval(node.value)

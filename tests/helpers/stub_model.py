@@ -1,4 +1,4 @@
-"""A model folder that passes a check, made of scripts that take a moment: what tests of the check break."""
+"""A model folder that passes a check, of fast scripts, which tests of the check modify."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from model_config.cases.config import read_cases
 from model_config.judge import scorecard
 
 SAMPLES = 6000
-"""Enough for the gate to see that nothing differs by more than 0.1 %."""
+"""Enough samples for the gate's tolerance of 0.1 %."""
 
 README = """\
 # Stub
@@ -204,7 +204,7 @@ class Stub:
         self.files[name] = text.replace(old, new, 1)
 
     def valid(self, body: str) -> None:
-        """Put code at the end of the valid script's work."""
+        """Append code to the valid script's work."""
         self.script("example_valid.py", "\n\ndef through_the_zoo", f"\n{body}\n\n\ndef through_the_zoo")
 
     def write(self) -> None:

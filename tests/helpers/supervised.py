@@ -1,4 +1,4 @@
-"""Models that native code never finishes or dies of, and processes that are watched from outside."""
+"""Models on which native code hangs or crashes, and supervised processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support import ROOT
 from tecoinfer_modelzoo.process.process_table import descendants
 
 PATIENCE = 120.0
-"""Seconds that a test waits for what must come."""
+"""Timeout of tests in seconds."""
 
 
 def tensor(name: str, kind: int, shape: Sequence[int]) -> onnx.ValueInfoProto:
@@ -99,7 +99,7 @@ def computing(process: subprocess.Popen[str]) -> int:
 
 @contextmanager
 def teco(*words: object, stdout: int = subprocess.PIPE, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a ``teco`` command in a session of its own; nothing of it is left afterwards."""
+    """Start a ``teco`` command in a session of its own; all its processes are ended afterwards."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "toolkit.cli", *map(str, words)]
     settings = {**os.environ, **environment}

@@ -1,4 +1,4 @@
-"""Names that several test files share; the fixtures that go with them are in conftest.py."""
+"""Shared names of tests; the fixtures are in conftest.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def made(task: Any, options: Any, model: Any = None) -> Any:
 
 @cache
 def computes_bfloat16() -> bool:
-    """Ask OpenVINO, which is installed, whether it computes in bfloat16 on this processor: not with AVX2 alone."""
+    """Return whether OpenVINO supports bfloat16 on this processor (not with AVX2 only)."""
     from engine.backends import ov
 
     openvino, hint = ov._import(), "INFERENCE_PRECISION_HINT"
@@ -42,6 +42,6 @@ def computes_bfloat16() -> bool:
 
 
 def require_bfloat16() -> None:
-    """Skip the test where OpenVINO, which is installed, does not compute in bfloat16."""
+    """Skip the test if OpenVINO does not support bfloat16 here."""
     if not computes_bfloat16():
         pytest.skip("OpenVINO does not compute in bfloat16 on this processor")

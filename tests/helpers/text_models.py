@@ -1,4 +1,4 @@
-"""A small text encoder with open batch and length, whose nodes compute their shapes as they run."""
+"""A small text encoder with dynamic batch and length, which computes shapes at run time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def encoder(path: Path, layers: int = 2) -> Path:
 
 
 def _layer(i: int) -> list[onnx.NodeProto]:
-    """Attention of queries, keys and values that are one, with shapes put together as torch's exporter does."""
+    """Self-attention with equal queries, keys and values, with shapes computed as by torch's exporter."""
 
     def node(op: str, inputs: str, name: str, **how: object) -> onnx.NodeProto:
         return helper.make_node(op, inputs.format(i=i).split(), [f"{name}{i}"], f"{name}{i}", **how)

@@ -1,4 +1,4 @@
-"""Reads a page of docs as a reader would follow it: its commands, and the files it says to write."""
+"""Follow a docs page: run its commands and write its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Action(NamedTuple):
 
 
 def actions(page: str) -> Iterator[Action]:
-    """Yield what a page says to do, in its order; blocks in other languages are only shown."""
+    """Yield the actions of a page in order; blocks in other languages are ignored."""
     for block in _BLOCK.finditer(page):
         kind = block["kind"] or block["language"]
         if kind in ("bash", "file", "append", "section"):
@@ -32,7 +32,7 @@ def actions(page: str) -> Iterator[Action]:
 
 
 def change(action: Action, root: Path) -> None:
-    """Make a change: write a file, append to one, or put a section of a README in the place of the old one."""
+    """Make a change: write a file, append to one, or replace a section of a README."""
     name, _, heading = action.where.partition(": ")
     file = root / name
     if action.kind == "file":
@@ -49,7 +49,7 @@ def change(action: Action, root: Path) -> None:
 
 
 def bash(text: str, folder: Path, environment: Mapping[str, str]) -> str:
-    """Run the commands of a page; return what they print."""
+    """Run the commands of a page; return their output."""
     command = ["bash", "-euo", "pipefail", "-c", text]
     done = subprocess.run(command, cwd=folder, env=dict(environment), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr}"
@@ -57,7 +57,7 @@ def bash(text: str, folder: Path, environment: Mapping[str, str]) -> str:
 
 
 def follow(page: str, folder: Path, environment: Mapping[str, str]) -> str:
-    """Do all that a page says, in its order; return what its commands print."""
+    """Perform all actions of a page in order; return the output of its commands."""
     printed = ""
     for action in actions(page):
         if action.kind == "bash":

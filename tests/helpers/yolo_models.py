@@ -1,4 +1,4 @@
-"""The digit detector of the zoo with its outputs laid out as YOLO models have them, and its scenes in YOLO's form."""
+"""The digit detector of the zoo with YOLO's output layouts, and its scenes in YOLO's format."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def save_detector(path: Path, layout: str) -> Path:
 
 
 def save_scenes(folder: Path, count: int) -> Path:
-    """Lay the first scenes out as YOLO's scripts expect COCO: ``val2017.txt``, ``images/`` and ``labels/``."""
+    """Write the first scenes as YOLO's scripts expect COCO: ``val2017.txt``, ``images/`` and ``labels/``."""
     annotations = json.loads((DETECTOR / "data" / "val.json").read_text())
     lines = {}
     for image in annotations["images"][:count]:

@@ -16,7 +16,7 @@ FOLDERS = (
 
 
 def copy_zoo(folder: Path) -> Path:
-    """Copy what a clone would have, as a git repository with everything added."""
+    """Copy the files of a clone into a git repository, all added."""
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)

@@ -1,4 +1,4 @@
-"""Scripts in the style of the historical zoos, for BGE and Jina. Nothing here is to be modernised."""
+"""Scripts in the style of the historical zoos, for BGE and Jina. Do not modernise them."""
 
 HEAD = """
 import os, sys, copy, time, argparse

@@ -28,13 +28,13 @@ LAYER = """
     added = Add(placed, seen)
     last_hidden_state = Tanh(added)
 """
-"""One layer of attention over token and place; what the mask leaves out is not looked at."""
+"""One layer of attention over token and place; masked tokens are ignored."""
 
 TYPED = (
     "placed = Add(words, places)",
     "kinds = Gather(types, token_type_ids)\n    typed = Add(words, kinds)\n    placed = Add(typed, places)",
 )
-"""What a model with types has in place of a node."""
+"""Replaced nodes of a model with token types."""
 
 FIRST = "sentence_embedding = Gather <axis = 1> (last_hidden_state, zero)"
 SCORE = "first = Gather <axis = 1> (last_hidden_state, zero)\n    logits = MatMul(first, wide)"
@@ -44,7 +44,7 @@ KINDS = {
     "bge-m3": (2, FIRST, ["last_hidden_state", "sentence_embedding"]),
     "bge-reranker-large": (2, SCORE, ["logits"]),
 }
-"""By the names of scripts: inputs, what follows the layer, outputs."""
+"""Inputs, nodes after the layer, and outputs by script."""
 
 
 def write_encoder(path: Path, kind: str, vocabulary: int, length: int) -> Path:

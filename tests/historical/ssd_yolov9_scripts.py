@@ -1,4 +1,4 @@
-"""Scripts in the style of the historical zoos, for SSD and YOLOv9. Nothing here is to be modernised."""
+"""Scripts in the style of the historical zoos, for SSD and YOLOv9. Do not modernise them."""
 
 HEAD = """
 import argparse, os, sys, time

@@ -1,4 +1,4 @@
-"""``contrib/engine`` and ``contrib/utils`` find the core of the clone they lie in, and say so where there is none."""
+"""``contrib/engine`` and ``contrib/utils`` find the core of their clone, or raise an error without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_core_is_found_whichever_comes_first(imports: str, run_python: RunPy
     assert done.stdout.split() == [str(ROOT / name / "__init__.py") for name in ("engine", "utils")]
 
 
-def test_contrib_alone_says_what_is_missing(run_python: RunPython, tmp_path: Path) -> None:
+def test_contrib_without_core_raises(run_python: RunPython, tmp_path: Path) -> None:
     for name in ("engine", "utils"):
         shutil.copytree(ROOT / "contrib" / name, tmp_path / "contrib" / name)
     done = run_python("-S", "-c", "import engine", cwd=tmp_path, path=[tmp_path / "contrib", *PACKAGES])

@@ -132,7 +132,7 @@ SCRIPTS = {"valid": HEAD + VALID, "single_batch": HEAD + SHOW + SINGLE, "multi_b
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the zoo beside COCO's layout of a few folder_of_images, a tokenizer and a model."""
+    """Return a copy of the zoo beside COCO's layout of a few images, a tokenizer and a model."""
     root = tmp_path_factory.mktemp("grounding")
     for folder in ("contrib/engine", "contrib/utils", "engine", "tecoinfer_modelzoo", "utils"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""A script that uses all that detectors' scripts ask of the engine, from both places, with nothing installed."""
+"""A script with all uses of the engine in detectors' scripts, from both places, without an installed zoo."""
 
 from __future__ import annotations
 

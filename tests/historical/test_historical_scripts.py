@@ -1,4 +1,4 @@
-"""Scripts written for the zoo that this one replaces run unchanged, from ``example/`` and from ``contrib/example/``."""
+"""Scripts of the previous zoo run unchanged, from ``example/`` and from ``contrib/example/``."""
 
 from __future__ import annotations
 
@@ -202,10 +202,10 @@ PATHS = {
     "utils.datasets.groundingdinot_dataset": "CocoDetection collate_fn",
     "utils.pipeline": "evaluate predict",
 }
-"""What scripts that people have import, whatever room the code itself moves to."""
+"""Imports of existing scripts, which must stay valid."""
 
 
 @pytest.mark.parametrize("module", PATHS)
-def test_a_path_that_scripts_import_holds(module: str) -> None:
+def test_import_paths_of_scripts_are_valid(module: str) -> None:
     found = importlib.import_module(module)
     assert [name for name in PATHS[module].split() if not hasattr(found, name)] == []

@@ -1,4 +1,4 @@
-"""What harnesses of older zoos do with tecoexec: SaveEngine by its short name, one command line, two figures read."""
+"""Use of tecoexec by harnesses of older zoos: SaveEngine's short name, a command line, two figures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_defaults_of_save_engine(save_onnx: SaveOnnx, model: Path, tmp_path: Pat
         ({"pass_path": "gone.py", "input_shapes": [[1, 3, 32, 32]]}, "pass file gone.py does not exist"),
     ],
 )
-def test_what_save_engine_refuses(keywords: dict[str, object], reason: str, model: Path) -> None:
+def test_save_engine_errors(keywords: dict[str, object], reason: str, model: Path) -> None:
     with pytest.raises((ConfigError, InputError, ModelError), match=reason) as caught:
         SaveEngine(model, **keywords).save()  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
@@ -215,7 +215,7 @@ def test_an_older_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("input_shapes", "input:4*3*32*32", "4\\*3\\*32\\*32"),
     ],
 )
-def test_a_bad_value_of_the_older_form_is_named(key: str, value: object, reason: str, tmp_path: Path) -> None:
+def test_invalid_value_in_the_older_form_is_reported(key: str, value: object, reason: str, tmp_path: Path) -> None:
     (case, _) = yaml.safe_load(CONFIG.format(onnx=DIGITS / "digits_dyn.onnx"))
     config = tmp_path / "c.yaml"
     config.write_text(yaml.safe_dump([{**case, key: value}]))
@@ -225,7 +225,7 @@ def test_a_bad_value_of_the_older_form_is_named(key: str, value: object, reason:
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_left_empty_has_its_default(tmp_path: Path) -> None:
+def test_empty_values_have_defaults(tmp_path: Path) -> None:
     (case, _) = yaml.safe_load(CONFIG.format(onnx=DIGITS / "digits_dyn.onnx"))
     config = tmp_path / "c.yaml"
     empty = dict.fromkeys(("iterations", "warm_up", "input_dtype", "pass_path", "run_sync", "desc", "benchmark"))

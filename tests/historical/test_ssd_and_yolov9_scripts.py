@@ -1,4 +1,4 @@
-"""Scripts that people have for SSD and YOLOv9 run unchanged, from both places, and tell what the zoo's own tell."""
+"""Historical scripts for SSD and YOLOv9 run unchanged from both places, with the metrics of the zoo's own scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from test_historical_scripts import nothing_installed
 from wrapped_detectors import HOME, save_ssd, save_yolo, write_voc, write_yolo
 
 COUNT = 48
-"""Scenes that are evaluated."""
+"""Number of evaluated scenes."""
 
 BOXES = "source_image=None, conf_thres=0.001, iou_thres=0.7, max_det=300, device=cpu"
 STATS = "images, preds, paths, shapes, stats, targets, niou, iouv, seen, device=cpu"
@@ -37,11 +37,11 @@ FACES = {
     "postprocess.pytorch.detection.get_stats": STATS,
     "postprocess.pytorch.detection.get_metrics": "stats",
 }
-"""What the scripts call, in ``utils``, by the arguments that they may give by place."""
+"""Positional arguments of the functions in ``utils`` that the scripts call."""
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_a_function_takes_what_scripts_pass(name: str) -> None:
+def test_functions_accept_arguments_of_scripts(name: str) -> None:
     module, _, function = f"utils.{name}".rpartition(".")
     parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters.values()
     taken = [
@@ -53,7 +53,7 @@ def test_a_function_takes_what_scripts_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["yolov9m_dataset", "object_detection_dataset"])
-def test_a_loader_takes_what_scripts_pass(name: str) -> None:
+def test_loaders_accept_arguments_of_scripts(name: str) -> None:
     mine = inspect.signature(importlib.import_module(f"utils.datasets.{name}").create_dataloader).parameters
     theirs = inspect.signature(importlib.import_module("utils.datasets.yolo_pt_dataset").create_dataloader).parameters
     assert set(mine) == {*theirs, "min_items"}

@@ -232,7 +232,7 @@ FACES: dict[str, tuple[str, list[object]]] = {
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_a_function_has_the_arguments_that_scripts_know(name: str) -> None:
+def test_functions_have_the_parameters_of_scripts(name: str) -> None:
     module, _, function = f"utils.{name}".rpartition(".")
     parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
     names, defaults = FACES[name]

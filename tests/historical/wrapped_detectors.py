@@ -29,7 +29,7 @@ def _wrapped(
     constants: Sequence[onnx.TensorProto],
     outputs: dict[str, list[Any]],
 ) -> Path:
-    """Save the detector between an input of (levels - mean) / scale and nodes that make its answer look another way."""
+    """Save the detector between an input of (levels - mean) / scale and nodes that convert its output layout."""
     model = onnx.load(str(HOME / "digit_detector_dyn.onnx"))
     graph = model.graph
     for node in graph.node:

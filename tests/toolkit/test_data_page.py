@@ -99,7 +99,7 @@ def test_contrib_rows_are_last(clone: Path) -> None:
         (ROW + "  files: [gone/*.bin]\n", ":1: 'gone/*.bin' matches no file"),
         (ROW + "  files: gone\n", ":1: files 'gone' is not a list"),
         (ROW + "  licens: x\n", ":1: unknown key 'licens'; did you mean 'licence'?"),
-        (ROW.replace("  use: all\n", ""), ":1: lacks 'use'; add it"),
+        (ROW.replace("  use: all\n", ""), ":1: missing key 'use'; add it"),
         (ROW.replace("MIT", "2"), ":1: licence 2 "),
     ],
 )

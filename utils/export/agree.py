@@ -1,4 +1,4 @@
-"""Whether a file answers as the source model does: which output differs, by how much, and why."""
+"""Comparison of an exported file with the source model: the output that differs most, by how much, and why."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from engine import Array
 
 FORMULA = "max|a - b| / max|b|"
-"""The relative error: ``a`` is the file's output, ``b`` the source model's; the largest over all outputs counts."""
+"""Relative error of output ``a`` of the file to output ``b`` of the source model; the maximum over all outputs."""
 
 TOLERANCES = {"float32": 1e-3, "float16": 5e-2}
-"""Largest relative error a file may have, per precision."""
+"""Maximum relative error of a file, by dtype."""
 
 _HALF = np.finfo(np.float16)
 
 
 class Gap(NamedTuple):
-    """The output that differs most, its relative error, and the reason where one is known."""
+    """The output with the largest relative error, that error, and the reason if known."""
 
     name: str
     error: float
@@ -27,10 +27,10 @@ class Gap(NamedTuple):
 
 
 def relative_error(got: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """Return max|a - b| / max|b|, the largest over the outputs, in float64.
+    """Return the maximum over the outputs of max|a - b| / max|b|, computed in float64.
 
-    Places where both hold the same infinity or both hold NaN agree; any other infinity or NaN gives infinity, and so
-    does a different number or shape of outputs. Where ``b`` is all zero, the error is 0 if ``a`` is too, else infinity.
+    Elements that are the same infinity or both NaN agree. Any other infinity or NaN, and another number or shape of
+    outputs, gives infinity. If ``b`` is all zero, the error is 0 if ``a`` is all zero too, else infinity.
     """
     if [a.shape for a in got] != [b.shape for b in wanted]:
         return float("inf")
@@ -56,12 +56,7 @@ def _largest(array: Array) -> float:
 
 
 def widest_gap(names: Sequence[str], got: Sequence[Array], wanted: Sequence[Array], dtype: str) -> Gap:
-    """Return the output that differs most.
-
-    Args:
-        names: of the outputs. got: the file's. wanted: the source model's.
-        dtype: the file's precision, ``float32`` or ``float16``.
-    """
+    """Return the output of the file (``got``) that differs most from the source model's (``wanted``); one name each."""
     if not (len(names) == len(got) == len(wanted)):
         return Gap("", float("inf"), f"there are {len(got)} outputs, the source model has {len(wanted)}")
     worst = Gap("", 0.0)
@@ -73,7 +68,7 @@ def widest_gap(names: Sequence[str], got: Sequence[Array], wanted: Sequence[Arra
 
 
 def _reason(got: Array, wanted: Array, dtype: str) -> str:
-    """Say why an output differs where its numbers show it; empty where they do not."""
+    """Return why an output differs, or an empty string if its values do not show it."""
     if got.shape != wanted.shape:
         return f"its shape is {list(got.shape)}, the source model's {list(wanted.shape)}"
     if dtype == "float16" and np.issubdtype(wanted.dtype, np.floating):
@@ -84,5 +79,5 @@ def _reason(got: Array, wanted: Array, dtype: str) -> str:
         if largest > float(_HALF.max):
             return f"above float16: its largest value is {largest:.1e}, float16 ends at {float(_HALF.max):.0f}"
     if np.isnan(got.astype(np.float64)).sum() > np.isnan(wanted.astype(np.float64)).sum():
-        return "it holds NaN where the source model's does not"
+        return "it has NaN where the source model's output has none"
     return ""

@@ -1,4 +1,4 @@
-"""ONNX files of a model that is built node by node, not exported from a framework."""
+"""ONNX files of a model that is built node by node instead of exported from a framework."""
 
 from __future__ import annotations
 
@@ -25,21 +25,15 @@ def write_constructed(
 ) -> list[ExportResult]:
     """Write ``<stem>.onnx``, ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``.
 
-    Each file is run on the accuracy baseline and compared with what ONNX's own reference evaluator computes from the
-    float32 model.
+    Each file is run on the accuracy baseline and compared with ONNX's reference evaluator on the float32 model.
 
     Args:
-        build: returns the model: with ``False`` of fixed sizes, with ``True`` with a dynamic batch (and what else may
-            differ). It may be called twice.
-        cases: inputs to compare on, one array per model input, floating-point ones in float32; the first has the sizes
-            of the fixed model.
-        stem: path and start of the file names.
-        notes: what the files say of themselves.
-        forms: the files to write.
+        build: returns the model, static for ``False``, with dynamic axes for ``True``.
+        cases: inputs to compare on, one array per model input, floating-point ones in float32; the first has the
+            shapes of the static model.
 
     Raises:
-        ConfigError: a form is unknown.
-        ExportError: a file computes something else and was not written; the others were.
+        ExportError: the outputs of a file differ; it was not written, the others were.
         ModelError: the folder cannot be written.
     """
     from onnx.reference import ReferenceEvaluator

@@ -1,4 +1,4 @@
-"""Dynamic axes: which there are, and the inputs that a dynamic file is tried on."""
+"""Dynamic axes of the inputs, and the inputs that a dynamic file is checked on."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def dynamic_axes(
     """Return the dynamic axes of every input, in order; ``dynamic=None`` makes axis 0 of every input ``batch``.
 
     Raises:
-        ConfigError: the number of names does not fit, ``dynamic`` holds an unknown name or axis, or one name stands for
-            two sizes.
+        ConfigError: wrong number of names, an unknown name or axis in ``dynamic``, or a name with two sizes.
     """
     if len(inputs) != len(input_names):
         raise ConfigError(f"got {len(inputs)} example inputs and {len(input_names)} input_names {list(input_names)}")
@@ -42,7 +41,7 @@ def dynamic_axes(
 def _of_one_size(
     axes: list[dict[int, str]], input_names: Sequence[str], inputs: Sequence[Array]
 ) -> list[dict[int, str]]:
-    """Return the axes; raise where one name stands for two sizes."""
+    """Return the axes; raise ConfigError if a name has two sizes."""
     seen: dict[str, tuple[int, str]] = {}
     for name, array, named in zip(input_names, inputs, axes, strict=True):
         for axis, symbol in named.items():
@@ -51,22 +50,21 @@ def _of_one_size(
             if size != array.shape[axis]:
                 raise ConfigError(
                     f"dynamic axis {symbol!r} has size {size} on {first} and size {array.shape[axis]} on {place}; "
-                    "give them different names in dynamic, or example inputs of one size"
+                    "use different names in dynamic, or example inputs of the same size"
                 )
     return axes
 
 
 def dynamic_inputs(inputs: Sequence[Array], axes: Sequence[Mapping[int, str]]) -> list[list[Array]]:
-    """Return what a dynamic model is tried on: the example, a batch of 2n + 1, and every other dynamic axis doubled.
+    """Return the inputs to check a dynamic model on: the example, a batch of 2n + 1, every other dynamic axis doubled.
+
+    The second is left out without a dynamic batch axis (a name found on an axis 0), the third without another one. New
+    samples have the values of the example in reverse order (integers along dynamic axes, masks along the batch), so
+    that they are valid, for example as token ids.
 
     Args:
         inputs: the example, one array per model input.
-        axes: per input, its dynamic axes and their names. Names found on an axis 0 are batch axes.
-
-    Returns:
-        The example, then a list of arrays where a batch axis is dynamic, then one where another axis is. New samples
-        hold the example's own values in reverse order (whole numbers along dynamic axes, a mask's samples): other
-        samples, but valid ones even for, say, token numbers.
+        axes: per input, its dynamic axes and their names.
     """
     batch = {name for named in axes for axis, name in named.items() if axis == 0}
     others = {name for named in axes for name in named.values()} - batch
@@ -85,14 +83,14 @@ def _grown(array: Array, named: Mapping[int, str], names: set[str], extra: int) 
             size = 2 * array.shape[axis] + extra
             turned = np.flip(array, _turned(array, named, axis))
             array = np.concatenate([array, turned, array], axis=axis).take(range(size), axis=axis)
-    return np.array(array, order="C")  # of any rank, 0 too
+    return np.array(array, order="C")
 
 
 def _turned(array: Array, named: Mapping[int, str], axis: int) -> int | tuple[int, ...] | None:
-    """Return the axes of new samples that run backwards; ``None``: all.
+    """Return the axes along which new samples are reversed; ``None``: all.
 
-    Of whole numbers these are the dynamic ones: along a fixed axis each place may be of another table, with other rows.
-    A mask turned round would be one of samples padded in front, which causal models leave undefined.
+    For integers these are the dynamic axes, as each position of a fixed axis may index another table. A mask is
+    reversed along ``axis`` only: otherwise it would pad in front, which is undefined for causal models.
     """
     if array.size and ((array == 0) | (array == 1)).all():
         return axis
@@ -100,7 +98,7 @@ def _turned(array: Array, named: Mapping[int, str], axis: int) -> int | tuple[in
 
 
 def check_dynamic(model: ModelProto, axes: Sequence[Mapping[int, str]]) -> ModelProto | ModelError:
-    """Return the graph, or an error that names the axis which the exporter turned from a dynamic one to a constant."""
+    """Return the graph, or an error with the dynamic axis that the exporter made a constant."""
     for value, named in zip(model.graph.input, axes, strict=True):
         for axis in named:
             dim = value.type.tensor_type.shape.dim[axis]

@@ -1,4 +1,4 @@
-"""From an exporter's graph to the one that is written: sizes filled in, simplified, in float16."""
+"""Transformations of an exported graph before it is written: static shapes, simplification, float16."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text (and the next, after a colon), or its type where it has no text."""
+    """Return the first line of an error message (and the next if it ends with a colon), or the type if it is empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def with_sizes(model: ModelProto, inputs: Sequence[Array]) -> ModelProto:
-    """Return a copy with the sizes of these inputs, one array per graph input, in place of the named dimensions."""
+    """Return a copy with the named dimensions replaced by the sizes of these inputs, one array per graph input."""
     from engine.onnx import copy_model
 
     copy = copy_model(model)
@@ -49,10 +49,10 @@ def with_sizes(model: ModelProto, inputs: Sequence[Array]) -> ModelProto:
 def simplify(model: ModelProto) -> ModelProto:
     """Return the model simplified by onnxsim (constants folded, batch norms fused, shapes inferred).
 
-    Batch norms stay where fusing them makes weights vanish in float16; one line of the log says so.
+    Batch norms are not fused, with a warning in the log, if fusing would make weights vanish in float16.
 
     Raises:
-        ModelError: onnxsim failed, or its own check of the result did.
+        ModelError: onnxsim, or its check of the result, failed.
     """
     import onnxsim
 
@@ -71,7 +71,7 @@ def simplify(model: ModelProto) -> ModelProto:
 
 
 def _with_symbols(simplified: ModelProto, exported: ModelProto) -> ModelProto:
-    """Give the dynamic sizes of the inputs their names back, wherever onnxsim calls them something else."""
+    """Restore the names of the inputs' dynamic dimensions that onnxsim renamed."""
     named = {value.name: value.type.tensor_type.shape.dim for value in exported.graph.input}
     back = {
         new.dim_param: old.dim_param
@@ -87,11 +87,11 @@ def _with_symbols(simplified: ModelProto, exported: ModelProto) -> ModelProto:
 
 
 _MODULES = "pkg.torch.onnx.name_scopes"
-"""Where torch's exporter notes the modules a node comes from."""
+"""Metadata key of PyTorch's exporter for the modules that a node comes from."""
 
 
 def _with_modules(simplified: ModelProto, exported: ModelProto) -> ModelProto:
-    """Note the source module of every node that is still the one that was exported; the tools name a bad node by it."""
+    """Copy the source module of every node that simplification kept; the tools report nodes by it."""
     notes = {
         (node.op_type, node.output[0]): note.value
         for node in exported.graph.node
@@ -105,7 +105,7 @@ def _with_modules(simplified: ModelProto, exported: ModelProto) -> ModelProto:
 
 
 def _stripped(model: ModelProto) -> ModelProto:
-    """Remove in place what exporters note about the machine they ran on (source paths, stack traces)."""
+    """Remove metadata about the exporting machine (source paths, stack traces) in place."""
     del model.metadata_props[:]
     for part in (model.graph, *model.functions):
         del part.metadata_props[:]
@@ -118,10 +118,10 @@ def _stripped(model: ModelProto) -> ModelProto:
 
 
 def to_float16(model: ModelProto) -> ModelProto:
-    """Return a float16 copy: weights, inputs and outputs. Weights beyond the float16 range are clamped to it.
+    """Return a copy with float16 weights, inputs and outputs; weights are clamped to the float16 range.
 
     Raises:
-        ModelError: what the model takes and gives is float16 already, or float64, or it cannot be converted.
+        ModelError: inputs and outputs are float16 already, or float64, or the conversion failed.
     """
     from engine.onnx import to_float16 as converted
 
@@ -130,10 +130,10 @@ def to_float16(model: ModelProto) -> ModelProto:
         raise ModelError("cannot convert the model to float16: it is float16 already; use float16=False")
     if _DOUBLE in kinds:
         raise ModelError(
-            "cannot convert the model to float16: it takes or gives float64; export it in float32, or use float16=False"
+            "cannot convert the model to float16: its inputs or outputs are float64; use float32, or use float16=False"
         )
     with warnings.catch_warnings():
-        # One warning per weight that underflows or is clamped; the comparison with the source judges the sum of it.
+        # One warning per weight that underflows or is clamped; the comparison with the source model covers them.
         warnings.filterwarnings("ignore", message="the float32 number .* will be truncated", category=UserWarning)
         try:
             return converted(model, clamp=True)
@@ -142,7 +142,7 @@ def to_float16(model: ModelProto) -> ModelProto:
 
 
 def foreign_ops(model: ModelProto) -> tuple[str, ...]:
-    """Return the operators (``domain::Name``) that neither ONNX Runtime nor a function inside the model defines."""
+    """Return the operators (``domain::Name``) defined neither by ONNX Runtime nor by a function in the model."""
     defined = {(function.domain, function.name) for function in model.functions}
     used = {(node.domain, node.op_type) for part in (model.graph, *model.functions) for node in part.node}
     return tuple(sorted(f"{domain}::{name}" for domain, name in used - defined if domain not in KNOWN_DOMAINS))

@@ -1,4 +1,4 @@
-"""ONNX files that others made, written anew: inputs that are none, sizes of an example, numbers for names."""
+"""Clean-up of third-party ONNX files: weights among the inputs, sizes of an example, names."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 OPSET = 18
-"""Operator set of what is written."""
+"""Operator set of the result."""
 
 Named: TypeAlias = "tuple[str, Sequence[str | int]]"
-"""A new name, and sizes: a number, or the name of one that is open."""
+"""New name, and sizes: a number, or the name of a dynamic dimension."""
 
 
 def cleaned(model: ModelProto, inputs: Mapping[str, Named], outputs: Mapping[str, Named]) -> ModelProto:
-    """Return the model with these inputs and outputs alone, of other names and sizes, at operator set 18.
+    """Return a copy with only these inputs and outputs, renamed and resized, at operator set 18.
 
-    What stands among the inputs of the file and has a value in it is no input; one without a value that no node reads
-    goes too. Shapes inside are inferred anew.
+    Inputs with an initializer, and inputs that no node reads, are dropped. Shapes inside are inferred again.
 
     Args:
-        model: is not changed.
-        inputs, outputs: new name and sizes of each by its name in the file.
+        inputs, outputs: new name and sizes, by the name in the file.
 
     Raises:
-        ModelError: the file lacks one of them, needs another input, or does not compute with these sizes.
+        ModelError: an input or output is missing, another input is needed, or the sizes do not fit.
     """
     from onnx import checker, shape_inference, version_converter
 
@@ -58,11 +56,11 @@ def cleaned(model: ModelProto, inputs: Mapping[str, Named], outputs: Mapping[str
         checker.check_model(made, full_check=True)
         return shape_inference.infer_shapes(made, strict_mode=True)
     except (RuntimeError, checker.ValidationError, shape_inference.InferenceError) as error:
-        raise ModelError(f"the model cannot be written anew: {first_line(error)}") from error
+        raise ModelError(f"the model cannot be rewritten: {first_line(error)}") from error
 
 
 def _rename(model: ModelProto, names: Mapping[str, str]) -> None:
-    """Give values of the graph other names, wherever they stand."""
+    """Rename values of the graph in place."""
     taken = {name for node in model.graph.node for name in (*node.input, *node.output)} - set(names)
     twice = next((new for new in names.values() if new in taken), None)
     if twice is not None:
@@ -76,7 +74,7 @@ def _rename(model: ModelProto, names: Mapping[str, str]) -> None:
 
 
 def _resize(value: object, sizes: Sequence[str | int]) -> None:
-    """Write sizes into an input or an output."""
+    """Set the shape of an input or output in place."""
     shape = value.type.tensor_type.shape  # type: ignore[attr-defined]  # a ValueInfoProto
     del shape.dim[:]
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Names of inputs and outputs that nothing else in a graph has, on graphs of any exporter."""
+"""Unique names of inputs and outputs, for graphs of any exporter."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def give_names(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Name the inputs and outputs of a graph in place; values inside that are called so get another name.
+    """Rename the inputs and outputs of a graph in place; inner values with these names get other names.
 
-    An output that is an input, a constant, or another output already, becomes a value of its own.
+    An output that is also an input, a constant or another output is copied by an Identity node.
 
     Raises:
-        ModelError: the exporter made another number of inputs or outputs.
+        ModelError: the graph has another number of inputs or outputs.
     """
     graph = model.graph
     for what, values, names in (("inputs", graph.inputs, inputs), ("outputs", graph.outputs, outputs)):
@@ -37,7 +37,7 @@ def give_names(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -
 
 
 def _separate(graph: ir.Graph) -> None:
-    """Let every output be written by a node, and by a place of its own."""
+    """Insert Identity nodes so that each output is a separate value written by a node."""
     import onnx_ir as ir
 
     seen: set[int] = set()
@@ -52,7 +52,7 @@ def _separate(graph: ir.Graph) -> None:
 
 
 def _set_aside(graph: ir.Graph, ends: Sequence[ir.Value], wanted: set[str]) -> None:
-    """Rename the values inside that are called as an input or an output shall be."""
+    """Rename inner values that have one of the wanted names."""
     import onnx_ir as ir
 
     kept = {id(value) for value in ends}

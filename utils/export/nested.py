@@ -1,4 +1,4 @@
-"""What a model takes and gives, flat: tensors by name out of tuples, mappings, dataclasses and what nests in them."""
+"""Flat, named inputs and outputs of a model, from nested tuples, mappings and dataclasses."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.formatting import plural
 
 INPUT, OUTPUT = "input", "output"
-"""What a single input and a single output are called where nobody says."""
-
+"""Default names of a single input and a single output."""
 
 HERE: Final = "\0tensor"
-"""Stands for a tensor; a text, as torch's tracer knows what that is."""
+"""Placeholder for a tensor; a string, which torch's tracer supports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Example inputs of a model, in the structure that it is called with.
+    """Example inputs of a model, in the structure of its arguments.
 
     Attributes:
-        args, keywords: what the model is called with: ``HERE`` where an input goes, anything else is a constant.
-        tensors: the inputs, in order. names: one per input.
-        plain: whether the model takes just these tensors, one per argument.
+        args, keywords: the arguments; ``HERE`` marks an input, any other value is a constant.
+        tensors, names: the inputs, in order.
+        plain: whether each argument is one tensor.
     """
 
     args: Sequence[Any]
@@ -34,7 +33,7 @@ class Example:
     plain: bool
 
     def call(self, model: Callable[..., Any], tensors: Sequence[Any]) -> Any:
-        """Call a model with other tensors in the places of the inputs."""
+        """Call a model with other tensors as inputs."""
         given = iter(tensors)
 
         def put(item: Any) -> Any:
@@ -45,16 +44,16 @@ class Example:
 
 
 def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], names: Sequence[str] | None) -> Example:
-    """Return the inputs among what a model is called with.
+    """Return the inputs among the arguments of a model.
 
     Args:
-        found: a tensor; a sequence, one item per argument; or a mapping, by the name of the argument. Items may nest.
+        found: a tensor, a sequence with an item per argument, or a mapping by argument name. Items may be nested.
         kinds: the classes of tensors.
         parameters: the names of the model's arguments, in order.
-        names: of the inputs; ``None`` for those of the arguments, and ``input`` for a single tensor.
+        names: of the inputs; ``None`` for the argument names, and ``input`` for a single tensor.
 
     Raises:
-        ConfigError: there is no tensor, or the names do not fit.
+        ConfigError: there is no tensor, or the names do not match.
     """
     keywords: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     args: Sequence[Any] = [found] if isinstance(found, kinds) else [] if keywords else list(found)
@@ -65,7 +64,7 @@ def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], name
         for path, tensor in _inputs(item, kinds)
     ]
     if not paths:
-        raise ConfigError("example_inputs hold no tensor; give a tensor, one per argument, or a mapping by argument")
+        raise ConfigError("example_inputs contain no tensor; pass a tensor, one per argument, or a mapping by argument")
     default = [INPUT] if isinstance(found, kinds) else [path for path, _ in paths]
     chosen = _chosen("input_names", names, default)
     plain = not keywords and len(args) <= len(parameters) and all(isinstance(one, kinds) for one in args)
@@ -82,7 +81,7 @@ def _inputs(item: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _filled(item: Any, change: Callable[[Any], Any]) -> Any:
-    """Return an item with everything in it changed that is no container."""
+    """Return a nested item with ``change`` applied to each leaf."""
     if isinstance(item, Mapping):
         return {key: _filled(one, change) for key, one in item.items()}
     if isinstance(item, (list, tuple)):
@@ -92,16 +91,16 @@ def _filled(item: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def outputs(found: Any, kinds: tuple[type, ...]) -> list[tuple[str, Any]]:
-    """Return what a model gives, tensor by tensor, each with a name out of the keys, fields and places it lies under.
+    """Return the tensors that a model returns, with names made of their keys, fields and positions.
 
-    ``None`` is left out. A single tensor is called ``output``, those of a tuple ``output_0``, ``output_1`` and so on.
+    ``None`` is left out. A single tensor is named ``output``, those of a tuple ``output_0``, ``output_1`` and so on.
 
     Raises:
-        ModelError: there is no tensor, or something that is none.
+        ModelError: there is no tensor, or a value of another type.
     """
     leaves = list(_outputs(found, kinds, ()))
     if not leaves:
-        raise ModelError("the source model returns no tensor; let it return those that are wanted")
+        raise ModelError("the source model returns no tensor; return the wanted tensors from forward")
     if len(leaves) == 1 and not any(isinstance(key, str) for key in leaves[0][0]):
         return [(OUTPUT, leaves[0][1])]
     return [(_called(path), tensor) for path, tensor in leaves]
@@ -121,13 +120,13 @@ def _outputs(found: Any, kinds: tuple[type, ...], path: tuple[object, ...]) -> I
     elif found is not None:
         cache = " (a cache: use_cache=False leaves it out)" if "Cache" in type(found).__name__ else ""
         raise ModelError(
-            f"output {_called(path)!r} of the source model is no tensor but of type {type(found).__name__}{cache}; "
+            f"output {_called(path)!r} of the source model is not a tensor but of type {type(found).__name__}{cache}; "
             "let the model return tensors, or tuples, mappings or dataclasses of them"
         )
 
 
 def _items(found: Any) -> list[tuple[Any, Any]]:
-    """Return the parts of a container and their keys: a mapping's, the names of fields, or places from 0."""
+    """Return the items of a container with their keys, field names or positions from 0."""
     if isinstance(found, Mapping):
         return list(found.items())
     if isinstance(found, (list, tuple)):
@@ -136,19 +135,15 @@ def _items(found: Any) -> list[tuple[Any, Any]]:
 
 
 def output_names(found: Sequence[str], names: Sequence[str] | None, inputs: Sequence[str]) -> list[str]:
-    """Return the names of the outputs.
-
-    Args:
-        found: the names that the model's answer gives. names: those that are wanted; ``None`` for the former.
-        inputs: the names of the inputs.
+    """Return the names of the outputs: ``names``, or ``found`` if ``None``.
 
     Raises:
-        ConfigError: the names do not fit the outputs or one another.
+        ConfigError: wrong number of names, a duplicate, or the name of an input.
     """
     chosen = _chosen("output_names", names, found)
     both = [name for name in chosen if name in inputs]
     if both:
-        raise ConfigError(f"{both[0]!r} is the name of an input and of an output; give others in output_names")
+        raise ConfigError(f"{both[0]!r} is the name of an input and of an output; pass others in output_names")
     return chosen
 
 
@@ -162,6 +157,6 @@ def _chosen(what: str, names: Sequence[str] | None, found: Sequence[str]) -> lis
         )
     twice = next((name for name in chosen if chosen.count(name) > 1 or not name), None)
     if twice is not None:
-        reason = "stands there twice" if twice else "is empty"
-        raise ConfigError(f"{what} {chosen}: {twice!r} {reason}; give each its own name")
+        reason = "occurs twice" if twice else "is empty"
+        raise ConfigError(f"{what} {chosen}: {twice!r} {reason}; names must be unique")
     return chosen

@@ -1,4 +1,4 @@
-"""What a model file says about itself."""
+"""Metadata of an exported model file."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from engine import ConfigError, ModelError
 from utils.stored import LABELS, PREPROCESS, PROVENANCE, SAMPLE_RATE, VOCABULARY, ModelMetadata
 
 ERROR = "max_relative_error"
-"""The key a file's own largest relative error is stored under."""
+"""Metadata key of the file's largest relative error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelNotes:
-    """What a file says about itself in its ``metadata_props``; :class:`utils.stored.ModelMetadata` reads it.
+    """Metadata written to a file's ``metadata_props``; :class:`utils.stored.ModelMetadata` reads it.
 
-    All is stored as JSON, mappings with sorted keys. What the reader would refuse is refused here.
+    Values are stored as JSON with sorted keys, and are checked as the reader checks them.
 
     Attributes:
         labels: class names in the order of the model's outputs (``class_labels``, a JSON list).
         preprocess: ``resize_shape``, ``crop_shape``, ``mean``, ``std`` and ``interpolation`` (``preprocess``, a JSON
             object).
-        provenance: source, weights, versions (``provenance``, a JSON object); no dates, so an export can be repeated.
-        vocabulary: tokens in the order of their numbers (``vocabulary``, a JSON list).
-        sample_rate: samples of audio per second (``sample_rate``).
-        notes: what else the model's domain needs, by key: anything that JSON holds.
+        provenance: source, weights, versions (``provenance``, a JSON object); no dates, so exports are reproducible.
+        vocabulary: tokens in the order of their ids (``vocabulary``, a JSON list).
+        sample_rate: audio sample rate in Hz (``sample_rate``).
+        notes: other values of the model's domain by key; any JSON value.
 
     Raises:
-        ConfigError: a value cannot be stored, or a key of ``notes`` is empty or one of the others.
+        ConfigError: a value is invalid, or a key of ``notes`` is empty or one of the above.
     """
 
     labels: Sequence[str] | None = None
@@ -44,14 +44,14 @@ class ModelNotes:
         own = (LABELS, PREPROCESS, PROVENANCE, VOCABULARY, SAMPLE_RATE, ERROR)
         wrong = next((key for key in self.notes if not isinstance(key, str) or not key or key in own), None)
         if wrong is not None:
-            raise ConfigError(f"notes: key {wrong!r} cannot be taken; use another than {', '.join(own)}")
+            raise ConfigError(f"notes: key {wrong!r} is empty or reserved; use another than {', '.join(own)}")
         try:
             ModelMetadata(self.metadata(None), fix="pass another to the export").check()
         except ModelError as error:
             raise ConfigError(str(error)) from error
 
     def metadata(self, error: float | None) -> dict[str, str]:
-        """Return the ``metadata_props`` of a file with this largest relative error (``None``: it could not be run)."""
+        """Return the ``metadata_props`` of a file with this largest relative error (``None``: not run)."""
         found: dict[str, str] = {PROVENANCE: _json(PROVENANCE, dict(self.provenance), ascii_only=True)}
         if self.preprocess is not None:
             found[PREPROCESS] = _json(PREPROCESS, dict(self.preprocess), ascii_only=True)
@@ -70,4 +70,4 @@ def _json(key: str, value: Any, *, ascii_only: bool = False) -> str:
     try:
         return json.dumps(value, sort_keys=True, ensure_ascii=ascii_only, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"note {key!r} cannot be stored as JSON: {error}; pass plain numbers, text, lists") from error
+        raise ConfigError(f"note {key!r} cannot be stored as JSON: {error}; use numbers, strings, lists") from error

@@ -1,7 +1,7 @@
-"""From an exported graph to checked files: what the PyTorch and the PaddlePaddle exporter share.
+"""From exported graphs to checked ONNX files, for PyTorch and PaddlePaddle.
 
-Every file is simplified, checked, run on the accuracy baseline (target ``onnx``) and compared with the source model
-before it replaces an older one, so a file that exists is one that passed.
+Each file is checked, run on the accuracy baseline (target ``onnx``) and compared with the source model before it
+replaces an older one.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 from engine import Array, Engine, EngineSpec, ModelError, TecoInferError, open_engine
 from utils.export.agree import FORMULA, TOLERANCES, Gap, widest_gap
-from utils.export.choices import answers, choices, picks_given, picks_inside, run, with_picks
 from utils.export.forms import DYNAMIC, HALF, STATIC
 from utils.export.graphs import first_line, foreign_ops, to_float16
+from utils.export.near_ties import answers, picks_given, picks_inside, ranking_nodes, run, with_picks
 from utils.export.notes import ModelNotes as ModelNotes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 Made: TypeAlias = Union["ModelProto", ModelError]
-"""A graph, or why there is none."""
+"""A graph, or the error why there is none."""
 
 Traced: TypeAlias = "tuple[Made | None, Made | None]"
-"""The static and the dynamic graph of a model; ``None`` where no form that is asked for is made of it."""
+"""The static and the dynamic graph of a model; ``None`` if no requested form needs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One input the file is tried on, and what the source model answers."""
+    """Inputs to check a file on, and the source model's outputs."""
 
     inputs: list[Array]
     wanted: list[Array]
@@ -43,9 +43,8 @@ class Variant:
     """One file to write: ``<stem><suffix>.onnx``.
 
     Attributes:
-        model: its graph, or why there is none.
-        cases: what it is tried on. dtype: its precision.
-        reference: of a float16 graph, the float32 one that it was made of.
+        cases: what the file is checked on.
+        reference: the float32 graph that a float16 graph was converted from.
     """
 
     suffix: str
@@ -57,13 +56,12 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """One form of a model.
+    """The result for one file.
 
     Attributes:
-        path: its file.
-        max_relative_error: ``None`` where ONNX Runtime does not know an operator, and where there is an error.
-        foreign_ops: the operators that ONNX Runtime does not know.
-        error: why this form was not written, in one line; ``None`` where it was.
+        max_relative_error: ``None`` for a file that was not run or not written.
+        foreign_ops: the operators that ONNX Runtime does not support.
+        error: why the file was not written, in one line; ``None`` if it was.
     """
 
     path: Path
@@ -75,15 +73,15 @@ class ExportResult:
         if self.error is not None:
             return f"{self.path}: not written: {self.error}"
         if self.max_relative_error is None:
-            return f"{self.path}: checked, not run: ONNX Runtime does not know {', '.join(self.foreign_ops)}"
+            return f"{self.path}: checked, not run: ONNX Runtime does not support {', '.join(self.foreign_ops)}"
         return f"{self.path}: largest relative error {self.max_relative_error:.1e} ({FORMULA})"
 
 
 class ExportError(ModelError):
-    """A form of the model was not written; those that passed were.
+    """Raised if a file was not written; the others were.
 
     Attributes:
-        results: one per form, in the order they were asked for; ``error`` is set in those that were not written.
+        results: one per requested form, in order.
     """
 
     def __init__(self, results: Sequence[ExportResult]) -> None:
@@ -95,18 +93,12 @@ class ExportError(ModelError):
         failed = [f"{', '.join(names)}: {error}" for error, names in files.items()]
         written = ", ".join(one.path.name for one in results if one.error is None)
         older = [one.path.name for one in results if one.error is not None and one.path.exists()]
-        stale = f"; what lies there as {', '.join(older)} is of an earlier export" if older else ""
+        stale = f"; the existing {', '.join(older)} is of an earlier export" if older else ""
         super().__init__(f"{'; '.join(failed)}; {f'written: {written}' if written else 'no file was written'}{stale}")
 
 
 def variants_of(static: Made | None, free: Made | None, cases: list[Expected], forms: Sequence[str]) -> list[Variant]:
-    """Return the files of these forms: static (tried on the first case only), dynamic, float16.
-
-    Args:
-        static, free: the graph of fixed sizes and the dynamic one; ``None`` where no form needs it.
-        cases: what the files are tried on.
-        forms: of :data:`utils.export.forms.FORMS`.
-    """
+    """Return the files to write: static (checked on the first case only), dynamic (``free``), float16."""
     variants = []
     if static is not None and STATIC in forms:
         variants.append(Variant("", static, cases[:1]))
@@ -118,31 +110,29 @@ def variants_of(static: Made | None, free: Made | None, cases: list[Expected], f
 
 
 def _half(free: Made, cases: list[Expected]) -> Variant:
+    suffix, dtype = "_float16_dyn", "float16"
     if isinstance(free, ModelError):
-        return Variant("_float16_dyn", free, cases, "float16")
+        return Variant(suffix, free, cases, dtype)
     try:
-        return Variant("_float16_dyn", to_float16(free), cases, "float16", free)
+        return Variant(suffix, to_float16(free), cases, dtype, free)
     except ModelError as error:
-        return Variant("_float16_dyn", error, cases, "float16")
+        return Variant(suffix, error, cases, dtype)
 
 
 def write_onnx_files(
     stem: Path, variants: Sequence[Variant], notes: ModelNotes, tolerances: Mapping[str, float] = TOLERANCES
 ) -> list[ExportResult]:
-    """Check, run and compare every variant, then put the files of those that passed in place.
+    """Check, run and compare every variant, then write the files of those that passed.
 
-    Nothing is replaced until every variant has been tried; each file is then replaced in one step. Weights above 2 GiB
-    go to ``<file>.data`` beside it.
+    No file is replaced until every variant has been checked; each is then replaced atomically. Weights above 2 GiB are
+    written to ``<file>.data``. ``metadata_props`` has the notes and the file's largest relative error.
 
     Args:
-        stem: path and start of the file names; the folder is made where it is missing.
-        variants: what to write.
-        notes: goes into the files' ``metadata_props``, together with each file's largest relative error.
-        tolerances: largest relative error allowed, by the variant's dtype.
+        stem: path and start of the file names; the folder is created.
+        tolerances: maximum relative error by dtype.
 
     Raises:
-        ExportError: a variant has no graph, does not pass the checker, or its error is above its tolerance; the files
-            of the others are there.
+        ExportError: a variant has no graph, fails the checker or exceeds its tolerance; the others were written.
         ModelError: the folder cannot be written.
     """
     try:
@@ -152,7 +142,7 @@ def write_onnx_files(
             for variant in variants:
                 path = Path(folder, f"{stem.name}{variant.suffix}.onnx")
                 made.append(_tried(path, stem.parent / path.name, variant, notes, tolerances[variant.dtype]))
-            # Data files sort behind their models ("x.onnx" < "x.onnx.data"): in reverse, they are there first.
+            # In reverse order, data files ("x.onnx.data") are placed before their models ("x.onnx").
             for file in sorted(Path(folder).iterdir(), reverse=True):
                 os.replace(file, stem.parent / file.name)
     except OSError as error:
@@ -163,7 +153,7 @@ def write_onnx_files(
 
 
 def _tried(path: Path, final: Path, variant: Variant, notes: ModelNotes, tolerance: float) -> ExportResult:
-    """Write one file to a temporary folder; where it fails, say why and leave nothing."""
+    """Write one file to a temporary folder; return the result, with the error and without files on failure."""
     try:
         if isinstance(variant.model, ModelError):
             raise variant.model
@@ -178,13 +168,13 @@ def _tried(path: Path, final: Path, variant: Variant, notes: ModelNotes, toleran
 def _make(
     path: Path, variant: Variant, model: ModelProto, notes: ModelNotes, tolerance: float
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Write one file, check it, run it, and add its notes; return its relative error and its foreign operators."""
+    """Write, check and run one file and add its metadata; return its relative error and unsupported operators."""
     import onnx
 
     from engine.onnx import save_model
 
     foreign = foreign_ops(model)
-    save_model(model, path)  # beyond 2 GiB with its weights in <file>.data
+    save_model(model, path)
     _check(path, variant.dtype)
     error = None if foreign else _compared(path, variant, model, tolerance)
     noted = onnx.load(path, load_external_data=False)
@@ -193,29 +183,29 @@ def _make(
     return error, foreign
 
 
-_WITHOUT = {"float16": "; pass float16=False to do without"}
-"""The way out where a form fails, by its precision."""
+_WITHOUT = {"float16": "; pass float16=False to skip this file"}
+"""Fix to suggest for a form that fails, by dtype."""
 
 
 def _check(path: Path, dtype: str) -> None:
     import onnx
 
     try:
-        onnx.checker.check_model(str(path), full_check=True)  # by path: the only way for files above 2 GiB
+        onnx.checker.check_model(str(path), full_check=True)  # by path, for files above 2 GiB
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        said = f"onnx.checker refuses the exported model: {first_line(error)}"
-        raise ModelError(f"{said}{_WITHOUT.get(dtype, '')}") from error
+        reason = f"onnx.checker rejects the exported model: {first_line(error)}"
+        raise ModelError(f"{reason}{_WITHOUT.get(dtype, '')}") from error
 
 
 def _compared(path: Path, variant: Variant, model: ModelProto, tolerance: float) -> float:
-    """Return the largest relative error over the variant's cases; raise where it is above the tolerance."""
+    """Return the largest relative error over the variant's cases; raise ModelError above the tolerance."""
     worst = Gap("", 0.0)
     with open_engine("onnx", EngineSpec(ckpt=path, dtype=variant.dtype)) as engine:
         for case in variant.cases:
             got = _got(engine, case, variant)
             gap = widest_gap(_names(model), got, case.wanted, variant.dtype)
             if gap.error > tolerance:
-                gap = _but_for_ties(variant, model, case, got, tolerance) or gap
+                gap = _gap_without_ties(variant, model, case, got, tolerance) or gap
             worst = max(worst, gap, key=lambda one: one.error)
     if worst.error > tolerance:
         raise ModelError(_differs(worst, variant.dtype, tolerance))
@@ -223,7 +213,7 @@ def _compared(path: Path, variant: Variant, model: ModelProto, tolerance: float)
 
 
 def _got(engine: Engine, case: Expected, variant: Variant) -> list[Array]:
-    """Return the file's outputs for one case; say where it cannot be run for other sizes than the example's."""
+    """Return the file's outputs for one case; raise ModelError if it runs only for the sizes of the example."""
     try:
         return run(engine, case.inputs, variant.dtype)
     except TecoInferError as error:
@@ -231,7 +221,7 @@ def _got(engine: Engine, case: Expected, variant: Variant) -> list[Array]:
             raise
         shapes = [list(x.shape) for x in case.inputs]
         raise ModelError(
-            f"the file holds sizes of the example as constants, it cannot run inputs of shapes {shapes}: {error}; "
+            f"the file has sizes of the example as constants and cannot run inputs of shapes {shapes}: {error}; "
             "leave the axis out of dynamic, or try another exporter"
         ) from error
 
@@ -253,26 +243,26 @@ def _differs(worst: Gap, dtype: str, tolerance: float) -> str:
     )
 
 
-def _but_for_ties(
+def _gap_without_ties(
     variant: Variant, model: ModelProto, case: Expected, got: list[Array], tolerance: float
 ) -> Gap | None:
-    """Return the gap that is left when both sides pick the same of near ties; ``None`` where that explains nothing."""
+    """Return the gap if both models pick the same indices among near ties; ``None`` if it exceeds the tolerance."""
     names, inputs, whole = _names(model), case.inputs, variant.reference
     if whole is None:
         return _source_picks(model, case, tolerance)
-    made = choices(whole)
+    made = ranking_nodes(whole)
     if not made:
         return None
     plain = widest_gap(names, answers(whole, inputs, "float32"), case.wanted, "float32")
     if plain.error > tolerance and _source_picks(whole, case, tolerance) is None:
-        return None  # it is no measure of anything
+        return None  # the float32 model differs from the source model, too
     found, rank = with_picks(whole, made, inputs, picks_inside(model, made, inputs, variant.dtype))
     return _within(widest_gap(names, got, found, variant.dtype), rank, tolerance)
 
 
 def _source_picks(model: ModelProto, case: Expected, tolerance: float) -> Gap | None:
-    """Return the gap between a float32 model that picks what the source model's outputs say, and those outputs."""
-    made = choices(model)
+    """Return the gap between the source model and a float32 model with the indices in the source model's outputs."""
+    made = ranking_nodes(model)
     picks = picks_given(model, made, case.wanted)
     if not picks:
         return None

@@ -1,9 +1,9 @@
-"""PaddlePaddle to ONNX by paddle2onnx: the same files and checks as for PyTorch."""
+"""Export of PaddlePaddle models to ONNX by paddle2onnx, with the same files and checks as for PyTorch."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from utils.export.graphs import first_line, simplify
 from utils.export.names import give_names
 from utils.export.nested import outputs
 from utils.export.onnx_files import ExportResult, ModelNotes, Traced
-from utils.export.steps import Framework, Plan, Wanted, told, write_exported
+from utils.export.steps import Framework, Plan, Wanted, full_provenance, write_exported
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXPORTER = "paddle2onnx"
 
 OPSET = 13
-"""The ONNX operator set where none is asked for."""
+"""Default ONNX operator set."""
 
 
 def export_paddle_onnx(
@@ -53,17 +53,16 @@ def export_paddle_onnx(
 ) -> list[ExportResult]:
     """Write ``<stem>.onnx`` (static), ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx``.
 
-    Arguments, result and errors are those of :func:`utils.export.torch_export.export_onnx`. What is not the same: the
-    operator set is 13 where none is asked for; there is one exporter, ``paddle2onnx``, and it knows no
-    ``custom_translation_table``; a model that takes or returns more than tensors (mappings, constants, one tensor
-    twice) may have no branches that depend on values.
+    Arguments, result and errors are those of :func:`utils.export.torch_export.export_onnx`, except: the default
+    operator set is 13; the only exporter is ``paddle2onnx``; ``custom_translation_table`` is not supported; a model
+    with other inputs or outputs than distinct tensors must not have branches that depend on values.
     """
     if exporter not in (None, EXPORTER):
-        raise ConfigError(f"unknown exporter {exporter!r}; there is only {EXPORTER!r} for a model of paddle's")
+        raise ConfigError(f"unknown exporter {exporter!r}; use {EXPORTER!r} for a PaddlePaddle model")
     if custom_translation_table:
-        raise ConfigError(f"{EXPORTER} takes no custom_translation_table; leave it out")
+        raise ConfigError(f"custom_translation_table is not supported by {EXPORTER}; leave it out")
     opset = opset or OPSET
-    made = told(model, provenance, opset, paddle=paddle.__version__, paddle2onnx=paddle2onnx.__version__)
+    made = full_provenance(model, provenance, opset, paddle=paddle.__version__, paddle2onnx=paddle2onnx.__version__)
     stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
     framework = Framework(
         kind=paddle.nn.Layer,
@@ -72,17 +71,12 @@ def export_paddle_onnx(
         parts=lambda layer: layer.sublayers(include_self=True),
         to_array=lambda tensor: tensor if isinstance(tensor, np.ndarray) else tensor.numpy(),
         to_tensor=paddle.to_tensor,
-        run=_without_gradients,
+        no_grad=paddle.no_grad,
         trace=partial(_traced, model, opset),
         reason=_reason,
     )
     wanted = Wanted(input_names, output_names, dynamic, stored, chosen_forms(forms, float16), tolerances)
     return write_exported(model, framework, example_inputs, Path(stem), wanted)
-
-
-def _without_gradients(call: Callable[[], Any]) -> Any:
-    with paddle.no_grad():
-        return call()
 
 
 class _Flat(paddle.nn.Layer):  # type: ignore[misc]
@@ -95,7 +89,7 @@ class _Flat(paddle.nn.Layer):  # type: ignore[misc]
 
     @paddle.jit.not_to_static  # type: ignore[untyped-decorator]
     def call(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Compute; paddle cannot turn this method's own source into a graph, and loses outputs that are not copies."""
+        """Compute; dynamic, as paddle cannot convert this method. Outputs are copied, as paddle loses others."""
         found = self.plan.example.call(self.model, tensors)
         return tuple(paddle.assign(one) for _, one in outputs(found, (paddle.Tensor, paddle.pir.Value)))
 
@@ -120,13 +114,13 @@ _EXPORT_ERRORS = (
 
 
 def _reason(error: BaseException) -> str:
-    """Return the line that names the cause; paddle puts the traced source code before it."""
+    """Return the line with the cause, which follows the traced source code in paddle's messages."""
     named = (line.strip() for line in str(error).splitlines() if "Error: " in line or "EnforceNotMet: " in line)
     return next(named, first_line(error))
 
 
 def _to_onnx(model: paddle.nn.Layer, opset: int, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
-    """Return paddle2onnx's graph, simplified, with our names for inputs, outputs and dynamic axes."""
+    """Return paddle2onnx's graph, simplified, with the wanted names of inputs, outputs and dynamic axes."""
     import onnx
 
     specs = [
@@ -141,7 +135,7 @@ def _to_onnx(model: paddle.nn.Layer, opset: int, plan: Plan, axes: Sequence[Mapp
         program = Path(folder, "model")
         try:
             paddle.jit.save(called, str(program), [specs] if plan.flat else specs)
-            # `paddle.onnx.export` only logs its errors, and lets polygraphy install packages while it folds constants.
+            # `paddle.onnx.export` only logs errors, and polygraphy may install packages to fold constants.
             data = paddle2onnx.export(
                 f"{program}.json", f"{program}.pdiparams", opset_version=opset, optimize_tool="none"
             )

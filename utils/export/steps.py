@@ -1,11 +1,11 @@
-"""The steps of an export that are the same for every framework: run the source model, trace it, check, write."""
+"""Steps of an export common to all frameworks: run the source model, trace it, check the files, write them."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -24,32 +24,31 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _REPEATS = 1e-3
-"""How far two runs on the same inputs may differ: sums in another order do, random numbers differ more."""
+"""Maximum relative error between two runs on the same inputs; more indicates random numbers or state."""
 
 
 class Trainable(Protocol):
-    """What modules and layers of the frameworks have in common."""
+    """Common interface of the frameworks' modules."""
 
     training: bool
     forward: Callable[..., Any]
 
     def eval(self) -> object:
-        """Let it compute as in inference."""
+        """Set inference mode."""
 
     def train(self) -> object:
-        """Let it compute as in training."""
+        """Set training mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a framework traces.
+    """Input of a framework's tracer.
 
     Attributes:
-        example: the example inputs. names: of the outputs.
-        tried: arrays per case, one per input; the first are the example's.
-        axes: per input, its dynamic axes and their names.
-        flat: whether the model must be made one that takes a tensor per argument and returns a tuple of tensors.
-        forms: those that are asked for.
+        names: of the outputs.
+        tried: arrays per case, one per input; the first case is the example.
+        axes: dynamic axes and their names, per input.
+        flat: whether to wrap the model so that it takes a tensor per argument and returns a tuple of tensors.
     """
 
     example: Example
@@ -60,21 +59,21 @@ class Plan:
     forms: tuple[str, ...]
 
     def graphs(self, static: Callable[[], ModelProto], free: Callable[[], ModelProto]) -> Traced:
-        """Make the static and the dynamic graph, each where a form that is asked for is made of it."""
+        """Return the static and the dynamic graph, each if a requested form needs it."""
         made = attempt(static) if STATIC in self.forms else None
         return made, attempt(free) if {DYNAMIC, HALF} & {*self.forms} else None
 
 
 class Framework(NamedTuple):
-    """What a framework does with a model.
+    """Operations of a framework.
 
     Attributes:
-        kind: the class of its modules. tensor: that of its tensors. kinds: the classes that example inputs may have.
-        parts: a module and all modules in it.
-        to_array, to_tensor: one tensor and one array, the other way round.
-        run: runs a model without gradients.
-        trace: its static and its dynamic graph, or why there is none; ``None`` where it is not asked for.
-        reason: what an error of the framework says, in one line.
+        kind, tensor: classes of modules and tensors. kinds: classes of example inputs.
+        parts: a module and all its submodules.
+        to_array, to_tensor: conversions of one tensor or array.
+        no_grad: context in which gradients are not computed.
+        trace: returns the graphs of a model.
+        reason: the message of an error of the framework, in one line.
     """
 
     kind: type
@@ -83,13 +82,13 @@ class Framework(NamedTuple):
     parts: Callable[[Any], Iterable[Trainable]]
     to_array: Callable[[Any], Array]
     to_tensor: Callable[[Array], Any]
-    run: Callable[[Callable[[], Any]], Any]
+    no_grad: Callable[[], AbstractContextManager[Any]]
     trace: Callable[[Plan], Traced]
     reason: Callable[[BaseException], str]
 
 
 class Wanted(NamedTuple):
-    """What an export shall make: names (``None`` for the model's own), dynamic axes, notes, forms, tolerances."""
+    """Options of an export; names ``None``: those of the model."""
 
     input_names: Sequence[str] | None
     output_names: Sequence[str] | None
@@ -102,16 +101,10 @@ class Wanted(NamedTuple):
 def write_exported(
     model: Any, framework: Framework, example_inputs: Any, stem: Path, wanted: Wanted
 ) -> list[ExportResult]:
-    """Run and trace a model in eval mode, then write the files that pass.
-
-    Args:
-        model: the source. framework: how it is run and traced.
-        example_inputs: what it is called with.
-        stem: path and start of the file names.
-        wanted: what shall be made.
+    """Run and trace a model in eval mode, then write the files that pass the checks.
 
     Raises:
-        ConfigError: a name, an axis or the model itself cannot be used.
+        ConfigError: invalid name or axis, or ``model`` is not a module of the framework.
         ExportError: a form failed; the others were written.
         ModelError: the model cannot be run or exported; no file is written.
     """
@@ -126,20 +119,20 @@ def write_exported(
         axes = dynamic_axes(arrays, given.names, names, wanted.dynamic)
         tried = dynamic_inputs(arrays, axes)
         _check_repeats(model, framework, given, arrays, first)
-        _warn_of_nothing(first)
+        _warn_uninformative(first)
         answers = [first, *(_run(model, framework, given, inputs, changed=True)[0] for inputs in tried[1:])]
         cases = [Expected(inputs, [array for _, array in one]) for inputs, one in zip(tried, answers, strict=True)]
         static, free = framework.trace(Plan(given, names, tried, axes, not (plain and given.plain), wanted.forms))
     if free is not None and not isinstance(free, ModelError):
         free = check_dynamic(free, axes)
-    refused = [one for one in (static, free) if isinstance(one, ModelError)]
-    if len(refused) == sum(one is not None for one in (static, free)):
-        raise refused[0]
+    failed = [one for one in (static, free) if isinstance(one, ModelError)]
+    if len(failed) == sum(one is not None for one in (static, free)):
+        raise failed[0]
     return write_onnx_files(stem, variants_of(static, free, cases, wanted.forms), wanted.notes, wanted.tolerances)
 
 
 def attempt(make: Callable[[], ModelProto]) -> Made:
-    """Return a graph, or why it cannot be made."""
+    """Return a graph, or the ModelError that was raised."""
     try:
         return make()
     except ModelError as error:
@@ -147,7 +140,7 @@ def attempt(make: Callable[[], ModelProto]) -> Made:
 
 
 def _parameters(model: Trainable) -> list[str]:
-    """Return the names of the arguments of a module's ``forward``; none where it does not tell."""
+    """Return the argument names of a module's ``forward``; empty if there is no signature."""
     try:
         found = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):
@@ -157,7 +150,7 @@ def _parameters(model: Trainable) -> list[str]:
 
 @contextmanager
 def _evaluated(model: Trainable, parts: Iterable[Trainable]) -> Iterator[None]:
-    """Put a model in eval mode for a while; each module gets its own mode back."""
+    """Set eval mode within the context; each submodule's mode is restored."""
     modes = [(part, part.training) for part in parts]
     was = model.training
     model.eval()
@@ -173,20 +166,17 @@ def _evaluated(model: Trainable, parts: Iterable[Trainable]) -> Iterator[None]:
 def _run(
     model: Any, framework: Framework, given: Example, arrays: Sequence[Array], *, changed: bool
 ) -> tuple[list[tuple[str, Array]], bool]:
-    """Return the source model's outputs by name, and whether it returns just them: a tensor, or a tuple of several.
+    """Return the source model's outputs by name, and whether it returns a tensor or a tuple of distinct tensors.
 
-    Args:
-        changed: whether the sizes are others than the example's.
-
-    Raises:
-        ModelError: it cannot run inputs of these shapes, or returns something else than tensors.
+    ``changed``: the sizes differ from the example's.
     """
     tensors = [framework.to_tensor(x) for x in arrays]
     try:
-        found = framework.run(lambda: given.call(model, tensors))
+        with framework.no_grad():
+            found = given.call(model, tensors)
     except Exception as error:  # a model's own code may raise anything
         shapes = [list(x.shape) for x in arrays]
-        fix = "leave the axis out of dynamic" if changed else "give example_inputs that the model takes"
+        fix = "leave the axis out of dynamic" if changed else "pass example_inputs that the model accepts"
         raise ModelError(
             f"the source model cannot run inputs of shapes {shapes}: {framework.reason(error)}; {fix}"
         ) from error
@@ -198,7 +188,7 @@ def _run(
 
 
 def _array(framework: Framework, what: str, tensor: Any) -> Array:
-    """Return a tensor as an array that a file can take or give."""
+    """Return a tensor as an array of a dtype that an ONNX file supports."""
     try:
         array = framework.to_array(tensor)
     except (TypeError, RuntimeError, ValueError) as error:
@@ -208,40 +198,39 @@ def _array(framework: Framework, what: str, tensor: Any) -> Array:
             return array
         reason = f"it is {array.dtype}"
     raise ModelError(
-        f"{what} cannot be one of a file: {reason}; let it be a dense tensor of float32 (model.float()), float16, "
-        "integers or bool"
+        f"{what} cannot be exported: {reason}; use a dense tensor of float32 (model.float()), float16, integers or bool"
     )
 
 
 def _check_repeats(
     model: Any, framework: Framework, given: Example, arrays: Sequence[Array], first: list[tuple[str, Array]]
 ) -> None:
-    """Raise where the source model answers the same inputs otherwise the second time."""
+    """Raise ModelError if a second run of the source model on the same inputs differs."""
     again, _ = _run(model, framework, given, arrays, changed=False)
     for (name, a), (_, b) in zip(first, again, strict=True):
         error = relative_error([a], [b])
         if error > _REPEATS:
             raise ModelError(
-                f"output {name!r} of the source model is another one each time (relative error {error:.1e} between two "
-                "runs on the same inputs), so no file can be compared with it; take random numbers and state out "
-                "of forward, such as a dropout without training=self.training, or make them an input"
+                f"output {name!r} of the source model is not deterministic (relative error {error:.1e} between two "
+                "runs on the same inputs), so that files cannot be compared with it; remove random numbers and state "
+                "from forward, such as a dropout without training=self.training, or make them an input"
             )
 
 
-def _warn_of_nothing(first: list[tuple[str, Array]]) -> None:
-    """Warn of outputs with which every file agrees, whatever it computes."""
+def _warn_uninformative(first: list[tuple[str, Array]]) -> None:
+    """Warn of outputs that are all zero or contain NaN, so that the comparison proves little."""
     for name, array in first:
         if array.dtype.kind != "f" or not array.size:
             continue
         found = "NaN in places" if np.isnan(array).any() else None if array.any() else "0 everywhere"
         if found is not None:
             warnings.warn(
-                f"output {name!r} of the source model is {found} on the example inputs: that says little of the files; "
-                "give others",
+                f"output {name!r} of the source model is {found} on the example inputs, so that the comparison "
+                "proves little; pass other example_inputs",
                 stacklevel=4,
             )
 
 
-def told(model: object, provenance: Mapping[str, str] | None, opset: int, **versions: str) -> dict[str, str]:
-    """Return where a model comes from, and by which versions it was exported."""
+def full_provenance(model: object, provenance: Mapping[str, str] | None, opset: int, **versions: str) -> dict[str, str]:
+    """Return the provenance of a model with the versions of the packages and the operator set."""
     return dict(provenance or {"source": type(model).__name__}) | versions | {"opset": str(opset)}

@@ -1,4 +1,4 @@
-"""PyTorch to ONNX: a static, a dynamic and a float16 file, each compared with the source model."""
+"""Export of PyTorch models to ONNX: a static, a dynamic and a float16 file, compared with the source model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from utils.export.graphs import simplify, with_sizes
 from utils.export.names import give_names
 from utils.export.nested import outputs
 from utils.export.onnx_files import ExportResult, ModelNotes, Traced
-from utils.export.steps import Framework, Plan, Wanted, told, write_exported
+from utils.export.steps import Framework, Plan, Wanted, full_provenance, write_exported
 from utils.export.torch_operators import quiet, tracing_reason
 from utils.export.weight_files import load_weights as load_weights
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Translations = Mapping[Callable[..., Any], Callable[..., Any]]
-"""Torch operator (``torch.ops.custom.add.default``) to the onnxscript function that writes its node."""
+"""onnxscript functions by PyTorch operator (``torch.ops.custom.add.default``)."""
 
 OPSET = 18
-"""The ONNX operator set where none is asked for."""
+"""Default ONNX operator set."""
 
 
 def export_onnx(
@@ -66,32 +66,32 @@ def export_onnx(
     Args:
         model: the source; it is exported in eval mode.
         example_inputs: a tensor or numpy array; a sequence, one item per argument of ``forward``; or a mapping by
-            argument. Items may nest (lists, tuples, mappings); what is no tensor is a constant.
+            argument. Items may be nested (lists, tuples, mappings); other values are constants.
         stem: path and start of the file names.
-        input_names: one per tensor; ``None`` for ``input``, or the names of the arguments where there are several.
+        input_names: one per tensor; ``None`` for ``input``, or the names of the arguments if there are several.
         output_names: one per tensor; ``None`` for ``output``, or the keys and fields of what the model returns.
         dynamic: per input name, its dynamic axes and their names; ``None`` makes axis 0 of every input ``batch``. Axes
-            of one name have one size.
-        opset: version of the ONNX operator set; ``None`` for 18. tolerances: largest relative error allowed, by dtype.
-        labels, preprocess, provenance, vocabulary, sample_rate, notes: stored in the files, beside the versions of
+            with the same name have the same size.
+        opset: version of the ONNX operator set; ``None`` for 18. tolerances: maximum relative error by dtype.
+        labels, preprocess, provenance, vocabulary, sample_rate, notes: stored in the files, with the versions of
             torch and the opset; see :class:`~utils.export.onnx_files.ModelNotes`.
         forms: the files to write, of ``static``, ``dyn`` and ``float16_dyn``. float16: ``False`` leaves the last out.
-        custom_translation_table: how operators unknown to the exporter become nodes (``dynamo`` only). A file with one
-            that ONNX Runtime lacks is checked but not run, and its result says so.
-        exporter: ``dynamo`` (``None``) or ``torchscript``. The latter records one run: what depends on values stays as
-            it was in that run, of which a warning tells.
+        custom_translation_table: translations of operators unknown to the exporter (``dynamo`` only). A file with an
+            operator that ONNX Runtime lacks is checked but not run.
+        exporter: ``dynamo`` (``None``) or ``torchscript``. The latter traces one run and keeps its value-dependent
+            branches, with a warning.
 
     Returns:
         One result per file, in the order above.
 
     Raises:
-        ConfigError: a name, an axis, a note, a form or the exporter is not valid, or does not fit the model.
-        ExportError: a form failed its check or differs too much; the others were written, ``results`` tell of all.
+        ConfigError: invalid name, axis, note, form or exporter.
+        ExportError: a form failed its check or exceeds its tolerance; the others were written (``results``).
         ModelError: the model cannot be run or exported; no file is replaced.
     """
     trace = _exporter(exporter, custom_translation_table)
     opset = opset or OPSET
-    made = told(model, provenance, opset, torch=torch.__version__)
+    made = full_provenance(model, provenance, opset, torch=torch.__version__)
     stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
     wanted = Wanted(input_names, output_names, dynamic, stored, chosen_forms(forms, float16), tolerances)
     return write_exported(model, _framework(model, trace, opset), example_inputs, Path(stem), wanted)
@@ -105,19 +105,19 @@ def _framework(model: torch.nn.Module, trace: Callable[..., Traced], opset: int)
         parts=torch.nn.Module.modules,
         to_array=_array,
         to_tensor=partial(_tensor, model),
-        run=_without_gradients,
+        no_grad=torch.no_grad,
         trace=partial(trace, model, opset),
         reason=tracing_reason,
     )
 
 
 def _exporter(name: str | None, table: Translations | None) -> Callable[..., Traced]:
-    """Return what traces a model."""
+    """Return the function that traces a model."""
     if name is not None and name not in EXPORTERS:
         raise ConfigError(f"unknown exporter {name!r};{did_you_mean(name, EXPORTERS)} use {' or '.join(EXPORTERS)}")
     if name == "torchscript":
         if table:
-            raise ConfigError("custom_translation_table is read by exporter='dynamo' only; leave one of them out")
+            raise ConfigError("custom_translation_table requires exporter='dynamo'; leave one of them out")
         return _by_torchscript
     return partial(_by_dynamo, dict(table or {}) or None)
 
@@ -128,20 +128,15 @@ def _array(tensor: Any) -> Array:
 
 
 def _tensor(model: torch.nn.Module, array: Array) -> torch.Tensor:
-    """Return an array as a tensor where the model's weights are."""
+    """Return an array as a tensor on the device of the model's weights."""
     weight = next(model.parameters(), None)
     made = torch.from_numpy(array.copy())
     return made if weight is None else made.to(weight.device)
 
 
-def _without_gradients(call: Callable[[], Any]) -> Any:
-    with torch.no_grad():
-        return call()
-
-
 @contextmanager
 def _flat(model: torch.nn.Module, plan: Plan) -> Iterator[None]:
-    """Let a model take one tensor per argument and return a tuple of tensors for a while, if it does not do so."""
+    """Make a model take one tensor per argument and return a tuple of tensors within the context."""
     if not plan.flat:
         yield
         return
@@ -152,7 +147,7 @@ def _flat(model: torch.nn.Module, plan: Plan) -> Iterator[None]:
             called = own or partial(kind.forward, self)
             return tuple(one for _, one in outputs(plan.example.call(called, tensors), (torch.Tensor,)))
 
-    # It changes its class, and is not put into another model: so its modules and weights keep their names.
+    # The class is replaced instead of wrapping the model, so that modules and weights keep their names.
     Flat.__name__ = kind.__name__
     vars(model).pop("forward", None)
     model.__class__ = Flat
@@ -165,10 +160,10 @@ def _flat(model: torch.nn.Module, plan: Plan) -> Iterator[None]:
 
 
 def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int, plan: Plan) -> Traced:
-    """Return the static and the dynamic graph; tracing takes the time, so one is the other with its sizes filled in."""
+    """Return the static and the dynamic graph, from a single trace, as tracing is slow."""
     if isinstance(model, torch.jit.ScriptModule):
-        raise ModelError("a model of TorchScript has no code for torch.export to read; try exporter='torchscript'")
-    # torch.export takes a size of 0 or 1 for a constant, so the model is traced on the larger batch.
+        raise ModelError("torch.export cannot read a TorchScript model; try exporter='torchscript'")
+    # torch.export treats sizes 0 and 1 as constants, so the model is traced on the larger batch.
     arrays = plan.tried[min(1, len(plan.tried) - 1)]
     tensors = tuple(_tensor(model, x) for x in arrays)
     shapes: Any = tuple(dict(named) for named in plan.axes)
@@ -185,7 +180,7 @@ def _by_dynamo(table: dict[Any, Any] | None, model: torch.nn.Module, opset: int,
                 custom_translation_table=table,
             )
         except torch.onnx.OnnxExporterError as error:
-            raise _refused(model, error.__cause__ or error, "dynamo", plan) from error
+            raise _export_error(model, error.__cause__ or error, "dynamo", plan) from error
     exported = _named(program.model, plan)
     return plan.graphs(lambda: simplify(with_sizes(exported, plan.tried[0])), lambda: simplify(exported))
 
@@ -198,8 +193,8 @@ def _named(model: ir.Model, plan: Plan) -> ModelProto:
     return proto
 
 
-def _refused(model: torch.nn.Module, error: BaseException, exporter: str, plan: Plan) -> ModelError:
-    """Say why an exporter refuses a model, and name the other one, but not where it would only hide a branch."""
+def _export_error(model: torch.nn.Module, error: BaseException, exporter: str, plan: Plan) -> ModelError:
+    """Return the error of an exporter, with a hint at the other one, unless that would only hide a branch."""
     reason = re.sub(r"inputs\['tensors'\]\[(\d+)\]", lambda n: plan.example.names[int(n[1])], tracing_reason(error))
     fix = "; leave the axis out of dynamic" if "static shape" in reason else ""
     if "depends on values" not in reason:
@@ -209,8 +204,8 @@ def _refused(model: torch.nn.Module, error: BaseException, exporter: str, plan: 
 
 
 def _by_torchscript(model: torch.nn.Module, opset: int, plan: Plan) -> Traced:
-    """Return the static and the dynamic graph, each traced: a trace may hold sizes of its run as constants."""
-    with _fixed_places():
+    """Return the static and the dynamic graph from separate traces, as a trace may fix sizes."""
+    with _constant_warning():
         return plan.graphs(
             lambda: simplify(_scripted(model, opset, plan, [{} for _ in plan.axes])),
             lambda: simplify(_scripted(model, opset, plan, plan.axes)),
@@ -223,7 +218,7 @@ def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Map
 
     tensors = tuple(_tensor(model, x) for x in plan.tried[0])
     with tempfile.TemporaryDirectory() as folder, _flat(model, plan), _own_warnings():
-        path = Path(folder, "model.onnx")  # weights above 2 GiB go beside it
+        path = Path(folder, "model.onnx")
         try:
             torch.onnx.export(
                 model,
@@ -235,13 +230,13 @@ def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Map
                 dynamic_axes={name: dict(named) for name, named in zip(plan.example.names, axes, strict=True)},
                 opset_version=opset,
             )
-        except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
-            raise _refused(model, error, "torchscript", plan) from error
+        except Exception as error:  # the tracer raises any error of the module or of torch
+            raise _export_error(model, error, "torchscript", plan) from error
         return _named(ir.from_proto(_with_all_inputs(onnx.load(path), plan, axes)), plan)
 
 
 def _with_all_inputs(model: ModelProto, plan: Plan, axes: Sequence[Mapping[int, str]]) -> ModelProto:
-    """Put the inputs back that nothing reads; the tracer drops them."""
+    """Restore unused inputs, which the tracer drops."""
     from onnx import helper
 
     kept = {value.name: value for value in model.graph.input}
@@ -257,7 +252,7 @@ def _with_all_inputs(model: ModelProto, plan: Plan, axes: Sequence[Mapping[int, 
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """Leave out what the exporter warns of in its own use of torch; nothing there is for the user to change."""
+    """Suppress the exporter's warnings about its own use of torch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -265,8 +260,8 @@ def _own_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _fixed_places() -> Iterator[None]:
-    """Tell in one warning what the tracer warns of in many: where it took a value for a constant."""
+def _constant_warning() -> Iterator[None]:
+    """Combine the tracer's warnings about values that became constants into one."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         yield
@@ -278,7 +273,7 @@ def _fixed_places() -> Iterator[None]:
     if places:
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         warnings.warn(
-            f"the trace keeps what these lines computed for the example ({', '.join(places[:3])}{more}); where it is "
-            "more than a shape, exporter='dynamo' tells",
+            f"the trace has values of the example as constants ({', '.join(places[:3])}{more}); use exporter='dynamo' "
+            "to check whether they are more than shapes",
             stacklevel=4,
         )

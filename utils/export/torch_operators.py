@@ -1,4 +1,4 @@
-"""The operators of a torch module before anything is exported: what it asks for, and whether it can become ONNX."""
+"""Operators of a PyTorch module, and whether they can be exported to ONNX."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ class TorchOperator:
     """One operator of a traced module.
 
     Attributes:
-        name: such as ``aten.convolution.default``. dtypes, shapes: of what it writes, each once.
+        name: such as ``aten.convolution.default``. dtypes, shapes: of its outputs, each once.
         modules: dotted names of the modules that use it.
-        exportable: whether the exporter knows how to write it; ``None`` where that cannot be told.
+        exportable: whether the exporter supports it; ``None`` if unknown.
     """
 
     name: str
@@ -37,9 +38,9 @@ class TorchOperator:
 
 
 def module_classes(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Return class name -> dotted names, for every module that has no children; needs no input.
+    """Return the dotted names by class name of all modules without children.
 
-    A class of torch's, or one that computes as one of torch's does, is called ``nn.Linear``, any other by its own name.
+    A class of torch.nn, or a subclass with the same ``forward``, is named ``nn.Linear``, others by their class name.
     """
     found: dict[str, list[str]] = {}
     for name, module in model.named_modules():
@@ -56,11 +57,7 @@ def _class_name(kind: type[torch.nn.Module]) -> str:
 
 
 def example(shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str]) -> dict[str, torch.Tensor]:
-    """Return a tensor per shape, the same ones every time: normal floats, and 0 or 1 of the types that are none.
-
-    Args:
-        shapes: by name. dtypes: torch's names of types by name, where not float32.
-    """
+    """Return a seeded tensor per shape: normally distributed floats, 0 or 1 for other dtypes (default: float32)."""
     generator = torch.Generator().manual_seed(0)
     found = {}
     for name, size in shapes.items():
@@ -75,18 +72,11 @@ def example(shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str]) -> d
 def torch_operators(
     model: torch.nn.Module, args: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]
 ) -> list[TorchOperator]:
-    """Trace a module and return its operators, in the order of first use.
-
-    Args:
-        model: the module. args, named: what ``forward`` is called with.
-
-    Raises:
-        ModelError: torch.export cannot trace it.
-    """
+    """Trace a module and return its operators in the order of first use; raise ModelError if tracing fails."""
     with quiet():
         try:
             program = torch.export.export(model.eval(), tuple(args), dict(named)).run_decompositions()
-        except Exception as error:  # the tracer raises whatever the module, or any layer of torch, raises
+        except Exception as error:  # the tracer raises any error of the module or of torch
             raise ModelError(f"torch.export cannot trace {type(model).__name__}: {tracing_reason(error)}") from error
     found: dict[str, TorchOperator] = {}
     for node in program.graph.nodes:
@@ -102,7 +92,7 @@ def torch_operators(
 
 
 def tracing_reason(error: BaseException) -> str:
-    """Say why a module cannot be traced, where it is known in words that need no knowledge of the tracer."""
+    """Return why a module cannot be traced, in plain words for value-dependent branches."""
     if "See the stack trace" in str(error) and error.__cause__ is not None:
         return f"{first_line(error).partition(' : ')[0]}: {tracing_reason(error.__cause__)}"
     if "data-dependent" not in str(error):
@@ -110,47 +100,40 @@ def tracing_reason(error: BaseException) -> str:
     place = re.search(r'raised this error:\s+File "([^"]+)", line (\d+)', str(error))
     where = f" ({Path(place[1]).name}, line {place[2]})" if place else ""
     return (
-        f"which way it goes depends on values{where}; write such an if or while with torch.where or torch.cond, or "
-        "leave that part to the script around the model"
+        f"the control flow depends on values{where}; write such an if or while with torch.where or torch.cond, or "
+        "move that part out of the model"
     )
 
 
 def to_onnx(model: torch.nn.Module, args: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]) -> Any:
-    """Return the module as an ``onnx.ModelProto``, written nowhere.
-
-    Args:
-        model: the module. args, named: what ``forward`` is called with.
-
-    Raises:
-        ModelError: the exporter refuses it.
-    """
+    """Return the module as an ``onnx.ModelProto`` in memory; raise ModelError if the export fails."""
     with quiet():
         try:
             program = torch.onnx.export(model.eval(), tuple(args), kwargs=dict(named), dynamo=True, verbose=False)
         except torch.onnx.OnnxExporterError as error:
             reason = first_line(error.__cause__ or error)
             raise ModelError(f"torch.onnx cannot export {type(model).__name__}: {reason}") from error
-    assert program is not None  # noqa: S101 - it is, without a file name
+    assert program is not None  # noqa: S101 - without a file name
     return program.model_proto
 
 
 def is_module(found: object) -> bool:
-    """Say whether something is a torch module."""
+    """Return whether an object is a PyTorch module."""
     return isinstance(found, torch.nn.Module)
 
 
 def _known(target: Any) -> bool | None:
-    """Ask the exporter's registry, which torch keeps to itself: where it has moved, nothing is told."""
+    """Look an operator up in the exporter's private registry; ``None`` if torch has moved it."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:
         return None
-    registry = _registries.setdefault("torchlib", None) or ONNXRegistry.from_torchlib()
-    _registries["torchlib"] = registry
-    return bool(registry.is_registered(target))
+    return bool(_registry(ONNXRegistry).is_registered(target))
 
 
-_registries: dict[str, Any] = {}
+@cache
+def _registry(kind: Any) -> Any:
+    return kind.from_torchlib()
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -168,7 +151,7 @@ def _add(to: list[str], word: str) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out what torch's exporter warns of about itself, and prints and logs of what it then raises."""
+    """Suppress the warnings, output and logs of torch's exporter."""
     level = logging.root.manager.disable
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

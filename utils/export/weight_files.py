@@ -1,4 +1,4 @@
-"""Weights from files as people have them: state dicts, checkpoints that hold one, ``.pth`` and ``.safetensors``."""
+"""Weights from files: state dicts and checkpoints with one, as ``.pth`` or ``.safetensors``."""
 
 from __future__ import annotations
 
@@ -14,56 +14,54 @@ from engine import ModelError, TargetError
 from utils.export.graphs import first_line
 
 ENDINGS = (".pth", ".pt", ".pth.tar", ".bin", ".ckpt", ".safetensors")
-"""What the name of a file of weights ends with."""
+"""File name suffixes of weights files."""
 
 _HOLDERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "module")
-"""Keys that training scripts keep a state dict under."""
+"""Keys of a state dict in a checkpoint."""
 
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.")
-"""What wrappers (DataParallel, torch.compile, Lightning) write before every key."""
+"""Prefixes that wrappers (DataParallel, torch.compile, Lightning) add to every key."""
 
 _COUNTERS = ("n_averaged",)
-"""Keys that are no weights: ``torch.optim.swa_utils.AveragedModel`` counts its updates."""
+"""Keys that are not weights: the update counter of ``torch.optim.swa_utils.AveragedModel``."""
 
 _DENSE_LAYER = re.compile(r"(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)")
-"""Keys of DenseNet's published files, which are older than its code: ``denselayer1.norm.1.weight``."""
+"""Old keys in DenseNet's published files: ``denselayer1.norm.1.weight``."""
 
 
 def is_weights_file(text: str) -> bool:
-    """Say whether a value of ``--weights`` is a file rather than a name."""
+    """Return whether a value of ``--weights`` is a file rather than a name."""
     return text.lower().endswith(ENDINGS) or Path(text).is_file()
 
 
 def load_weights(model: torch.nn.Module, path: str | Path, ignored: Sequence[str] = ()) -> torch.nn.Module:
     """Load a file of weights into the model and return the model.
 
-    The file holds a state dict, or a checkpoint with one under ``state_dict``, ``model`` or the like; a prefix that all
-    keys share (``module.``) is taken off. Only tensors and plain containers are read (``weights_only=True``), so a file
-    from elsewhere cannot run code.
+    The file has a state dict, or a checkpoint with one under ``state_dict``, ``model`` or the like; a common prefix of
+    the keys (``module.``) is removed. It is read with ``weights_only=True``, so that it cannot run code.
 
     Args:
-        model: what the weights are for.
-        path: ``.safetensors``, or anything that ``torch.save`` wrote.
-        ignored: beginnings of keys that are passed over, such as those of heads that only training needs.
+        path: ``.safetensors``, or written by ``torch.save``.
+        ignored: prefixes of keys to skip, such as those of training heads.
 
     Raises:
-        ModelError: the file is missing or damaged, holds no state dict, or its keys or shapes do not fit the model.
-        TargetError: a ``.safetensors`` file, and the package is not installed.
+        ModelError: the file is missing, damaged or without a state dict, or keys or shapes do not match the model.
+        TargetError: the package safetensors is not installed.
     """
     return load_state(model, read_state(path), str(path), ignored)
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
-    """Return the weights in a file by key, as :func:`load_weights` reads them; the same errors."""
+    """Return the weights in a file by key; errors as of :func:`load_weights`."""
     return _state_dict(_read(Path(path)), path)
 
 
 def load_state(
-    model: torch.nn.Module, state: Mapping[str, Any], told: str, ignored: Sequence[str] = ()
+    model: torch.nn.Module, state: Mapping[str, Any], origin: str, ignored: Sequence[str] = ()
 ) -> torch.nn.Module:
-    """Load weights by key into the model, as :func:`load_weights` does; ``told``: what an error calls them."""
+    """Load weights by key into the model as :func:`load_weights` does; ``origin``: their name in errors."""
     fitted = _fitted(model, dict(state), ignored)
-    _check_state(model, fitted, told)
+    _check_state(model, fitted, origin)
     model.load_state_dict(fitted)
     return model
 
@@ -74,12 +72,12 @@ def _read(path: Path) -> Any:
     if path.suffix.lower() == ".safetensors":
         return _read_safetensors(path)
     try:
-        # reference scripts keep their flags beside the weights; a Namespace holds values and does nothing
+        # reference scripts store their flags as a Namespace, which runs no code
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged files make torch's unpickler raise anything
+    except Exception as error:  # torch's unpickler raises any exception for damaged files
         raise ModelError(
-            f"{path}: damaged, or holds more than tensors; save the weights as model.state_dict()"
+            f"{path}: damaged, or contains more than tensors; save the weights as model.state_dict()"
         ) from error
 
 
@@ -96,19 +94,19 @@ def _read_safetensors(path: Path) -> Any:
 
 
 def _state_dict(found: Any, path: str | Path) -> dict[str, Any]:
-    """Return the weights by key, out of whatever holds them."""
+    """Return the weights by key from a state dict or a nested checkpoint."""
     while isinstance(found, Mapping):
         inner = next((found[key] for key in _HOLDERS if isinstance(found.get(key), Mapping)), None)
         if inner is None:
             break
         found = inner
     if not isinstance(found, Mapping):
-        raise ModelError(f"{path}: holds a {type(found).__name__}, not a state dict; save model.state_dict()")
+        raise ModelError(f"{path}: contains a {type(found).__name__}, not a state dict; save model.state_dict()")
     return {str(key): value for key, value in found.items() if key not in _COUNTERS}
 
 
 def _fitted(model: torch.nn.Module, state: dict[str, Any], ignored: Sequence[str]) -> dict[str, Any]:
-    """Return the weights by the model's own names, as far as they differ only in how they were kept."""
+    """Return the weights under the model's keys: without wrapper prefixes and ignored keys."""
     own = model.state_dict()
     while state and not own.keys() & state.keys():
         prefix = next((one for one in _PREFIXES if all(key.startswith(one) for key in state)), None)
@@ -117,13 +115,13 @@ def _fitted(model: torch.nn.Module, state: dict[str, Any], ignored: Sequence[str
         state = {key.removeprefix(prefix): value for key, value in state.items()}
     renamed = {_DENSE_LAYER.sub(r"\1\2", key): value for key, value in state.items()}
     kept = {key: value for key, value in renamed.items() if key in own or not key.startswith(tuple(ignored))}
-    # files older than PyTorch 0.4.1 lack the counters of batch norms, which nothing reads in inference
+    # files older than PyTorch 0.4.1 lack the batch norms' counters, which inference does not use
     counters = {key: value for key, value in own.items() if key.endswith("num_batches_tracked")}
     return (counters | kept) if own.keys() & kept.keys() else kept
 
 
 def _check_state(model: torch.nn.Module, state: Mapping[str, Any], path: str | Path) -> None:
-    """Raise one line naming the first keys or shapes that do not fit."""
+    """Raise ModelError with the first missing, unknown or mismatching keys."""
     own = model.state_dict()
     missing, extra = [k for k in own if k not in state], [k for k in state if k not in own]
     shaped = [k for k in own if k in state and getattr(state[k], "shape", None) != own[k].shape]
@@ -133,4 +131,4 @@ def _check_state(model: torch.nn.Module, state: Mapping[str, Any], path: str | P
         if keys
     ]
     if found:
-        raise ModelError(f"{path} does not fit {type(model).__name__}: {'; '.join(found)}; use the matching model")
+        raise ModelError(f"{path} does not match {type(model).__name__}: {'; '.join(found)}; use the matching model")

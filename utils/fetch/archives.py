@@ -1,6 +1,6 @@
-"""The files of an archive, one after another: zip (wheels), tar (sdists, npm) and Debian's packages.
+"""Iteration over the files of an archive: zip (wheels), tar (sdists, npm) and Debian packages.
 
-Nothing is written here, and nothing is followed: a link, a device or a sparse file is told apart from a plain file.
+Nothing is written, and links, devices and sparse files are distinguished from regular files.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from utils.fetch.errors import FetchError
+from utils.fetch.package import FetchError
 
 DAMAGED = (
     EOFError,
-    OSError,  # gzip's and bz2's, too
-    RuntimeError,  # a zip file with a password
-    NotImplementedError,  # a zip file with a compression of its own
+    OSError,  # also of gzip and bz2
+    RuntimeError,  # an encrypted zip file
+    NotImplementedError,  # a zip file with an unknown compression
     UnicodeError,
     ValueError,
     lzma.LZMAError,
@@ -36,20 +36,16 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What reading a damaged archive raises."""
+"""Exceptions raised for a damaged archive."""
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst")
 SUFFIXES = (".zip", ".whl", ".deb", *TAR_SUFFIXES)
-"""How the names of archives end that can be read."""
+"""File name suffixes of supported archives."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of an archive, to be read before the next one is asked for.
-
-    Attributes:
-        name: its path. plain: whether it is a plain file. stream: its content, of a plain file.
-    """
+    """One entry of an archive; ``stream`` opens a regular file (``plain``) and must be read before the next entry."""
 
     name: str
     plain: bool
@@ -57,19 +53,19 @@ class Entry:
 
 
 def is_archive(name: str) -> bool:
-    """Say by its name whether a file is an archive that can be read."""
+    """Return whether a file name is that of a supported archive."""
     return name.lower().endswith(SUFFIXES)
 
 
 def entries(path: Path, name: str, most: int) -> Iterator[Entry]:
-    """Yield what is in an archive, folders left out.
+    """Yield the entries of an archive except folders.
 
     Args:
-        path: the archive. name: its name, whose end says what it is.
-        most: bytes it may unpack to, those included that nobody keeps.
+        name: file name, whose suffix gives the format.
+        most: maximum unpacked size in bytes, including skipped files.
 
     Raises:
-        FetchError: it unpacks to more, or needs a program that is not installed.
+        FetchError: it is larger, or zstd is not installed.
         Exception: one of :data:`DAMAGED`.
     """
     lower = name.lower()
@@ -89,12 +85,12 @@ def _zip(path: Path) -> Iterator[Entry]:
         for found in archive.infolist():
             kind = stat.S_IFMT(found.external_attr >> 16)
             if not found.is_dir():
-                # A type of 0: written by a system without such types, so a plain file.
+                # Type 0 is a regular file, written on a system without file types.
                 yield Entry(found.filename, kind in (0, stat.S_IFREG), lambda one=found: archive.open(one))  # type: ignore[misc]
 
 
 def _tar(file: IO[bytes], most: int) -> Iterator[Entry]:
-    limited = cast("IO[bytes]", io.BufferedReader(cast("Any", _Limited(file, most))))
+    limited = _limited(file, most, f"the archive unpacks to more than {most} bytes; the package is rejected")
     with tarfile.open(fileobj=limited, mode="r|", errorlevel=2) as archive:
         for found in archive:
             if not found.isdir():
@@ -103,23 +99,27 @@ def _tar(file: IO[bytes], most: int) -> Iterator[Entry]:
 
 
 class _Limited(io.RawIOBase):
-    """A stream that ends with an error behind so many bytes."""
+    """The next ``size`` bytes of a file; with ``error``, FetchError is raised if there are more."""
 
-    def __init__(self, file: IO[bytes], most: int) -> None:
-        self._file, self._left, self._most = file, most, most
+    def __init__(self, file: IO[bytes], size: int, error: str) -> None:
+        self._file, self._left, self._error = file, size, error
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into a buffer and return how many bytes came."""
-        found = self._file.read(len(buffer))
+        """Read into a buffer and return the number of bytes."""
+        found = self._file.read(len(buffer) if self._error else min(len(buffer), self._left))
         self._left -= len(found)
         if self._left < 0:
-            raise FetchError(f"the archive unpacks to more than {self._most} bytes; such a package is not taken")
+            raise FetchError(self._error)
         buffer[: len(found)] = found
         return len(found)
+
+
+def _limited(file: IO[bytes], size: int, error: str = "") -> IO[bytes]:
+    return cast("IO[bytes]", io.BufferedReader(cast("Any", _Limited(file, size, error))))
 
 
 _OPENERS: Mapping[str, Callable[[IO[bytes]], Any]] = {
@@ -130,7 +130,7 @@ _OPENERS: Mapping[str, Callable[[IO[bytes]], Any]] = {
     ".txz": lzma.open,
     ".lzma": lzma.open,
 }
-"""What reads a compressed file, by the end of its name."""
+"""Decompressors by file name suffix."""
 
 
 @contextmanager
@@ -142,10 +142,10 @@ def _decompressed(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _zstd(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Read zstd by the program, as Python has it only since 3.14."""
+    """Decompress by the program zstd, as Python supports it only since 3.14."""
     program = shutil.which("zstd")
     if program is None:
-        raise FetchError("the archive is compressed by zstd, which is not installed; run: apt-get install zstd")
+        raise FetchError("the archive needs zstd, which is not installed; run: apt-get install zstd")
     pipe = subprocess.PIPE
     with subprocess.Popen([program, "-dcq"], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         assert process.stdin is not None  # noqa: S101 -- both are pipes, for the type checker
@@ -164,20 +164,20 @@ def _feed(file: IO[bytes], pipe: IO[bytes]) -> None:
         with pipe:
             shutil.copyfileobj(file, pipe, 2**20)
     except (BrokenPipeError, ValueError):
-        return  # the program ended before all was read, which its reader sees
+        return  # the program ended early, which the reader of its output detects
 
 
 _AR_HEADER = 60
 
 
 def _data_of_deb(file: IO[bytes]) -> tuple[IO[bytes], str]:
-    """Return the archive of the files that a Debian package installs, and its name.
+    """Return the data archive of a Debian package, and its name.
 
     A package is an ``ar`` archive (deb(5), ar(5)): 8 bytes of magic, then for each part a header of 60 bytes of text
     (name in 0 to 16, size in 48 to 58, a backtick and a newline at the end), then its content, padded to even length.
     """
     if file.read(8) != b"!<arch>\n":
-        raise ValueError("no ar archive")
+        raise ValueError("not an ar archive")
     while header := file.read(_AR_HEADER):
         if len(header) < _AR_HEADER or header[58:] != b"`\n":
             raise ValueError("a part of the ar archive has a damaged header")
@@ -185,24 +185,6 @@ def _data_of_deb(file: IO[bytes]) -> tuple[IO[bytes], str]:
         if size < 0:
             raise ValueError("a part of the ar archive has a negative size")
         if name.startswith("data.tar"):
-            return cast("IO[bytes]", io.BufferedReader(cast("Any", _Part(file, size)))), name
+            return _limited(file, size), name
         file.seek(size + size % 2, io.SEEK_CUR)
-    raise ValueError("the ar archive has no data.tar")
-
-
-class _Part(io.RawIOBase):
-    """The next so many bytes of a file."""
-
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file, self._left = file, size
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read into a buffer and return how many bytes came."""
-        found = self._file.read(min(len(buffer), self._left))
-        self._left -= len(found)
-        buffer[: len(found)] = found
-        return len(found)
+    raise ValueError("the ar archive does not contain data.tar")

@@ -1,4 +1,4 @@
-"""The ways to an archive: the registry's own program, set up as its user has it, else the registry's pages."""
+"""Download of an archive by the registry's client (pip, npm, apt-get) with the user's settings, else over HTTP."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ from tecoinfer_modelzoo.files import hash_files
 from tecoinfer_modelzoo.progress import progress
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import walk
-from utils.fetch.errors import FetchError, UnreachableError
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package, UnreachableError
 from utils.fetch.simple_index import from_index
 from utils.fetch.unpack import cannot_write
 from utils.fetch.web import Access, shown
 
 NPM, DEBIAN = "https://registry.npmjs.org", "https://deb.debian.org/debian"
 MIRROR = "TECO_DEBIAN_MIRROR"
-"""Environment variable: where Debian's pool is, for machines without apt-get, or whose Debian is another one."""
+"""Environment variable with a Debian mirror, for machines without apt-get or with another release."""
 
 _POLL, _STEP = 0.1, 2**20
-_SLOW_NO = 5.0
+_SLOW_FAILURE = 5.0
 STALLED = 60.0
-"""Seconds without a new byte after which a registry's own program is ended."""
+"""Seconds without a new byte after which a client is killed."""
 _CONTROL = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def download(package: Package, folder: Path) -> Path:
-    """Write a package's archive into an empty folder and return its path; its hash is right.
+    """Write a package's archive into an empty folder, verify its hash and return its path.
 
     Raises:
-        UnreachableError: no way leads to it.
-        FetchError: what comes is another file, or the folder cannot be written.
+        UnreachableError: all downloads failed.
+        FetchError: the hash or size differs, or the folder cannot be written.
     """
     reasons: list[str] = []
     other: list[str] = []
@@ -67,11 +66,7 @@ def download(package: Package, folder: Path) -> Path:
 
 
 def wrong_archive(archive: Path, package: Package) -> str:
-    """Return what is wrong with a file as a package's archive; nothing where it is the right one.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return how a file differs from a package's archive (SHA-256, size), or an empty string."""
     size, digest = archive.stat().st_size, hash_files(archive)
     if digest != package.sha256:
         return f"{archive.name} has sha256 {digest}, not {package.sha256}"
@@ -82,10 +77,9 @@ Way = Callable[[Package, Path], Path]
 
 
 def _ways(package: Package) -> list[tuple[str, Way]]:
-    """Return the ways to try, the user's own program first, with their names for messages."""
+    """Return the names and functions of the downloads to try, the registry's client first."""
     if package.registry == "pip":
-        # Of an sdist, pip would run setup.py; see simple_index.py.
-        # on the path alone: setuptools' finder, where it is loaded, would take distutils away from the process
+        # Not for an sdist, whose setup.py pip would run. PathFinder, as setuptools' finder would replace distutils.
         own = package.kind == "wheel" and PathFinder.find_spec("pip") is not None
         return [*([("pip", _by_pip)] if own else []), ("index", from_index)]
     if package.registry == "npm":
@@ -98,13 +92,9 @@ def _file_name(package: Package) -> str:
     return f"{names[package.kind]} of {package.package} {package.version}"
 
 
-# ------------------------------------------------------------------------------------------------------------- programs
-
-
 def _by_pip(package: Package, folder: Path) -> Path:
-    """Take a wheel by ``pip download``; wheels hold no code that this would run."""
+    """Download a wheel by ``pip download``, which runs no code of it."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-    # What the files are for is no matter of Python's version.
     command += ["--only-binary", ":all:", "--ignore-requires-python", "--dest", str(folder)]
     return _run([*command, f"{package.package}=={package.version}"], package, folder)
 
@@ -119,17 +109,11 @@ def _by_apt(package: Package, folder: Path) -> Path:
 
 
 def _run(command: Sequence[str], package: Package, folder: Path) -> Path:
-    """Run a program that writes one archive into a folder, with its temporary files and its cache there, too.
-
-    Raises:
-        UnreachableError: it fails, or leaves none.
-    """
+    """Run a client that writes one archive, its temporary files and its cache into a folder."""
     temporary = folder / "tmp"
     temporary.mkdir()
     places = {"TMPDIR": str(temporary), "PIP_NO_CACHE_DIR": "1", "npm_config_cache": str(temporary / "npm")}
-    places["RUSTUP_HOME"] = str(
-        temporary / "rustup"
-    )  # pip asks rustc for its version, and rustup writes where it starts
+    places["RUSTUP_HOME"] = str(temporary / "rustup")  # pip runs rustc, for which rustup writes files
     with (
         (folder / "stderr").open("wb") as log,
         subprocess.Popen(
@@ -142,7 +126,6 @@ def _run(command: Sequence[str], package: Package, folder: Path) -> Path:
         ) as process,
     ):
         try:
-            # Looked at for the bar, and only then.
             for _ in progress(_growth(process, folder, package.size), "MiB", package.name, -(-package.size // _STEP)):
                 continue
         except BaseException:
@@ -150,16 +133,13 @@ def _run(command: Sequence[str], package: Package, folder: Path) -> Path:
             raise
     found = [path for path in folder.iterdir() if path.is_file() and path.name != "stderr"]
     if process.returncode or len(found) != 1:
-        raise UnreachableError(_last_words(folder / "stderr") or f"{command[0]} gave {len(found)} files")
+        raise UnreachableError(_error_line(folder / "stderr") or f"{command[0]} wrote {len(found)} files")
     return found[0]
 
 
 def _growth(process: subprocess.Popen[bytes], folder: Path, most: int) -> Iterator[None]:
-    """Yield once per MiB that a running program has written below a folder, up to so many bytes.
-
-    A program may have the archive there twice, before it moves it to its place.
-    """
-    told, most_seen, last = 0, 0, time.monotonic()
+    """Yield once per MiB that a running client has written below a folder, up to ``most`` bytes (it may copy)."""
+    reported, most_seen, last = 0, 0, time.monotonic()
     while process.poll() is None:
         time.sleep(_POLL)
         seen = _bytes_below(folder)
@@ -168,8 +148,8 @@ def _growth(process: subprocess.Popen[bytes], folder: Path, most: int) -> Iterat
         elif time.monotonic() - last > STALLED:
             process.kill()
             return
-        while told < min(seen, most) // _STEP:
-            told += 1
+        while reported < min(seen, most) // _STEP:
+            reported += 1
             yield
 
 
@@ -179,24 +159,21 @@ def _bytes_below(folder: Path) -> int:
         for name in names:
             try:
                 total += os.stat(os.path.join(place, name)).st_size
-            except FileNotFoundError:  # the program has moved it
+            except FileNotFoundError:  # moved meanwhile
                 continue
     return total
 
 
-def _last_words(log: Path) -> str:
-    """Return the line of a program's output that says what went wrong: the last one with an error, else the last."""
+def _error_line(log: Path) -> str:
+    """Return the last error line of a client's output, else the last line."""
     text = _CONTROL.sub("", log.read_text("utf-8", "replace"))
     lines = [one_line(line) for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(?i)(npm )?(err(or)?\b|e:)", line)]
     return (errors or lines or [""])[-1][:300]
 
 
-# ---------------------------------------------------------------------------------------------------------------- pages
-
-
 def _from_npm_registry(package: Package, folder: Path) -> Path:
-    """Take a package's tar file off the registry's description of it."""
+    """Download the tarball that the registry's metadata of the package names."""
     home = home_folder()
     settings = Path(os.devnull) if home is None else home / ".npmrc"
     registry = _npm_registry(package.package, os.environ, settings)
@@ -212,7 +189,7 @@ def _from_npm_registry(package: Package, folder: Path) -> Path:
 
 
 def _npm_registry(package: str, environment: Mapping[str, str], settings: Path) -> str:
-    """Return the registry that npm would take: of the package's scope, else of the environment, else of ``.npmrc``."""
+    """Return npm's registry: of the package's scope, else of the environment, else of ``.npmrc``."""
     lower = {name.lower(): value for name, value in environment.items()}
     try:
         lines = settings.read_text("utf-8", "replace").splitlines()
@@ -226,7 +203,7 @@ def _npm_registry(package: str, environment: Mapping[str, str], settings: Path) 
 
 
 def _from_debian_mirror(package: Package, folder: Path) -> Path:
-    """Take a package out of a mirror's pool."""
+    """Download a package from a mirror's pool."""
     mirror = os.environ.get(MIRROR) or DEBIAN
     for architecture in ("all", "amd64"):
         name = f"{package.package}_{package.version.partition(':')[2] or package.version}_{architecture}.deb"
@@ -235,8 +212,8 @@ def _from_debian_mirror(package: Package, folder: Path) -> Path:
             Access().save(f"{mirror.rstrip('/')}/pool/{package.pool}/{name}", folder / name, package.size)
         except UnreachableError as error:
             reason = error
-            if time.monotonic() - begun > _SLOW_NO:
-                raise  # a mirror that is slow to say no is not asked twice
+            if time.monotonic() - begun > _SLOW_FAILURE:
+                raise  # do not try again at a mirror that was slow to fail
             continue
         return folder / name
     raise reason

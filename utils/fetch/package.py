@@ -1,4 +1,4 @@
-"""One row of a table of packages: what is downloaded, which of its files are kept, and under which licence."""
+"""One table row of a package (archive, files to keep, licence), and the errors of downloads."""
 
 from __future__ import annotations
 
@@ -9,24 +9,34 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from engine import DataError
+
 KINDS = {"pip": ("wheel", "sdist"), "npm": ("tgz",), "debian": ("deb",)}
-"""Each registry, and what its archives are called; the first where a row says nothing."""
+"""Archive kinds by registry; the first one is the default."""
+
+
+class FetchError(DataError):
+    """The files of a package are unavailable or differ from its table row."""
+
+
+class UnreachableError(FetchError):
+    """No registry returned the archive: no network, or the version is missing."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """Where files come from.
+    """Source of files.
 
     Attributes:
-        name: what it is called here. what: what the files are, in a few words.
+        name: row name. what: short description.
         registry, kind: a key of :data:`KINDS` and one of its archives.
-        package, version: as the registry has them. pool: of Debian, the folder of a mirror's pool.
+        package, version: in the registry. pool: for Debian, the folder in a mirror's pool.
         sha256: of the archive, in hexadecimal. size: of the archive, in bytes.
-        members: patterns of the files that are kept, as paths in the archive (``*`` stays in a folder, ``**`` does
-            not); below the path of an archive inside the archive, files of that one.
-        unpacked: bytes of all files that are kept.
-        licence: of the files. read_in: where it was read. attribution: whom to name, where that is asked.
-        use: what may be done with them, in a few words.
+        members: patterns of the files to keep, as paths in the archive (``*`` matches within a folder, ``**`` across
+            folders); an archive in the archive is matched like a folder.
+        unpacked: total bytes of these files.
+        licence: of the files. read_in: its source. attribution: required credit, if any.
+        use: permitted use, in a few words.
         where: the table's file and line, for messages.
     """
 
@@ -49,12 +59,12 @@ class Package:
 
     @property
     def title(self) -> str:
-        """Package and version as messages have them."""
+        """Package and version, for messages."""
         return f"{self.name} ({self.registry} {self.package} {self.version})"
 
     @cached_property
     def key(self) -> str:
-        """Name of the folder of the files: another version, archive or choice of members is another folder."""
+        """Folder name, unique per version, archive and members."""
         text = json.dumps([self.sha256, sorted(self.members), self.unpacked])
         return f"{self.version.replace('/', '_')}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 

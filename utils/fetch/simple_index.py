@@ -1,8 +1,7 @@
-"""One file of a Python index, read off its pages: nothing of the package runs.
+"""Download from a Python package index without running code of the package.
 
-``pip download`` prepares the metadata of an sdist, which runs the package's ``setup.py``; so an sdist is found here, by
-the addresses that pip is set to (``pip config``, ``PIP_*``): indexes of the simple kind (PEP 503, PEP 691), pages and
-folders of ``find-links``.
+``pip download`` would run the ``setup.py`` of an sdist. Here the links are read from the simple indexes (PEP 503,
+PEP 691) and ``find-links`` that pip is configured with (``pip config``, ``PIP_*``).
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from html.parser import HTMLParser
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from utils.fetch.errors import UnreachableError
-from utils.fetch.package import Package
+from utils.fetch.package import Package, UnreachableError
 from utils.fetch.web import Access, shown
 
 PYPI = "https://pypi.org/simple"
@@ -32,12 +30,12 @@ _ACCEPT = f"{_JSON}, text/html;q=0.5"
 _SDIST = (".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
 _LONGEST = 20.0
 _MOST_HTML = 2**23
-"""Largest page of HTML that is read, in characters; the parser takes a second for each few MB."""
+"""Maximum HTML page, in characters; the parser takes a second for a few MB."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A file of an index: its name, its address, and the SHA-256 that the index says (or nothing)."""
+    """A file of an index: name, URL, and SHA-256 (may be empty)."""
 
     name: str
     url: str
@@ -45,14 +43,14 @@ class Link:
 
 
 class PipSettings:
-    """What pip is set to, for ``pip download``."""
+    """pip's settings for ``pip download``."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
 
     @classmethod
     def read(cls) -> PipSettings:
-        """Ask pip; where there is no pip, read its environment variables."""
+        """Read the settings from ``pip config``, or from ``PIP_*`` variables without pip."""
         given = {
             f":env:.{key[4:].lower().replace('_', '-')}": value
             for key, value in os.environ.items()
@@ -65,19 +63,19 @@ class PipSettings:
             done = subprocess.run(
                 command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LONGEST, check=False
             ).stdout.decode("utf-8", "replace")
-        except (OSError, subprocess.SubprocessError):  # a pip that cannot be asked sets nothing
+        except (OSError, subprocess.SubprocessError):
             return cls(given)
         pairs = (re.fullmatch(r"(\S+?)=(['\"].*['\"])", line) for line in done.splitlines())
         return cls({pair[1]: _literal(pair[2]) for pair in pairs if pair} | given)
 
     def value(self, name: str) -> str:
-        """Return a setting; the environment counts more than the command's section, and that more than the global."""
+        """Return a setting of the environment, else of the section ``download``, else of ``global``."""
         found = (self._values.get(f"{section}.{name}") for section in (":env:", "download", "global"))
         return next((text for text in found if text is not None), "")
 
     @cached_property
     def indexes(self) -> list[str]:
-        """Addresses of the indexes."""
+        """URLs of the indexes."""
         if self.value("no-index").lower() in ("1", "true", "yes", "on"):
             return []
         own = self.value("index-url").split() or [PYPI]
@@ -90,19 +88,14 @@ class PipSettings:
 
     @property
     def access(self) -> Access:
-        """How pip reaches the network."""
+        """pip's certificates, proxy and timeout."""
         timeout = self.value("default-timeout") or self.value("timeout")
         seconds = float(timeout) if re.fullmatch(r"[0-9.]*[0-9]", timeout) else Access.timeout
         return Access(os.path.expanduser(self.value("cert")), self.value("proxy"), max(seconds, 1.0))
 
 
 def from_index(package: Package, folder: Path) -> Path:
-    """Write the archive into a folder and return its path.
-
-    Raises:
-        UnreachableError: no index has it, or it cannot be had from there.
-        OSError: the folder cannot be written.
-    """
+    """Write the archive into a folder and return its path; raise UnreachableError if no index has it."""
     settings = PipSettings.read()
     access, reasons = settings.access, []
     for place, is_index in [*((one, False) for one in settings.find_links), *((one, True) for one in settings.indexes)]:
@@ -119,11 +112,11 @@ def from_index(package: Package, folder: Path) -> Path:
         reasons.append(
             f"{shown(place)} has {package.version} with another sha256" if found else f"not in {shown(place)}"
         )
-    raise UnreachableError("; ".join(reasons) or "pip is set to use no index")
+    raise UnreachableError("; ".join(reasons) or "pip is configured with no-index")
 
 
 def _literal(text: str) -> str:
-    """Return a value as ``pip config`` writes it."""
+    """Parse a value of ``pip config``."""
     try:
         return str(ast.literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -131,7 +124,7 @@ def _literal(text: str) -> str:
 
 
 def _links(place: str, is_index: bool, package: Package, access: Access) -> Iterator[Link]:
-    """Yield the links of an index's page about a package, or of a place of ``find-links``."""
+    """Yield the links of a package's index page, or of a ``find-links`` location."""
     if is_index:
         name = re.sub(r"[-_.]+", "-", package.package).lower()  # PEP 503
         place = f"{place.rstrip('/')}/{name}/"
@@ -140,7 +133,7 @@ def _links(place: str, is_index: bool, package: Package, access: Access) -> Iter
     try:
         path = urllib.request.url2pathname(urllib.parse.urlsplit(place).path) if place.startswith("file:") else place
     except ValueError as error:
-        raise UnreachableError(f"{place}: is no address ({error})") from error
+        raise UnreachableError(f"{place}: is not a URL ({error})") from error
     local = Path(path)
     if "://" not in place or place.startswith("file:"):
         if local.is_dir():
@@ -161,7 +154,7 @@ def _parsed(text: str, base: str) -> Iterator[Link]:
                 for f in files
             ]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise UnreachableError(f"{shown(base)}: is no page of an index") from error
+            raise UnreachableError(f"{shown(base)}: is not an index page") from error
         yield from found
         return
     if len(text) > _MOST_HTML:
@@ -169,8 +162,8 @@ def _parsed(text: str, base: str) -> Iterator[Link]:
     page = _Page(base)
     try:
         page.feed(text)
-    except (AssertionError, ValueError, RecursionError) as error:  # what Python's parser says of bad HTML
-        raise UnreachableError(f"{shown(base)}: is no page of an index") from error
+    except (AssertionError, ValueError, RecursionError) as error:  # of Python's parser for bad HTML
+        raise UnreachableError(f"{shown(base)}: is not an index page") from error
     yield from page.links
 
 
@@ -181,7 +174,7 @@ class _Page(HTMLParser):
         self.links: list[Link] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep what an anchor leads to."""
+        """Collect the link of an anchor."""
         found = dict(attrs)
         target = found.get("href")
         if tag not in ("base", "a") or not target:
@@ -191,7 +184,7 @@ class _Page(HTMLParser):
             url, fragment = urllib.parse.urldefrag(whole)
             name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
             digest = dict(urllib.parse.parse_qsl(fragment)).get("sha256", "")
-        except ValueError:  # no address, so none of the package's
+        except ValueError:  # not a URL
             return
         if tag == "base":
             self._base = whole
@@ -200,7 +193,7 @@ class _Page(HTMLParser):
 
 
 def _is_wanted(link: Link, package: Package) -> bool:
-    """Say whether a file's name is that of the package's archive."""
+    """Return whether a link is the package's archive, by its file name."""
     lower = link.name.lower()
     if "/" in link.name or link.name.startswith("."):
         return False
@@ -222,7 +215,7 @@ def _same(name: str, package: str) -> bool:
 
 
 def _with_user_of(place: str, url: str) -> str:
-    """Give an address the user of the index that named it, where both are one server."""
+    """Add the credentials of the index to a URL on the same server."""
     try:
         own, other = urllib.parse.urlsplit(place), urllib.parse.urlsplit(url)
     except ValueError:

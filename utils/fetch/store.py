@@ -1,7 +1,7 @@
-"""Where the files of packages are kept: whole or not at all, each package downloaded by one process at a time.
+"""Cache of package files: complete or absent, with one downloading process per package.
 
-The folder is ``TECO_FETCH_DIR``, else ``fetch`` in the zoo's cache (``TECO_CACHE_DIR``). In it a package has a folder,
-and each choice of its files one in that, with their sizes beside them.
+The folder is ``TECO_FETCH_DIR``, else ``fetch`` in the zoo's cache (``TECO_CACHE_DIR``). It has a folder per package,
+with a folder and a file of sizes per :attr:`Package.key`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from tecoinfer_modelzoo.cache import cache_folder, exclusive_file
 from tecoinfer_modelzoo.files import read_regular, write_file
 from tecoinfer_modelzoo.trees import below
 from utils.fetch.download import download, wrong_archive
-from utils.fetch.errors import FetchError
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package
 from utils.fetch.table import find_package
 from utils.fetch.unpack import cannot_write, unpack
 
@@ -30,20 +29,20 @@ _log = logging.getLogger(__name__)
 VARIABLE = "TECO_FETCH_DIR"
 _SIZES, _LOCK = ".sizes.json", ".lock"
 _KEPT = re.compile(r".+-[0-9a-f]{12}(\.sizes\.json)?", re.DOTALL)
-"""Names of what is kept: :attr:`Package.key`, and its sizes."""
+"""Names in the cache: :attr:`Package.key`, and its sizes."""
 
 
 def fetched(name: str | Package, archive: Path | None = None) -> Path:
-    """Return the folder with a package's files, downloaded where they are not kept yet.
+    """Return the folder with a package's files, downloaded if they are not cached.
 
     Args:
         name: of a row, or the row.
-        archive: take them out of this file instead of downloading one.
+        archive: a local file to use instead of a download.
 
     Raises:
-        ConfigError: no row has this name.
+        ConfigError: unknown package.
         UnreachableError: the archive cannot be downloaded.
-        FetchError: the archive is not what its row says, or the folder cannot be written.
+        FetchError: the archive differs from its row, or the folder cannot be written.
     """
     package = find_package(name) if isinstance(name, str) else name
     found = kept(package)
@@ -51,12 +50,12 @@ def fetched(name: str | Package, archive: Path | None = None) -> Path:
         return found
     home = _home(package)
     with _mine(home):
-        found = kept(package)  # by whoever had the lock before
+        found = kept(package)  # by the previous holder of the lock
         return found if found is not None else _made(package, home, archive)
 
 
 def kept(package: Package) -> Path | None:
-    """Return the folder with a package's files; ``None`` where it is not there or not whole."""
+    """Return the folder with a package's files; ``None`` if it is missing or incomplete."""
     try:
         folder = _home(package) / package.key
         sizes = json.loads(read_regular(folder.with_name(f"{folder.name}{_SIZES}")))
@@ -67,13 +66,7 @@ def kept(package: Package) -> Path | None:
 
 
 def remove(package: Package) -> int:
-    """Delete a package's files, of every version, and return how many bytes they had.
-
-    What else lies in its folder stays there: the folder may be a link to another place, or be somebody's own.
-
-    Raises:
-        FetchError: they cannot be deleted.
-    """
+    """Delete all versions of a package's files and return their bytes; other files in the folder are kept."""
     home = _home(package)
     if not home.is_dir():
         return 0
@@ -81,21 +74,17 @@ def remove(package: Package) -> int:
         try:
             size = _sweep(home, versions=True)
         except OSError as error:
-            raise FetchError(f"{home} cannot be deleted ({error.strerror or error}); check whose it is") from error
+            raise FetchError(f"{home} cannot be deleted ({error.strerror or error}); check its owner") from error
     return size
 
 
 def fetch_folder() -> Path:
-    """Return the folder of all packages.
-
-    Raises:
-        FetchError: there is none, as the cache's folder cannot be made.
-    """
+    """Return the folder of all packages; raise FetchError if the cache cannot be created."""
     if own := os.environ.get(VARIABLE):
         return Path(own).absolute()
     found = cache_folder("fetch")
     if found is None:
-        raise FetchError(f"the zoo's cache cannot be made, so there is no place for packages; set {VARIABLE}")
+        raise FetchError(f"the zoo's cache cannot be created; set {VARIABLE}")
     return found
 
 
@@ -105,11 +94,11 @@ def _home(package: Package) -> Path:
 
 @contextmanager
 def _mine(home: Path) -> Iterator[None]:
-    """Let one process at a time change a package's folder, made where it is missing."""
+    """Create a package's folder and lock it against other processes."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=home):
-            _log.debug("%s can be written, so that a lock has an effect", home)
+            _log.debug("%s can be written", home)
     except OSError as error:
         raise cannot_write(home, error) from error
     with exclusive_file(home / _LOCK):
@@ -117,7 +106,7 @@ def _mine(home: Path) -> Iterator[None]:
 
 
 def _made(package: Package, home: Path, archive: Path | None) -> Path:
-    """Download, check and unpack; what a process left that was killed meanwhile is cleared away."""
+    """Download, check and unpack; remove what a killed process left."""
     target = home / package.key
     try:
         _sweep(home, but=target.name)
@@ -129,7 +118,7 @@ def _made(package: Package, home: Path, archive: Path | None) -> Path:
             files.rename(target)
         known = target.with_name(f"{target.name}{_SIZES}")
         if not known.is_dir():
-            known.unlink(missing_ok=True)  # a pipe there would be written to, and waited for
+            known.unlink(missing_ok=True)  # writing to a pipe would block
         write_file(known, json.dumps(sizes).encode())
     except OSError as error:
         raise cannot_write(home, error) from error
@@ -147,16 +136,12 @@ def _given(package: Package, archive: Path) -> Path:
     except OSError as error:
         raise FetchError(f"{archive} cannot be read ({error.strerror or error}); check --from") from error
     if wrong:
-        raise FetchError(f"{package.title}: {wrong}; give another file to --from")
+        raise FetchError(f"{package.title}: {wrong}; pass another file to --from")
     return archive
 
 
 def _sweep(home: Path, *, but: str = "", versions: bool = False) -> int:
-    """Delete what a killed process left in a folder, and what bears the name of ``but``, or of any kept version.
-
-    Returns:
-        How many bytes that had.
-    """
+    """Delete what a killed process left, ``but`` and, with ``versions``, all versions; return the deleted bytes."""
     size = 0
     for path in sorted(home.iterdir()):
         left = path.name.startswith(".part-") or path.name == but

@@ -1,4 +1,4 @@
-"""The tables of packages: every ``*.yaml`` of ``utils/fetch``, the core's first, then contrib's."""
+"""Tables of packages: ``utils/fetch/*.yaml`` of the core, then of contrib."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TEXTS = ("name", "what", "registry", "package", "version", "sha256", "licence",
 _OPTIONAL = ("kind", "attribution", "pool")
 _NUMBERS = ("size", "unpacked")
 KEYS = (*_TEXTS, *_NUMBERS, "members", *_OPTIONAL)
-"""What a row has; ``kind``, ``attribution`` and ``pool`` only where they are needed."""
+"""Keys of a row; ``kind``, ``attribution`` and ``pool`` are optional."""
 
 _MOST_NOTED = 20
-"""Mistakes of one kind that are told of a row."""
+"""Maximum errors of one kind that are reported per row."""
 
 _FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "name": (re.compile(r"[a-z0-9][a-z0-9_]*", re.ASCII), "use lower-case letters, digits and underscores"),
@@ -41,37 +41,26 @@ _read_too: list[Path] = []
 
 
 def read_contrib(root: Path | None) -> None:
-    """Read the tables of a clone's ``contrib/`` too, as data: nothing there is put on the path.
-
-    A second call is for another clone, instead of the first; ``None``: for none.
-    """
+    """Also read the tables in ``contrib/`` of a clone, without adding it to the path; replaces an earlier one."""
     _read_too[:] = [] if root is None else [root / "contrib" / "utils"]
 
 
 def packages() -> dict[str, Package]:
-    """Return every row by its name.
-
-    Raises:
-        ConfigError: a table holds a mistake; one line per mistake.
-    """
+    """Return the rows by name; raise ConfigError with one line per error in the tables."""
     mistakes: list[str] = []
     found: dict[str, Package] = {}
     for path in _tables():
         for package in _read(path, mistakes):
             first = found.setdefault(package.name, package)
             if first is not package:
-                mistakes.append(f"{package.where}: name {package.name!r} is that of {first.where} already; rename it")
+                mistakes.append(f"{package.where}: name {package.name!r} is used in {first.where}; rename it")
     if mistakes:
         raise ConfigError(*mistakes)
     return found
 
 
 def find_package(name: str) -> Package:
-    """Return the row of this name.
-
-    Raises:
-        ConfigError: there is none, or a table holds a mistake.
-    """
+    """Return the row of this name; raise ConfigError if there is none, or for errors in the tables."""
     known = packages()
     if name not in known:
         hint = did_you_mean(name, known)
@@ -80,11 +69,7 @@ def find_package(name: str) -> Package:
 
 
 def read_table(path: Path) -> list[Package]:
-    """Return the rows of one file.
-
-    Raises:
-        ConfigError: it holds a mistake; one line per mistake.
-    """
+    """Return the rows of one file; raise ConfigError with one line per error."""
     mistakes: list[str] = []
     found = list(_read(path, mistakes))
     if mistakes:
@@ -94,15 +79,14 @@ def read_table(path: Path) -> list[Package]:
 
 def _tables() -> list[Path]:
     own = Path(__file__).parent
-    # Any folder utils on the path joins the package; contrib's says that it means to. One with a file of this name is
-    # another copy of the zoo, as where one is installed and another one runs.
+    # Folders of the package utils other than another copy of the zoo, which has a file of this name.
     others = dict.fromkeys(Path(one) / "fetch" for one in [*map(Path, utils.__path__), *_read_too])
     meant = [one for one in others if (one / "__init__.py").is_file() and not (one / Path(__file__).name).exists()]
     return [path for place in (own, *meant) for path in sorted(place.glob("*.yaml"))]
 
 
 def rows_of(path: Path, mistakes: list[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """Yield place (file and line) and content of every row of a YAML list, noting what is not one."""
+    """Yield location (file and line) and content of each row of a YAML list; append errors to ``mistakes``."""
     try:
         top = compose_yaml(yaml_text(path))
         if top is not None:
@@ -117,15 +101,15 @@ def rows_of(path: Path, mistakes: list[str]) -> Iterator[tuple[str, dict[Any, An
     if top is None or data is None:
         return
     if not isinstance(data, list):
-        mistakes.append(f"{path}: holds no list of rows; start each row with '- name:'")
+        mistakes.append(f"{path}: does not contain a list of rows; start each row with '- name:'")
         return
     for node, row in zip(top.value, data, strict=True):
         where = f"{path}:{node.start_mark.line + 1}"
         if not isinstance(row, dict):
-            mistakes.append(f"{where}: {shown_value(row)} is no row; write keys and values, such as '- name: minilm'")
+            mistakes.append(f"{where}: {shown_value(row)} is not a row; write a mapping, such as '- name: minilm'")
             continue
         twice = [str(key.value) for key in keys_twice(node)]
-        mistakes += [f"{where}: key {shown_value(key)} is there twice; leave one out" for key in twice[:_MOST_NOTED]]
+        mistakes += [f"{where}: key {shown_value(key)} occurs twice; remove one" for key in twice[:_MOST_NOTED]]
         if not twice:
             yield where, row
 
@@ -133,22 +117,22 @@ def rows_of(path: Path, mistakes: list[str]) -> Iterator[tuple[str, dict[Any, An
 def check_keys(
     row: Mapping[Any, Any], known: Sequence[str], wanted: Sequence[str], note: Callable[[str], None]
 ) -> None:
-    """Note keys that a row must not have, and those it lacks."""
+    """Report unknown and missing keys."""
     others = [key for key in row if key not in known]
     for key in others[:_MOST_NOTED]:
         note(f"unknown key {shown_value(key)};{did_you_mean(str(key), known)} keys: {', '.join(known)}")
     if len(others) > _MOST_NOTED:
-        note(f"{len(others) - _MOST_NOTED} more unknown keys; leave them out")
+        note(f"{len(others) - _MOST_NOTED} more unknown keys; remove them")
     for key in wanted:
         if key not in row:
-            note(f"lacks {key!r}; add it")
+            note(f"missing key {key!r}; add it")
 
 
 def check_text(row: Mapping[Any, Any], key: str, note: Callable[[str], None]) -> None:
-    """Note a value that is no text in one line."""
+    """Report a value that is not a one-line string."""
     value = row[key]
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        note(f"{key} {shown_value(value)} is no text in one line; write one, in quotes where it looks like a number")
+        note(f"{key} {shown_value(value)} is not a one-line string; quote it if it looks like a number")
 
 
 def _read(path: Path, mistakes: list[str]) -> Iterator[Package]:
@@ -169,20 +153,20 @@ def _check(row: Mapping[Any, Any], note: Callable[[str], None]) -> None:
         check_text(row, key, note)
         form, fix = _FORMS.get(key, (None, ""))
         if form is not None and isinstance(row[key], str) and not form.fullmatch(row[key]):
-            note(f"{key} {shown_value(row[key])} cannot be one; {fix}")
+            note(f"{key} {shown_value(row[key])} is invalid; {fix}")
     for key in _NUMBERS:
         value = row.get(key, 1)
         if type(value) is not int or value < 1:
-            note(f"{key} {shown_value(value)} is no count of bytes; write a whole number")
+            note(f"{key} {shown_value(value)} is not a byte count; write a positive integer")
     _check_registry(row, note)
     members = row.get("members", ["*"])
     if not isinstance(members, list) or not members:
-        note(f"members {shown_value(members)} is no list; write patterns, such as [folder/*.onnx]")
+        note(f"members {shown_value(members)} is not a list; write patterns, such as [folder/*.onnx]")
         return
     for pattern in members:
         if not isinstance(pattern, str) or _unsafe(pattern):
             shown = shown_value(pattern)
-            note(f"member {shown} is no path in an archive; write one without '..', such as folder/*.onnx")
+            note(f"member {shown} is not a path in an archive; write one without '..', such as folder/*.onnx")
 
 
 def _check_registry(row: Mapping[Any, Any], note: Callable[[str], None]) -> None:
@@ -195,10 +179,10 @@ def _check_registry(row: Mapping[Any, Any], note: Callable[[str], None]) -> None
         note(f"unknown registry {shown_value(registry)};{near} registries: {', '.join(KINDS)}")
         return
     if kind is not None and kind not in kinds:
-        note(f"kind {shown_value(kind)} is none of {registry}'s; use one of: {', '.join(kinds)}")
+        note(f"kind {shown_value(kind)} is not a kind of {registry}; use one of: {', '.join(kinds)}")
     if (registry == "debian") != ("pool" in row):
         fix = "add it, such as main/a/asterisk-core-sounds" if registry == "debian" else "leave it out"
-        note(f"pool is for Debian's packages, and they need it; {fix}")
+        note(f"pool is required for debian and invalid for others; {fix}")
 
 
 def _unsafe(pattern: str) -> bool:

@@ -1,4 +1,4 @@
-"""From an archive whose hash is right to the files that its row names."""
+"""Unpacking of the members of a verified archive."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from pathlib import Path
 
 from tecoinfer_modelzoo.text import typed_reason
 from utils.fetch.archives import DAMAGED, Entry, entries, is_archive
-from utils.fetch.errors import FetchError
-from utils.fetch.package import Package
+from utils.fetch.package import FetchError, Package
 
 RATIO, FREE = 200, 2**24
-"""An archive of so many bytes may unpack to ``RATIO`` times as many and ``FREE`` more."""
+"""Maximum unpacked size: ``RATIO`` times the size of the archive plus ``FREE`` bytes."""
 
 MOST_FILES = 100_000
-"""Members of a package at most."""
+"""Maximum members of a package."""
 
 _CHUNK = 2**20
 _SUFFIX = {"wheel": ".whl", "sdist": ".tar.gz", "tgz": ".tgz", "deb": ".deb"}
 
 
 def unpack(archive: Path, package: Package, folder: Path) -> dict[str, int]:
-    """Write the members of a package into an empty folder and return their sizes by their paths.
+    """Write the members of a package into an empty folder and return their sizes by path.
 
     Raises:
-        FetchError: a member is missing, is no plain file or leads out of the folder; their size is not the row's; the
+        FetchError: a member is missing, not a regular file or outside the folder; their size differs from the row; the
             archive is damaged; the folder cannot be written.
     """
     job = _Job(package, folder)
@@ -47,7 +46,7 @@ class _Job:
         self._left = package.unpacked
 
     def take(self, archive: Path, name: str, inside: str) -> None:
-        """Take the members out of the archive, or out of one that lies at the path ``inside`` of it."""
+        """Unpack the members of the archive, or of the archive at the path ``inside`` of it."""
         most = archive.stat().st_size * RATIO + FREE
         try:
             for entry in entries(archive, name, most):
@@ -58,10 +57,10 @@ class _Job:
             raise self._error(f"the archive {inside or archive.name} is damaged: {typed_reason(error)}") from error
 
     def check(self) -> None:
-        """See that every pattern has found something, and that the sizes add up to the row's."""
+        """Check that every pattern matched and that the total size is the row's."""
         missing = [pattern for pattern in self._patterns if pattern not in self._used]
         if missing:
-            raise self._error(f"no file of the archive is {missing[0]!r}; correct members")
+            raise self._error(f"no file of the archive matches {missing[0]!r}; correct members")
         total = sum(self.written.values())
         if total != self.package.unpacked:
             raise self._error(
@@ -71,14 +70,14 @@ class _Job:
     def _entry(self, entry: Entry, inside: str) -> None:
         own = entry.name.removeprefix("./")
         if _leads_out(own):
-            raise FetchError(f"member {entry.name!r} leads out of the folder; such a package is not taken")
+            raise FetchError(f"member {entry.name!r} is outside the folder; the package is rejected")
         path = f"{inside}/{own}" if inside else own
         found = [pattern for pattern, parts in self._patterns.items() if matches(path.split("/"), parts)]
         deeper = not inside and is_archive(path) and any(p.startswith(f"{path}/") for p in self._patterns)
         if not found and not deeper:
             return
         if not entry.plain:
-            raise FetchError(f"member {path!r} is a link or no plain file; such a member is not taken")
+            raise FetchError(f"member {path!r} is a link or a special file, which is rejected")
         if found:
             self._keep(entry, path)
             self._used.update(found)
@@ -87,10 +86,10 @@ class _Job:
 
     def _keep(self, entry: Entry, path: str) -> None:
         if path in self.written:
-            raise FetchError(f"member {path!r} is in the archive twice; such a package is not taken")
+            raise FetchError(f"member {path!r} occurs twice in the archive; the package is rejected")
         more = f"the members have more than {self.package.unpacked} bytes; correct unpacked or members"
         if len(self.written) >= MOST_FILES:
-            raise FetchError(f"more than {MOST_FILES} members; such a package is not taken")
+            raise FetchError(f"more than {MOST_FILES} members; the package is rejected")
         target = self.folder.joinpath(*path.split("/"))
         self.written[path] = _write(_chunks(entry, self._left, more), target)
         self._left -= self.written[path]
@@ -99,7 +98,7 @@ class _Job:
         most = self.package.size * 4 + FREE
         with tempfile.TemporaryDirectory(dir=self.folder.parent) as place:
             inner = Path(place) / path.rsplit("/", 1)[-1]
-            _write(_chunks(entry, most, f"member {path!r} is too large; such a package is not taken"), inner)
+            _write(_chunks(entry, most, f"member {path!r} is too large; the package is rejected"), inner)
             self.take(inner, inner.name, path)
 
     def _error(self, text: str) -> FetchError:
@@ -109,7 +108,7 @@ class _Job:
 
 
 def _chunks(entry: Entry, most: int, too_many: str) -> Iterator[bytes]:
-    """Yield a file of an archive piece by piece, up to so many bytes."""
+    """Yield a file of an archive in chunks, up to ``most`` bytes."""
     try:
         with entry.stream() as source:
             while chunk := source.read(_CHUNK):
@@ -130,14 +129,14 @@ def _write(chunks: Iterator[bytes], target: Path) -> int:
         with target.open("xb") as file:
             for chunk in chunks:
                 size += file.write(chunk)
-    except OSError as error:  # the pieces' own come as FetchError
+    except OSError as error:  # of the target; those of the archive are FetchError
         raise cannot_write(target, error) from error
     return size
 
 
 def cannot_write(path: Path, error: OSError) -> FetchError:
-    """Return the error of a full disk, or of a folder that cannot be written."""
-    fix = "free some space there, or name another folder by TECO_FETCH_DIR"
+    """Return the FetchError of a folder that cannot be written."""
+    fix = "free disk space, or set TECO_FETCH_DIR to another folder"
     return FetchError(f"{path} cannot be written ({error.strerror or error}); {fix}")
 
 
@@ -146,7 +145,7 @@ def _leads_out(name: str) -> bool:
 
 
 def matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Say whether the parts of a path are those of a pattern: ``**`` is any of them, ``*`` stays in one."""
+    """Return whether a path matches a pattern, both split at ``/``; ``**`` matches any number of parts."""
     if not pattern:
         return not path
     if pattern[0] == "**":

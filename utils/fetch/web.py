@@ -1,4 +1,4 @@
-"""Files over https, with the certificates, the proxy and the names that the user's pip or npm is set to."""
+"""HTTP downloads with the certificates, proxy and credentials that pip or npm is configured with."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from urllib.response import addinfourl
 
 from tecoinfer_modelzoo.progress import progress
 from tecoinfer_modelzoo.text import reason_of
-from utils.fetch.errors import UnreachableError
+from utils.fetch.package import UnreachableError
 
 _CHUNK = 2**20
 MOST_PAGE = 2**26
-"""Largest page of an index that is read, in bytes."""
+"""Maximum index page, in bytes."""
 
 PATIENCE, SLOWEST = 15.0, 1024
-"""Seconds after which fewer bytes per second than these count as none."""
+"""Minimum bytes per second, and the seconds over which they are measured."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a registry.
+    """Network settings of a registry.
 
     Attributes:
-        certificates: file of the authorities to trust; empty for the system's.
-        proxy: for http and https; empty for the system's (``https_proxy`` and so on).
-        timeout: seconds without a byte after which a connection counts as dead.
+        certificates: file of trusted certificates; empty for the system's.
+        proxy: for http and https; empty for the system's (``https_proxy`` etc.).
+        timeout: seconds without data after which a connection fails.
     """
 
     certificates: str = ""
@@ -43,11 +43,7 @@ class Access:
     timeout: float = 20.0
 
     def page(self, url: str, accept: str = "*/*") -> tuple[str, str]:
-        """Return the text of a page and its address in the end.
-
-        Raises:
-            UnreachableError: it cannot be had.
-        """
+        """Return the text of a page and its URL after redirects; raise UnreachableError on failure."""
         found = bytearray()
         with _readable(url), self._open(url, accept) as answer:
             for chunk in _pieces(answer, url):
@@ -57,12 +53,7 @@ class Access:
             return found.decode("utf-8", "replace"), str(answer.geturl())
 
     def save(self, url: str, path: Path, size: int) -> None:
-        """Write a file of at most so many bytes.
-
-        Raises:
-            UnreachableError: it cannot be had, or is larger.
-            OSError: it cannot be written.
-        """
+        """Download a file of ``size`` bytes; raise UnreachableError on failure or for another size."""
         with path.open("wb") as file:
             for chunk in progress(self._chunks(url, size), "MiB", path.name, -(-size // _CHUNK)):
                 file.write(chunk)
@@ -81,23 +72,19 @@ class Access:
     def _open(self, url: str, accept: str) -> addinfourl:
         bare, credentials = _split(url)
         if urllib.parse.urlsplit(bare).scheme not in ("http", "https", "file"):
-            raise UnreachableError(f"{shown(url)}: only http, https and file addresses are read")
+            raise UnreachableError(f"{shown(url)}: only http, https and file URLs are supported")
         proxies = urllib.request.ProxyHandler({"http": self.proxy, "https": self.proxy} if self.proxy else None)
         trust = ssl.create_default_context(cafile=self.certificates or None)
         opener = urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=trust))
         request = urllib.request.Request(bare, headers={"Accept": accept, "User-Agent": "teco-fetch"})  # noqa: S310 -- checked above
         if credentials:
-            # Not for a server that this one only points to.
+            # Not sent to the server of a redirect.
             request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(credentials.encode()).decode()}")
         return cast("addinfourl", opener.open(request, timeout=self.timeout))
 
 
 def _pieces(answer: addinfourl, url: str) -> Iterator[bytes]:
-    """Yield what comes, a MiB at a time, as long as it does not drip.
-
-    Raises:
-        UnreachableError: for :data:`PATIENCE` seconds it has been slower than :data:`SLOWEST`.
-    """
+    """Yield the answer in chunks of 1 MiB; raise UnreachableError if it is too slow (:data:`PATIENCE`)."""
     last, came, piece = time.monotonic(), 0, bytearray()
     while chunk := answer.read1(_CHUNK):
         piece += chunk
@@ -115,15 +102,15 @@ def _pieces(answer: addinfourl, url: str) -> Iterator[bytes]:
 
 
 def shown(url: str) -> str:
-    """Return an address without the password that it may hold."""
+    """Return a URL without credentials."""
     return _split(url)[0]
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Return an address without its user, and ``user:password`` where it has them."""
+    """Return a URL without credentials, and ``user:password`` (may be empty)."""
     try:
         parts = urllib.parse.urlsplit(url)
-    except ValueError:  # no address at all; whoever opens it says so
+    except ValueError:  # an invalid URL, which is reported when it is opened
         return url, ""
     user, at, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=host).geturl() if at else url, urllib.parse.unquote(user)
@@ -136,7 +123,7 @@ def _readable(url: str) -> Iterator[None]:
     except UnreachableError:
         raise
     except urllib.error.HTTPError as error:
-        error.close()  # it is the answer, too
+        error.close()  # it is also the response
         raise UnreachableError(f"{shown(url)}: {error.code} {error.reason}") from error
     except (OSError, HTTPException, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) and str(error.reason) else error

@@ -21,7 +21,7 @@ SIDES = ("left", "right")
 
 
 class CountErrorRate(RecordMetric):
-    """Wrong counts over all counts: a ratio of two sums, which is no mean of its records."""
+    """Wrong counts over all counts: a ratio of two sums, not the mean of its records."""
 
     name, higher_is_better = "count_error_rate", False
 
@@ -56,7 +56,7 @@ def load(paths: Mapping[str, Path], options: Options) -> ListDataset:
 def prepare(samples: Sequence[Any], model: Model, options: Options) -> Prepared:
     for left, right in samples:
         if min(left + right, default=1) < 0:
-            raise DataError(f"{min(left + right)} is no token; write whole numbers of at least 0")
+            raise DataError(f"{min(left + right)} is not a token; use integers of at least 0")
     by_name = {"left": [s[0] for s in samples], "right": [s[1] for s in samples]}
     arrays = [[np.array(tokens, np.int64) for tokens in by_name[tensor.name]] for tensor in model.inputs]
     return Prepared(arrays, [(len(left), len(right)) for left, right in samples])

@@ -1,4 +1,4 @@
-"""A foreign task of two models: one finds the quarter of a image that holds something, the other reads what it is."""
+"""A foreign task of two models: one finds the quarter of an image that holds something, the other reads what it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of attack, by table: a kind is a row here and a module with the names of :class:`tests.fuzz.case.Kind`."""
+"""Table of the kinds of attacks: a row here and a module with the names of :class:`tests.fuzz.case.Kind`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {
     "texts": "text tables, question sets, rankings, tokenizers",
     "tools": "the tools of `teco` on broken models and on broken results of their own",
 }
-"""Name of the module in this folder -> what is attacked, in a few words."""
+"""Short descriptions by module name."""
 
 
 def kind(name: str) -> Kind:

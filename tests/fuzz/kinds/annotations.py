@@ -1,4 +1,4 @@
-"""Annotations of image sets: values, structure, text and bytes changed, and what lies where a file should."""
+"""Annotations of image sets: changed values, structure, text and bytes, and other objects in place of files."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ SHAPES = {
 }
 
 _clean: dict[str, str | None] = {}
-"""By shape the metric of annotations that nobody has changed."""
+"""Metric of the unchanged annotations by shape."""
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
-    """Write a set of images, change its annotations, and run what reads them."""
+    """Write an image set, change its annotations, and run a script that reads them."""
     name = rng.choice(list(SHAPES))
     shape = SHAPES[name]
     if name not in _clean:
@@ -109,7 +109,7 @@ def _words(shape: Shape, data: Path) -> tuple[str, ...]:
 
 
 def _measured(name: str, folder: Path) -> str | None:
-    """Return what the clean data set gives."""
+    """Return the metric of the unchanged data set."""
     data = folder / "clean"
     data.mkdir()
     SHAPES[name].write(data)
@@ -124,7 +124,7 @@ def _measured(name: str, folder: Path) -> str | None:
 
 
 def _said(outcome: Outcome) -> str | None:
-    """Return the metric of a run, or what a loader counted; ``None`` where it failed."""
+    """Return the metric of a run, or the counts of a loader; ``None`` on failure."""
     found = re.search(r"^(eval_metric .*|\d+ samples, .*)$", outcome.out, re.MULTILINE)
     return found[1] if found else "loaded" if outcome.code == 0 else None
 
@@ -135,7 +135,7 @@ def _judge(name: str, outcome: Outcome) -> str | None:
 
 
 def _the_same(file: Path, rng: random.Random) -> str:
-    """Write a file in another way that means the same."""
+    """Write an equivalent file in another form."""
     content = file.read_bytes()
     if file.suffix == ".json":
         tree = _shuffled(json.loads(content), rng)
@@ -156,7 +156,7 @@ def _the_same(file: Path, rng: random.Random) -> str:
 
 
 def _shuffled(tree: Any, rng: random.Random) -> Any:
-    """Return objects with their keys in another order, and with keys that nobody reads; lists stay as they are."""
+    """Return objects with reordered and additional unused keys; lists are not changed."""
     if isinstance(tree, dict):
         entries = [(key, _shuffled(value, rng)) for key, value in tree.items()]
         rng.shuffle(entries)
@@ -165,7 +165,7 @@ def _shuffled(tree: Any, rng: random.Random) -> Any:
 
 
 def _changed(file: Path, rng: random.Random) -> str:
-    """Change a file so that it means something else, or nothing."""
+    """Change the content of a file."""
     if not file.is_file():
         return "gone"
     content = file.read_bytes()

@@ -1,4 +1,4 @@
-"""``teco fetch``: hostile archives, a cache that somebody else has been in, and registries that answer anything."""
+"""``teco fetch``: hostile archives, a modified cache, and registries with arbitrary answers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ NAMES = (
 
 
 def _made(rng: random.Random, ending: str) -> tuple[bytes, str]:
-    """Return an archive with a hostile member or two beside what is wanted."""
+    """Return an archive with one or two hostile members."""
     wanted = list(FILES.items())
     added = [(rng.choice(NAMES), rng.choice((b"", b"odd", b"a" * 3000))) for _ in range(rng.choice((0, 1, 1, 2)))]
     done = f"with {[name[:40] for name, _ in added]}"
@@ -159,7 +159,7 @@ def _made(rng: random.Random, ending: str) -> tuple[bytes, str]:
 
 
 def judge_of(folder: Path, good: bool | None) -> Callable[[Outcome], str | None]:
-    """Say where something outside is written, or kept files are not what they should be.
+    """Return a finding if files outside are written, or cached files are wrong.
 
     Args:
         folder: of the case. good: whether the command must succeed, or must not; ``None``: it may.
@@ -187,7 +187,7 @@ def judge_of(folder: Path, good: bool | None) -> Callable[[Outcome], str | None]
 
 
 def _tree(folder: Path) -> set[str]:
-    """Return what lies in a case's folder, but not in the cache."""
+    """Return the files in a case's folder outside the cache."""
     found = set()
     for place, folders, files in os.walk(folder):
         if Path(place) == folder:
@@ -233,7 +233,7 @@ def _plain(ending: str) -> bytes:
 
 
 def _broken(rng: random.Random, folder: Path) -> Case:
-    """Change an archive; half of the rows have the hash of what is given, as a hostile table would."""
+    """Change an archive; half of the rows have its hash, as in a hostile table."""
     ending = rng.choice(list(KINDS))
     whole = _plain(ending)
     content, done = mutated(whole, rng, rng.choice((1, 3, 8)))
@@ -254,7 +254,7 @@ def _broken(rng: random.Random, folder: Path) -> Case:
 
 
 def _bomb(rng: random.Random, folder: Path) -> Case:
-    """Write an archive that unpacks to far more than it says, or than it has."""
+    """Write an archive that unpacks to much more than declared."""
     size = rng.choice((10**8, 10**9))
     how = rng.choice(("zip", "lying zip", "tar", "xz", "nested", "many", "zst", "pax"))
     ending, members = "whl", ["mine/**"]
@@ -291,7 +291,7 @@ def _bomb(rng: random.Random, folder: Path) -> Case:
 
 
 def _cache(rng: random.Random, folder: Path) -> Case:
-    """Leave something in the cache before; what is fetched must be right, or be refused."""
+    """Modify the cache first; fetched files must be correct, or an error raised."""
     ending = rng.choice(list(KINDS))
     content = _plain(ending)
     _row(folder, content, ending)

@@ -1,4 +1,4 @@
-"""Sound: bytes changed, heads that lie, formats that nobody meant; lists of recordings that lead anywhere."""
+"""Audio: changed bytes, wrong headers, unsupported formats, and lists with arbitrary paths."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FORMATS = {
 }
 LOSSLESS = ((".flac", "FLAC"), (".aiff", "AIFF"), (".au", "AU"), (".caf", "CAF"), (".w64", "W64"), (".wav", "WAVEX"))
 OTHERS = ("AVR", "HTK", "SVX", "MAT4", "MAT5", "MPC2K", "PAF", "PVF", "SDS", "IRCAM", "VOC", "NIST", "WVE", "XI")
-"""What soundfile knows beside the formats that we mean."""
+"""Formats of soundfile that are not supported."""
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
@@ -76,7 +76,7 @@ def _folder(rng: random.Random, folder: Path, model: str) -> Case:
 
 
 def _same(rng: random.Random, folder: Path, model: str) -> Case:
-    """Write a recording twice: as it is, and so that the same samples are in it."""
+    """Write a recording and an equivalent one."""
     import soundfile
 
     samples, rate = soundfile.read(rng.choice(SOUNDS), dtype="int16")
@@ -102,7 +102,7 @@ def _equal(outcome: Outcome) -> str | None:
 
 
 def _huge(rng: random.Random, folder: Path, model: str) -> Case:
-    """Declare more than memory holds: the file is a hole of 10 GB, or short and says that it is long."""
+    """Declare more data than memory: a sparse file of 10 GB, or a short file with a long header."""
     path = folder / rng.choice(("long.wav", "list.jsonl", "wav.scp"))
     if path.suffix == ".wav":
         path.write_bytes(_wav(np.zeros(8, np.int16), 16000, declared=0xFFFFFFFF))
@@ -112,7 +112,7 @@ def _huge(rng: random.Random, folder: Path, model: str) -> Case:
 
 
 def _beside(rng: random.Random, folder: Path, model: str) -> Case:
-    """Attack what a recogniser is given beside the sound: its alphabet, its words, its language model."""
+    """Attack the alphabet, words and language model of a recogniser."""
     given = {"--alphabet": b"-\na\nb\n", "--lexicon": (SPEECH / "prompts_ctc/words.txt").read_bytes()}
     given["--language_model"] = (SPEECH / "prompts_ctc/prompts.arpa").read_bytes()[:20_000] + b"\\end\\\n"
     flag = rng.choice(tuple(given))
@@ -149,7 +149,7 @@ def _touch(path: Path) -> Path:
 
 
 def _write(rng: random.Random, folder: Path) -> tuple[Path, str]:
-    """Write something that is called like a recording, and say what."""
+    """Write an invalid recording, and return its description."""
     make_one = rng.choices((_none, _lying, _floats, _coded, _foreign, _plain), (1, 4, 1, 3, 1, 2))[0]
     if make_one is _none:
         path = folder / f"none{rng.randrange(1000)}{rng.choice(('.wav', '.flac'))}"
@@ -186,7 +186,7 @@ def _plain(rng: random.Random) -> tuple[bytes, str, str]:
 
 
 def _lying(rng: random.Random) -> tuple[bytes, str, str]:
-    """A WAV whose head does not fit what follows."""
+    """A WAV with a wrong header."""
     lie = rng.choice(("rate", "channels", "bits", "code", "frame", "declared", "riff", "chunks", "fmt"))
     value = rng.choice((0, 1, 2, 3, 7, 64, 1000, 32768, 65535, 1 << 31, (1 << 32) - 1))
     samples = _samples(rng)

@@ -1,5 +1,5 @@
-"""What the zoo keeps for itself: trials, int8 models and status files of cards, damaged, swapped for things that are no
-files, or in folders that cannot be used."""
+"""The zoo's cache: trials, int8 models and status files of cards, damaged, replaced by other objects, or in unusable
+folders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WARM = (
 FOLDER = ROOT / "example" / "classification" / "digits"
 ANSWER = "0081.png  7  "
 RUNS = {"trials": ("--target", "cpu"), "int8": ("--target", "cpu", "--dtype", "int8")}
-"""Folder of the cache -> what fills it."""
+"""Command that fills each folder of the cache."""
 
 STATUS = {
     "schema_version": 1,
@@ -43,7 +43,7 @@ STATUS = {
     "devices": [{"index": 0, "health": "OK", "memory_used": 5, "utilisation": 0.5, "host_busy": 0.1}],
     "updated": 1.7e9,
 }
-"""Of a process that always runs."""
+"""PID of a process that is always running."""
 
 
 def _words(kind: str) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def _words(kind: str) -> tuple[str, ...]:
 
 @cache
 def _filled(kind: str) -> dict[str, bytes]:
-    """Return the files that a clean run leaves in the cache, made once in a process of its own."""
+    """Return the cached files of a clean run, made once in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         env = {"TECO_CACHE_DIR": folder, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, *_words(kind)], check=True, cwd=folder, env=env, capture_output=True)
@@ -117,7 +117,7 @@ def _spoil_folder(rng: random.Random, root: Path, kind: str) -> str:
 
 
 def _status(rng: random.Random, folder: Path) -> Case:
-    """Lay status files in the folder that ``teco-smi`` reads."""
+    """Write status files for ``teco-smi``."""
     place = folder / "smi"
     place.mkdir()
     done = []

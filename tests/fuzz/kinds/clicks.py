@@ -86,7 +86,7 @@ def _table(rng: random.Random, folder: Path) -> Case:
 
 
 def _same(rng: random.Random, folder: Path) -> Case:
-    """Write a table in another form that says the same; the metric is ONNX Runtime's."""
+    """Write an equivalent table in another form; the metric is that of ONNX Runtime."""
     rows = _some(rng, 300)
     want = _auc(rows)
     order = rng.sample(range(len(rows[0])), len(rows[0]))
@@ -130,7 +130,7 @@ def _session() -> Any:
 
 
 def _auc(rows: Sequence[Sequence[str]]) -> float | None:
-    """Return the share of pairs that ONNX Runtime alone ranks right."""
+    """Return the fraction of pairs that ONNX Runtime alone ranks correctly."""
     import numpy as np
 
     from utils.preprocess.features import Features
@@ -149,7 +149,7 @@ def _auc(rows: Sequence[Sequence[str]]) -> float | None:
 
 
 def _model(path: Path, fields: Sequence[dict[str, Any]], table: int, **notes: Any) -> Path:
-    """Write a model that adds a number per row of a table, and the floats, and squashes the sum."""
+    """Write a model that adds a number per table row and the floats, with a sigmoid."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -170,8 +170,8 @@ def _model(path: Path, fields: Sequence[dict[str, Any]], table: int, **notes: An
     out = [helper.make_tensor_value_info("p", TensorProto.FLOAT, ["batch", 1])]
     graph = helper.make_graph(nodes, "g", inputs, out, held)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    told = {key: value if isinstance(value, str) else json.dumps(value) for key, value in notes.items()}
-    helper.set_model_props(model, {"features": json.dumps({"fields": list(fields)}), **told})
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in notes.items()}
+    helper.set_model_props(model, {"features": json.dumps({"fields": list(fields)}), **texts})
     onnx.save(model, path)
     return path
 
@@ -208,7 +208,7 @@ LAYOUTS = ("inter", "data", "dat", "csv")
 
 
 def _ratings_of(rng: random.Random, folder: Path) -> str:
-    """Write ratings in a layout, with what lies beside them, and spoil some of it."""
+    """Write ratings with their other files in a layout, and damage some."""
     layout = rng.choice(LAYOUTS)
     rated = [[str(u), str(i), str(1 + (u * i) % 5), str(100 * u + i)] for u in range(1, 12) for i in range(1, 15)]
     people = [[str(u), str(10 + 3 * u), "MF"[u % 2], "writer", f"0{u}123"] for u in range(1, 12)]

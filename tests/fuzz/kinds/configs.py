@@ -163,7 +163,7 @@ _SUBJECTS = ("check", "check", "check", "sweep", "sweep", "card", "scorecard", "
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
-    """Return a case; a folder ``outside`` must stay as it is."""
+    """Return a case; the folder ``outside`` must not change."""
     outside = folder / "outside"
     outside.mkdir()
     (outside / "kept").write_text("kept")
@@ -222,7 +222,7 @@ def _dumped(subject: str, folder: Path) -> str:
 
 
 def _place(rng: random.Random, folder: Path, subject: str) -> Path:
-    """Return where the file of a subject lies, after making what it needs around it."""
+    """Create the folders for the file of a subject and return its path."""
     if subject == "check":
         tiny = folder / "zoo" / "example" / "classification" / "tiny"
         (tiny / "data").mkdir(parents=True)
@@ -248,7 +248,7 @@ def _words(subject: str, path: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _judged(outcome: Outcome, folder: Path, path: Path, bad: bool) -> str | None:
-    """Say what is wrong: written outside, a refusal without the file's name, or what cannot be right taken."""
+    """Return a finding: files written outside, an error without the file name, or an accepted invalid file."""
     outside = folder / "outside"
     if sorted(one.name for one in outside.iterdir()) != ["kept"] or (outside / "kept").read_text() != "kept":
         return f"outside there is now {sorted(one.name for one in outside.iterdir())}"

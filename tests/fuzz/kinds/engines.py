@@ -1,4 +1,4 @@
-"""Engines of a third party: what they raise and return at some calls, buffers that they use again, threads."""
+"""Third-party engines: exceptions and results of calls, reused buffers, threads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ WARM = (
 
 DIGITS = ROOT / "example" / "classification" / "digits"
 METRIC = "eval_metric 0.994444"
-"""Of the digits on the baseline, at every batch size."""
+"""Metric of the digits on the baseline, at every batch size."""
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
-    """Draw a plan for the calls of a run, and run a script of the digits by it."""
+    """Run a script of the digits with a random plan of calls."""
     script, batch = rng.choice((("valid", 24), ("valid", 48), ("valid", 360), ("multi_batch", 5), ("single_batch", 1)))
     calls = {"valid": 360 // batch, "multi_batch": 8, "single_batch": 1}[script]
     bad = rng.random() < 0.6
@@ -53,7 +53,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 
 def _judge(script: str, bad: bool, outcome: Outcome) -> str | None:
-    """Say what is wrong with how a run ended."""
+    """Return the finding of a run."""
     metrics = [line for line in outcome.out.splitlines() if line.startswith("eval_metric")]
     if not bad:
         return f"metrics {metrics}, not {METRIC}" if script == "valid" and metrics != [METRIC] else None

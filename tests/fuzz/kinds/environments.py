@@ -1,4 +1,4 @@
-"""Environments of reinforcement learning that do what none should, their names, and recorded episodes."""
+"""Invalid reinforcement learning environments, their names, and recorded episodes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def _world(rng: random.Random, folder: Path) -> Case:
     how = rng.choice(("raise", "raise", "show", "show", "return", "return", "print", "spaces", "endless", "chdir"))
     what = rng.choice(list({"raise": ERRORS, "show": SHOWN, "return": RESULTS}.get(how, {"": 0})))
     when = rng.choice(("init", "reset", "step", "step", "step", "close", "render"))
-    told: dict[str, Any] = {"when": when, "how": how, "what": what, "at": 3 if when in ("step", "close") else 0}
+    plan: dict[str, Any] = {"when": when, "how": how, "what": what, "at": 3 if when in ("step", "close") else 0}
     words = ["--env", WORLD]
     if how == "endless":
-        told = {"endless": True}
+        plan = {"endless": True}
         words += ["--max_steps", rng.choice(("1", "50", "2000"))] if rng.random() < 0.8 else []
     if when == "render" or rng.random() < 0.1:
         words += ["--save", str(folder / "drawn")]
@@ -57,24 +57,24 @@ def _world(rng: random.Random, folder: Path) -> Case:
         )
     else:
         script = _script(rng, *words)
-    return Case(script, f"a world with {told}", env={"ODD_WORLD": json.dumps(told)})
+    return Case(script, f"a world with {plan}", env={"ODD_WORLD": json.dumps(plan)})
 
 
 def _spaces(rng: random.Random, folder: Path) -> Case:
-    told = {rng.choice(("observation_space", "action_space")): rng.choice(list(SPACES))}
-    return Case(_script(rng, "--env", WORLD), f"a world with {told}", env={"ODD_WORLD": json.dumps(told)})
+    plan = {rng.choice(("observation_space", "action_space")): rng.choice(list(SPACES))}
+    return Case(_script(rng, "--env", WORLD), f"a world with {plan}", env={"ODD_WORLD": json.dumps(plan)})
 
 
 def _hang(rng: random.Random, folder: Path) -> Case:
-    """Never come back from a call; Ctrl-C ends it."""
-    told = {"when": rng.choice(("init", "reset", "step")), "how": "sleep", "at": 0}
-    told["at"] = 2 if told["when"] == "step" else 0
+    """A call that never returns; Ctrl-C ends it."""
+    plan = {"when": rng.choice(("init", "reset", "step")), "how": "sleep", "at": 0}
+    plan["at"] = 2 if plan["when"] == "step" else 0
 
     def judge(outcome: Outcome) -> str | None:
         return None if outcome.code == 130 else f"Ctrl-C gives exit code {outcome.code}"
 
-    env = {"ODD_WORLD": json.dumps(told)}
-    return Case(_script(rng, "--env", WORLD), f"a world with {told}", judge, env=env, interrupts=(3.0,))
+    env = {"ODD_WORLD": json.dumps(plan)}
+    return Case(_script(rng, "--env", WORLD), f"a world with {plan}", judge, env=env, interrupts=(3.0,))
 
 
 ODD_NAMES = (
@@ -155,7 +155,7 @@ def _recording(rng: random.Random, folder: Path) -> Case:
 
 
 def _same(rng: random.Random, folder: Path) -> Case:
-    """Write the recording in another way that says the same."""
+    """Write an equivalent recording in another form."""
     import numpy as np
 
     with np.load(FOLDER / "recorded.npz") as file:
@@ -178,7 +178,7 @@ def _same(rng: random.Random, folder: Path) -> Case:
 
 
 def _stored(rng: random.Random, folder: Path) -> Case:
-    """Change what the policy stores of its environment."""
+    """Change the policy's metadata of its environment."""
     import onnx
 
     model = onnx.load(FOLDER / "ppo_cartpole_dyn.onnx")

@@ -1,4 +1,4 @@
-"""Command lines: every flag of every command with values that nobody meant, and files where they cannot be."""
+"""Command lines: every flag of every command with invalid values, and files in invalid places."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _own(rng: random.Random, given: list[str], flags: list[tuple[str, bool]], fi
 
 @functools.cache
 def _flags(words: tuple[str, ...]) -> list[tuple[str, bool]]:
-    """Return the flags that the help of a command names, and whether each takes a value."""
+    """Return the flags in the help of a command, and whether each takes a value."""
     out = io.StringIO()
     how: Callable[[], object] = functools.partial(runpy.run_path, words[0], run_name="__main__")
     if words[0] == "-m":
@@ -160,7 +160,7 @@ def _copy(rng: random.Random, folder: Path, name: str | None = None) -> Path:
 
 
 def _files(rng: random.Random, folder: Path) -> list[str]:
-    """Write files that are there already, or that cannot be, and return their paths."""
+    """Create existing or invalid output files, and return their paths."""
     (folder / "results").mkdir()
     (folder / "old.json").write_text("{}\n")
     (folder / "link.json").symlink_to("model.onnx")

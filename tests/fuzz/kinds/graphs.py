@@ -75,7 +75,7 @@ def _nodes(rng: random.Random, folder: Path) -> Case:
 
 
 def _same(rng: random.Random, folder: Path) -> Case:
-    """Write the digits' graph in another way that says the same."""
+    """Write an equivalent graph of the digits in another form."""
     import numpy as np
 
     with np.load(DIGITS / "data" / "digits_graph.npz") as file:
@@ -104,7 +104,7 @@ def _same(rng: random.Random, folder: Path) -> Case:
 
 
 def _model(path: Path, width: int, rng: random.Random, **notes: Any) -> Path:
-    """Write a dense model: the sum over nodes of what each hears, times a weight."""
+    """Write a dense model: the sum over nodes of the messages, times a weight."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper

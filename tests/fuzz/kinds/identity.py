@@ -1,4 +1,4 @@
-"""Runs that are taken up after one thing they read was changed in place: a mixture of two states is never a result."""
+"""Resumed runs after an input was changed in place: results never mix two states."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def turned(outputs, by):
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
-    """Run some steps, change a file, and take the run up."""
+    """Run some steps, change a file, and resume."""
     words, files = rng.choice((_divided, _charset, _tokenizer, _project))(rng, folder)
     words = (*words, "--target", rng.choice(("onnx", "onnx", "cpu")))
     env = {"TECO_CACHE_DIR": str(folder / "cache"), "TECO_INFER_PIPELINES_MAX_STEPS": str(rng.randint(1, 3))}
@@ -92,7 +92,7 @@ def _run(words: tuple[str, ...], folder: Path, env: dict[str, str]) -> subproces
 
 
 def _divided(rng: random.Random, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """The digits with their weights in another file, or in one for each."""
+    """The digits with weights in one external file, or in one per weight."""
     import onnx
 
     one = rng.random() < 0.6
@@ -148,7 +148,7 @@ def _flip(rng: random.Random, content: bytes) -> bytes:
 
 
 def _digits(rng: random.Random, content: bytes) -> bytes:
-    """Another figure in a text: it stays readable."""
+    """Another number in a text, which stays readable."""
     places = [match.start() for match in re.finditer(rb"\d", content)]
     if not places:
         return _flip(rng, content)
@@ -161,7 +161,7 @@ def _digits(rng: random.Random, content: bytes) -> bytes:
 
 
 def _repaired(rng: random.Random, content: bytes) -> bytes:
-    """Other code that runs as well: how Python tells of code that does not is not the zoo's."""
+    """Other valid code; errors of invalid code are Python's."""
     return content.replace(b"10", b"%d" % rng.randint(11, 19))
 
 
@@ -182,7 +182,7 @@ _TEXTS = ("a digit", "lines")
 
 
 def _changed(rng: random.Random, folder: Path, name: str) -> tuple[str, bool]:
-    """Change a file; return how, and whether its content stayed the same."""
+    """Change a file; return how, and whether the content is equal."""
     path, chance = folder / name, rng.random()
     before, content = path.stat(), path.read_bytes()
     if chance < 0.1:

@@ -1,4 +1,4 @@
-"""Images: bytes changed, odd names, things that are no files, formats that nobody meant, headers that lie."""
+"""Images: changed bytes, odd names, other objects than files, unsupported formats, wrong headers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOLDERS = tuple(
 )
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".tif": "TIFF", ".gif": "GIF", ".ppm": "PPM"}
 ENDINGS = (".png", ".jpg", ".bmp", ".webp", ".tif", ".ppm")
-"""Endings by which a folder's files are taken for images."""
+"""Suffixes of image files."""
 
 LABELS = (
     *(
@@ -50,11 +50,11 @@ LABELS = (
 """Names of classes that a model may store; ``%d`` stands for the class's number."""
 
 GS = '#!/bin/sh\ntouch "$(dirname "$0")/gs-was-here"\nexec sleep 60\n'
-"""What lies on ``PATH`` by the name of a program that Pillow starts for an EPS."""
+"""Fake program on ``PATH`` that Pillow would start for an EPS."""
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
-    """Write images, and run a script of a task that takes them."""
+    """Write images, and run a script of a task with images."""
     images = folder / "images"
     images.mkdir()
     own = folder / "bin"
@@ -84,7 +84,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 @functools.cache
 def _labelled(task: Path, label: str) -> bytes:
-    """Return the task's model with other names for its classes; where it stores none, it is as it is."""
+    """Return the task's model with other class names, or unchanged if it has none."""
     import onnx
 
     model = onnx.load(next(path for path in sorted(task.glob("*_dyn.onnx")) if "float16" not in path.name))
@@ -116,7 +116,7 @@ def _write(rng: random.Random, images: Path) -> str:
 
 
 def _the_same(images: Path, rng: random.Random) -> str:
-    """Write one image in several formats that keep every level; whatever reads them must answer the same."""
+    """Write an image in several lossless formats, with equal results."""
     from PIL import Image
 
     mode = rng.choice(("L", "RGB"))
@@ -141,7 +141,7 @@ def _turned(orientation: int) -> object:
 
 
 def _label(rng: random.Random, task: str, images: Path) -> None:
-    """Say what is right for the images, so that an evaluation has something to measure."""
+    """Write labels of the images for an evaluation."""
     names = [path.name for path in sorted(images.iterdir()) if path.name.isascii() and path.name.isprintable()]
     if task == "digits":
         rows = "".join(f"{name} {rng.randrange(10)}\n" for name in names)
@@ -158,13 +158,13 @@ def _label(rng: random.Random, task: str, images: Path) -> None:
 
 
 def _judge(folder: Path, script: str, same: bool, outcome: Outcome) -> str | None:
-    """Say what is wrong with the files that a command wrote, and with its answers."""
+    """Return the finding of the written files and results."""
     if (folder / "bin" / "gs-was-here").exists():
         return "gs was started"
     known = {"images", "bin", "out", "answers.json", "answers.samples.csv", "answers.samples.npz", "model.onnx"}
     others = sorted(entry.name for entry in os.scandir(folder) if entry.name not in known)
     if others:
-        return f"wrote {others[0]!r}, which nobody asked for"
+        return f"wrote {others[0]!r}, which was not requested"
     written = folder / "answers.json"
     if outcome.code == 0 and not written.is_file():
         return "exit code 0 without the JSON that was asked for"
@@ -176,7 +176,7 @@ def _judge(folder: Path, script: str, same: bool, outcome: Outcome) -> str | Non
     names = {os.fsencode(path) for path in (folder / "images").iterdir()}
     wrong = [answer["name"] for answer in answers if os.fsencode(answer["name"]) not in names]
     if wrong:
-        return f"the JSON names {wrong[0]!r}, which is no image"
+        return f"the JSON names {wrong[0]!r}, which is not an image"
     if (folder / "out").is_dir():
         drawn = [path for path in (folder / "out").iterdir() if path.is_file()]
         if len(drawn) != len(answers) and outcome.code in (0, 1):

@@ -1,6 +1,6 @@
 """Ctrl-C at any moment of a fresh interpreter, once or twice, and SIGTERM and SIGHUP.
 
-With --resume the same command is then run again: its metric is that of a run that nobody interrupted.
+With --resume the same command is then run again: its metric is that of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ sys.exit(128 - code if code < 0 else code)
 """
 
 OWN = ("--resume", "kept", "--worker_mode", "process", "--json", "result.json")
-"""Flags that some runs have; the answers are the same without them."""
+"""Optional flags that do not change the results."""
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
@@ -71,7 +71,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 @functools.cache
 def _clean(words: tuple[str, ...]) -> str:
-    """Return the metric of a run that nobody interrupts."""
+    """Return the metric of an uninterrupted run."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, check=True)
@@ -83,9 +83,9 @@ def _judge(outcome: Outcome, metric: str) -> str | None:
         again = next((line for line in outcome.out.splitlines() if line.startswith("again ")), "never run again")
         if again != f"again 0 {metric}":
             return f"resumed: {again}; a clean run's metric is {metric}"
-    told = outcome.err.count("interrupted")
-    if told > 1 and outcome.code == 130:
-        return f"it says {told} times that it was interrupted"
+    count = outcome.err.count("interrupted")
+    if count > 1 and outcome.code == 130:
+        return f"it says {count} times that it was interrupted"
     return "Exception ignored" if "Exception ignored" in outcome.err else None
 
 

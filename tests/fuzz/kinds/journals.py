@@ -1,4 +1,4 @@
-"""Journals of interrupted runs: bytes changed, and lines whose checksum is right and whose content is not."""
+"""Journals of interrupted runs: changed bytes, and invalid lines with valid checksums."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUNS = {
     "ocr/digit_crnn": ("--batch_size", "4"),
     "speech/silero_vad": ("--batch_size", "1"),
 }
-"""Example scripts whose runs are quick, and flags with which they take some steps."""
+"""Fast example scripts, with flags for several steps."""
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 7, 2**31, 2**63, 10**30, 1.5, float("nan"), float("inf"), "", "x", "x" * 5000),
@@ -90,7 +90,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 
 def _other_run(rng: random.Random, folder: Path, name: str, whole: bytes) -> Case:
-    """Go on with the journal of a run with other flags, or of another model: its steps are none of this run."""
+    """Resume with the journal of a run with other flags or of another model."""
     theirs = rng.choice([other for other in RUNS if other != name]) if rng.random() < 0.5 else name
     size = "3" if theirs == name else RUNS[name][1]
     (folder / "kept").mkdir()
@@ -161,7 +161,7 @@ def _shuffled(rng: random.Random, lines: list[bytes]) -> str:
 
 
 def _forged(rng: random.Random, lines: list[bytes]) -> str:
-    """Change what a line says, and give it the checksum of that."""
+    """Change the content of a line and update its checksum."""
     done = []
     for _ in range(rng.choice((1, 1, 1, 2))):
         place = rng.randrange(len(lines))
@@ -209,7 +209,7 @@ def _set(rng: random.Random, content: dict[str, Any]) -> None:
         holder = rng.choice(holders)
         key = rng.choice(sorted(holder))
         value = copy.deepcopy(rng.choice(VALUES))
-        if key != "data":  # other numbers of the right kind are what nobody can tell
+        if key != "data":  # other valid numbers cannot be detected
             holder[key] = value
 
 

@@ -1,4 +1,4 @@
-"""ONNX files on every target: bytes, fields and structure changed; what is answered is judged by ONNX Runtime alone."""
+"""ONNX files on every target: changed bytes, fields and structure; results are compared with ONNX Runtime alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TARGETS = (
     ("cpu", "int8"),
 )
 SHARES = (30, 20, 25, 15, 5, 5)
-"""How often each target is asked."""
+"""Weights of the targets."""
 
 Attack = Callable[[random.Random, ModelProto, Path], str]
 
@@ -71,7 +71,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 
 def _written(rng: random.Random, folder: Path, path: Path) -> str:
-    """Write a model, and say what is wrong with it."""
+    """Write a model, and return how it is invalid."""
     if rng.random() < 0.02:
         return not_a_file_reason(rng, path)
     if rng.random() < 0.1:
@@ -114,13 +114,13 @@ def _seed(rng: random.Random) -> tuple[str, ModelProto]:
 
 
 def _tensor(rng: random.Random, model: ModelProto) -> TensorProto:
-    """Return one of a model's constants; a new one where it has none."""
+    """Return one of a model's constants, or a new one."""
     found = [m for m in within(model) if isinstance(m, TensorProto)]
     return rng.choice(found) if found else model.graph.initializer.add(name="new", data_type=1)
 
 
 def _not_utf8(rng: random.Random, model: ModelProto, folder: Path) -> str:
-    """Put bytes that are no UTF-8 into a text, by way of the serialised form."""
+    """Put invalid UTF-8 into a string of the serialized model."""
     content = model.SerializeToString()
     names = [m.name for m in within(model) if getattr(m, "name", "")]
     name = rng.choice([name for name in names if isinstance(name, str)] or ["g"]).encode()
@@ -129,7 +129,7 @@ def _not_utf8(rng: random.Random, model: ModelProto, folder: Path) -> str:
         model.ParseFromString(changed_bytes)
     except Exception as error:  # noqa: BLE001 - then the parser itself refuses it
         return f"not possible: {type(error).__name__}"
-    return f"{name!r} is no UTF-8"
+    return f"{name!r} is not UTF-8"
 
 
 def _dims(rng: random.Random, model: ModelProto, folder: Path) -> str:
@@ -211,7 +211,7 @@ def _say(key: str, *values: str) -> Callable[[random.Random, TensorProto, Path],
 
 
 def _instead(how: Callable[[random.Random, Path], object]) -> Callable[[random.Random, TensorProto, Path], object]:
-    """Put something else in the place of the file with the weights."""
+    """Replace the file of weights."""
 
     def change(rng: random.Random, tensor: TensorProto, folder: Path) -> None:
         (folder / "w.bin").rename(folder / "other.bin")
@@ -332,7 +332,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def _minimum(rng: random.Random) -> ModelProto:
-    """Return a model that divides the least whole number by -1, on which ONNX Runtime dies."""
+    """Return a model that divides the smallest integer by -1, which crashes ONNX Runtime."""
     model = graphs.SEEDS["division"]()
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([-1, -1, -1], np.int64), "d"))
     low = numpy_helper.from_array(np.full((1, 3), -(2**63), np.int64), "low")
@@ -370,7 +370,7 @@ WHOLE: dict[str, Callable[[random.Random], ModelProto | bytes]] = {
 
 
 def _deep(depth: int) -> bytes:
-    """Return a model whose messages lie within one another: graph, node, attribute, graph ..."""
+    """Return a model with deeply nested messages: graph, node, attribute, graph ..."""
     content = b""
     for _ in range(depth):
         for tag in (0x32, 0x2A, 0x0A):  # AttributeProto.g, NodeProto.attribute, GraphProto.node

@@ -1,4 +1,4 @@
-"""What models store beside their weights: every domain's own keys, with values of wrong types, sizes and lengths."""
+"""Metadata of models: the keys of every domain with values of wrong types, sizes and lengths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "speech/prompts_ctc/prompts_ctc_dyn": ("features", "speech_recognition"),
     "speech/silero_vad/silero_vad_dyn": ("voice_activity", "features"),
 }
-"""A committed model, without its ending -> the keys that its domain reads beside :data:`COMMON`."""
+"""Metadata keys of the domain, in addition to :data:`COMMON`, by committed model."""
 
 SEEDS: dict[str, Any] = {
     "class_labels": ["0", "1", "2"],
@@ -48,7 +48,7 @@ SEEDS: dict[str, Any] = {
     "graph": {"targets": ["a"], "task": "regression"},
     "character": ["a", "b"],
 }
-"""What is changed where a model has no such key."""
+"""Default value for a missing key."""
 
 
 @cache
@@ -78,7 +78,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
     content = model.SerializeToString()
     if rng.random() < 0.03:
         content, harmless = content.replace(b"provenance", b"provenanc\xff"), False
-        done.append("a key that is no UTF-8")
+        done.append("a key that is not UTF-8")
     (folder / "m.onnx").write_bytes(content)
     script = ROOT / "example" / Path(name).parent / "example_single_batch.py"
     words = (str(script), "--ckpt", "m.onnx", "--target", rng.choice(("onnx", "onnx", "onnx", "cpu", "sdaa")))
@@ -90,7 +90,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 
 def _changed(rng: random.Random, key: str, text: str | None) -> tuple[str, str]:
-    """Return another value of a key, and what was done to it."""
+    """Return another value of a key, and the change."""
     if key == "names" and rng.random() < 0.7:
         names = {0: "cat", 1: "dog", rng.choice((2, 3, -1, "x", None, 1.5, True)): rng.choice(("a", 1, None, []))}
         return rng.choice((repr(names), "{0: " * 3000, "[" * 200 + "]" * 200, "{[]: 1}", "{0: b'x'}")), "names"

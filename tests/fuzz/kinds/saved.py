@@ -1,4 +1,4 @@
-"""Saved engines: bytes changed, and manifests of wrong types behind hashes that are right."""
+"""Saved engines: changed bytes, and invalid manifests with valid hashes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WARM = (
 FOLDER = ROOT / "example" / "classification" / "digits"
 SCRIPT = str(FOLDER / "example_single_batch.py")
 ANSWER = "0081.png  7  "
-"""How the line of an answer begins that the model gives whatever it is stored in."""
+"""Start of the expected result line of the model."""
 
 
 @cache
 def _engine(dtype: str) -> bytes:
-    """Return the saved engine of the digits model, made once in a process of its own."""
+    """Return the saved engine of the digits model, made once in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         model = Path(shutil.copy(FOLDER / "digits_dyn.onnx", folder)).with_name("m.onnx")
         shutil.copy(FOLDER / "digits_dyn.onnx", model)
@@ -81,7 +81,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 
 def _mutation(rng: random.Random, content: bytes) -> tuple[bytes, bool, str]:
-    """Return a saved engine changed, whether an accident would do that and the hashes tell, and what was done."""
+    """Return a changed saved engine, whether the hashes detect it, and the change."""
     manifest, model = _parts(content)
     how = rng.choice(("bytes", "header", "manifest", "manifest", "manifest", "manifest", "manifest bytes", "model"))
     if how == "bytes":

@@ -1,4 +1,4 @@
-"""Scripts of models under `teco check`: they stop, kill, flood, lie, and write where they should not."""
+"""Scripts of models under `teco check`: hangs, crashes, floods of output, false results, wrong files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print("summary: avg_sps: 9.5, e2e_time: 1, avg_inference_time: 1e-05, avg_prepro
 """
 
 TIMEOUT = 4.0
-"""Seconds that a step may take in these attacks."""
+"""Timeout of a step in seconds."""
 
 HEAD = """import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -248,7 +248,7 @@ RESULT = {"metric_name": "top1", "metric": 0.9995, "samples": 6000, "avg_sps": 1
 
 
 AS_PRINTED = ("prints controls", "prints no UTF-8", "one long line", "many lines", "metric odd", "prints much")
-"""Attacks whose output is shown as it comes; of others it may be a traceback, which is the script's."""
+"""Attacks with unfiltered output; that of others may contain the script's traceback."""
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
@@ -300,7 +300,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 
 def _filled(text: str, rng: random.Random) -> str:
-    """Put a value wherever an attack leaves one open."""
+    """Fill in the values of an attack."""
     signals = ("signal.SIGSEGV", "signal.SIGFPE", "signal.SIGKILL", "signal.SIGABRT", "signal.SIGHUP", "signal.SIGPIPE")
     for word, choices in (
         ("WHAT", [repr(one) for one in WHATS]),

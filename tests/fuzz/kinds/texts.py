@@ -49,11 +49,11 @@ SENTENCES = ("a man plays the guitar", "someone plays an instrument", "rain is w
 
 
 MOST_READ = 20_000
-"""Bytes that the language model is given: it reads some thousand tokens a second, and all of them are its work."""
+"""Input of the language model in bytes, at some thousand tokens per second."""
 
 
 MOST_CONTINUED = 100
-"""Prompts that go on for a hundred tokens each: of a thousand that is half a minute's work, and all the limit."""
+"""Maximum prompts at a hundred tokens each; a thousand take half a minute, the limit."""
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
@@ -73,7 +73,7 @@ def _script(rng: random.Random) -> str:
 
 @functools.cache
 def _vectors() -> bytes:
-    """Return a small model of sentences, made as the tests make it."""
+    """Return the small sentence model of the tests."""
     found = importlib.util.spec_from_file_location("word_vectors", ROOT / "tests/utils/tasks/word_vectors.py")
     module = importlib.util.module_from_spec(found)  # type: ignore[arg-type]
     found.loader.exec_module(module)  # type: ignore[union-attr]
@@ -136,7 +136,7 @@ def _odd_text(rng: random.Random) -> str:
 
 
 def _written(rng: random.Random, ending: str, names: list[str], rows: list[list[str]]) -> bytes:
-    """Return rows as a table, with what does not fit put in as it comes."""
+    """Return rows as a table, invalid ones unchanged."""
     if ending == ".txt":
         text = "\n".join(row[0] if row else "" for row in rows)
     elif ending == ".tsv":
@@ -180,7 +180,7 @@ def _broken_table(rng: random.Random, content: bytes) -> tuple[bytes, str]:
 
 
 def _placed(rng: random.Random, folder: Path, name: str, content: bytes) -> str:
-    """Write a file into a folder, or what is none, and return what --data_path is given: it, or the folder."""
+    """Write a file, or another object, into a folder, and return the value of --data_path."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     if rng.random() < 0.05:
@@ -193,7 +193,7 @@ def _placed(rng: random.Random, folder: Path, name: str, content: bytes) -> str:
 
 
 def _same(rng: random.Random, folder: Path) -> Case:
-    """Write the rows in another way: the metric is the same."""
+    """Write equivalent rows in another form."""
     ending = rng.choice((".tsv", ".csv", ".jsonl", ".json"))
     if ending == ".tsv":
         text = "\n".join("\t".join(row) for row in [("text", "label"), *ROWS])
@@ -231,9 +231,9 @@ def _questions(rng: random.Random, folder: Path) -> Case:
     paragraphs: Any = copy.deepcopy(STORIES)
     form, ending = rng.choice(("squad", "flat", "cmrc")), ".json"
     if form == "flat":
-        told = [(p["context"], q) for p in paragraphs for q in p["qas"]]
+        questions = [(p["context"], q) for p in paragraphs for q in p["qas"]]
         whole: Any = [
-            {"context": c, "question": q["question"], "answers": q["answers"], "id": q["id"]} for c, q in told
+            {"context": c, "question": q["question"], "answers": q["answers"], "id": q["id"]} for c, q in questions
         ]
         ending = rng.choice((".json", ".jsonl"))
     elif form == "cmrc":
@@ -411,7 +411,7 @@ def _typed(rng: random.Random, folder: Path) -> Case:
 
 
 def _huge(rng: random.Random, folder: Path) -> Case:
-    """Have a hole of 10 GB where a table, a question set or a tokenizer is expected."""
+    """Write a sparse file of 10 GB as table, question set or tokenizer."""
     model, name = rng.choice(
         (
             ("language_id", "a.tsv"),

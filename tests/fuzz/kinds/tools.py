@@ -1,4 +1,4 @@
-"""The tools of `teco`: on models that are broken or odd, and on results of theirs that were changed."""
+"""The tools of `teco` on broken or odd models, and on changed results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
 
 
 def _judged(folder: Path, outcome: Outcome) -> str | None:
-    """Say what a page would run that a model put there, or a table would count."""
+    """Return a finding of code injected into a page or a formula into a table."""
     for path in (*folder.glob("*.html"), *folder.glob("*.csv")):
         if not path.is_file():
             continue
@@ -70,7 +70,7 @@ def _judged(folder: Path, outcome: Outcome) -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def _material(work: Path) -> Path:
-    """Return a folder with a model and what the tools make of it, made once for all cases."""
+    """Return a folder with a model and the tools' results, made once."""
     made = work / "material"
     made.mkdir()
     onnx.save(onnx.parser.parse_model(MODEL), str(made / "tiny.onnx"))
@@ -198,7 +198,7 @@ GRAPHS: dict[str, Callable[[onnx.ModelProto, random.Random], None]] = {
 
 
 def _changed_json(path: Path, rng: random.Random) -> str:
-    """Change a JSON file: its bytes, or what it says."""
+    """Change the bytes or the content of a JSON file."""
     if rng.random() < 0.4:
         content, what = mutated(path.read_bytes(), rng)
         path.write_bytes(content)
@@ -301,7 +301,7 @@ def _inputs(rng: random.Random, folder: Path, material: Path) -> tuple[list[str]
 
 
 def _outputs(rng: random.Random, folder: Path, material: Path) -> tuple[list[str], str]:
-    """Outputs that lie where nothing can be written."""
+    """Outputs in unwritable places."""
     flag = rng.choice(("--json", "--csv", "--html"))
     place = rng.choice(
         ("folder", "pipe", "missing/out", "/dev/full", "/proc/nothing", "x" * 300, str(material / "tiny.onnx"))
@@ -321,7 +321,7 @@ def _outputs(rng: random.Random, folder: Path, material: Path) -> tuple[list[str
 
 
 def _names(rng: random.Random, folder: Path, material: Path) -> tuple[list[str], str]:
-    """A model under an odd name, something that is none, and odd values of flags."""
+    """A model with an odd name, an invalid one, and odd values of flags."""
     if rng.random() < 0.5:
         name = odd_name(rng, ".onnx")
         shutil.copy(material / "tiny.onnx", folder / name)

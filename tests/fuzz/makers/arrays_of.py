@@ -1,4 +1,4 @@
-"""Arrays in ``.npz`` files as nobody saves them, and what must never come of reading one."""
+"""Invalid arrays in ``.npz`` files, and side effects that reading must not have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ESCAPED = "/tmp/escaped.npy"  # noqa: S108 -- where a member says it wants to be
 
 
 def write_npz(path: Path, arrays: Mapping[str, Any], rng: random.Random, spoil: bool = True) -> str:
-    """Write arrays as numpy does, or as numpy never would."""
+    """Write arrays as numpy does, or invalid ones."""
     import numpy as np
 
     parts = {}
@@ -62,7 +62,7 @@ class Runs:
 
 
 def spoil_arrays(arrays: dict[str, Any], rng: random.Random) -> str:
-    """Change what an array is, or holds."""
+    """Change the type or values of an array."""
     import numpy as np
 
     done = []
@@ -115,7 +115,7 @@ def spoil_arrays(arrays: dict[str, Any], rng: random.Random) -> str:
 def nothing_ran(
     folder: Path, more: Callable[[Outcome], str | None] = lambda outcome: None
 ) -> Callable[[Outcome], str | None]:
-    """Say where something that was read has run, or was written where it must not be."""
+    """Return a finding if reading ran code or wrote files."""
 
     def judge(outcome: Outcome) -> str | None:
         if (folder / MARK).exists():

@@ -1,4 +1,4 @@
-"""Bytes changed at random: what transfers, disks and bad exporters do to a file, and what an attacker would."""
+"""Bytes changed at random: damage by transfers, disks and exporters, and by attackers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 
 
 def mutated(content: bytes, rng: random.Random, most: int = 8) -> tuple[bytes, str]:
-    """Return bytes changed in one to ``most`` places, and what was done."""
+    """Return bytes changed in one to ``most`` places, and the change."""
     data, done = bytearray(content), []
     for _ in range(rng.randint(1, most)):
         how = rng.choice(list(_CHANGES))
@@ -28,7 +28,7 @@ def _set(data: bytearray, rng: random.Random) -> None:
 
 
 def _number(data: bytearray, rng: random.Random) -> None:
-    """Write a whole number of 2, 4 or 8 bytes that lengths and sizes fear."""
+    """Write an extreme integer of 2, 4 or 8 bytes as length or size."""
     size = rng.choice((2, 4, 8))
     if len(data) >= size:
         place = rng.randrange(len(data) - size + 1)

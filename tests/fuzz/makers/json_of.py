@@ -1,4 +1,4 @@
-"""JSON that parsers fear, and JSON that is written in another way and says the same."""
+"""Hostile JSON, and equivalent JSON in another form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEPTH = 100_000
 
 
 def same_json(rng: random.Random, value: Any) -> str:
-    """Return JSON that says the same whatever is drawn: keys in another order, other white space, other escapes."""
+    """Return equivalent JSON with other key order, white space and escapes."""
     if isinstance(value, dict) and rng.random() < 0.5:
         keys = list(value)
         rng.shuffle(keys)
@@ -22,7 +22,7 @@ def same_json(rng: random.Random, value: Any) -> str:
 
 
 def damaged_json(rng: random.Random, content: bytes) -> tuple[bytes, str]:
-    """Return content with something in it that parsers fear, and what."""
+    """Return content with a hostile element, and its description."""
     what = rng.choice(tuple(_DAMAGES) + ("bytes",) * 4)
     if what == "bytes":
         return mutated(content, rng)

@@ -1,4 +1,4 @@
-"""Networks in Planetoid's pickles and in OGB's tables, spoiled: odd opcodes, bombs, parts that do not fit."""
+"""Networks in Planetoid's pickles and in OGB's tables, damaged: odd opcodes, bombs, inconsistent parts."""
 
 from __future__ import annotations
 

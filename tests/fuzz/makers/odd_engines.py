@@ -1,4 +1,4 @@
-"""Engines of a third party, each of which misbehaves in one way; tests install them by entry points."""
+"""Third-party engines that each misbehave in one way, installed by entry points."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Own(BaseException):
 
 
 class MuteError(Exception):
-    """An error whose text cannot be had."""
+    """An error whose ``str()`` fails."""
 
     def __str__(self) -> str:
         raise ValueError("no text")
 
 
 class MuteZooError(EngineError):
-    """One of the zoo's errors whose text ends the program."""
+    """A zoo error whose ``str()`` exits the program."""
 
     def __str__(self) -> str:
         sys.exit(0)
@@ -84,7 +84,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "recursion": lambda: RecursionError("too deep"),
     "group": lambda: builtins.BaseExceptionGroup("several", [SystemExit(0), ValueError("a")]),
 }
-"""What ``infer`` raises, by a name for it."""
+"""Exceptions of ``infer`` by name."""
 
 RESULTS: dict[str, Callable[[Any], Any]] = {
     "none": lambda _: None,
@@ -110,7 +110,7 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
     "masked": lambda results: [np.ma.masked_array(results[0], True)],
     "exit_in_a_thread": _exit_in_a_thread,
 }
-"""What ``infer`` returns instead, from what it would return, where that cannot be used."""
+"""Invalid results of ``infer``, computed from the valid one."""
 
 HARMLESS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
@@ -123,7 +123,7 @@ HARMLESS: dict[str, Callable[[Any], Any]] = {
     "memory_view": lambda results: [np.asarray(memoryview(results[0]))],
     "warns": lambda results: (warnings.warn("hot\x1b[31m", stacklevel=1), results)[1],
 }
-"""The same in another form, which must not matter."""
+"""Equivalent results in another form."""
 
 
 def _locked(array: Array) -> Array:
@@ -139,14 +139,14 @@ def _changing(name: str, change: Callable[[Any], Any], base: type[Engine] = Fore
 
 
 class NoInit(Foreign):
-    """Does not call the constructor above it."""
+    """Does not call the base constructor."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
 
 
 class NoBind(Engine):
-    """Does not say what goes in and out."""
+    """Has no inputs and outputs."""
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         return inputs
@@ -160,14 +160,14 @@ class OpenRaises(Foreign):
 
 
 class OpenExits(Foreign):
-    """Ends the program when it is opened."""
+    """Exits the program on opening."""
 
     def __init__(self, spec: EngineSpec) -> None:
         sys.exit(0)
 
 
 class OpensNothing(Foreign):
-    """Gives something else than an engine."""
+    """Returns something other than an engine."""
 
     @classmethod
     def opened(cls, spec: EngineSpec) -> Any:
@@ -182,14 +182,14 @@ class CloseRaises(Foreign):
 
 
 class CloseExits(Foreign):
-    """Ends the program when it is closed."""
+    """Exits the program on closing."""
 
     def close(self) -> None:
         sys.exit(0)
 
 
 class DescribeExits(Foreign):
-    """Ends the program when it is to say what it is."""
+    """Exits the program in its description."""
 
     def describe(self) -> str:
         sys.exit(0)
@@ -203,14 +203,14 @@ class ReportRaises(Foreign):
 
 
 class DescribesNothing(Foreign):
-    """Does not say in words what it is."""
+    """Has a description that is not a string."""
 
     def describe(self) -> Any:
         return None
 
 
 class ReportsNothing(Foreign):
-    """Gives something else than a report."""
+    """Returns something other than a report."""
 
     def device_report(self) -> Any:
         return [1]
@@ -225,7 +225,7 @@ class NoStreams(Foreign):
 
 
 class OddMetadata(Foreign):
-    """Has a model file that stores no texts."""
+    """Has a model file without metadata."""
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
@@ -241,7 +241,7 @@ class OddInputs(Foreign):
 
 
 class OddCalibration(Foreign):
-    """Cannot say how many samples it needs."""
+    """Fails in the number of samples."""
 
     @property
     def calibration_samples(self) -> int:
@@ -288,14 +288,14 @@ class AsyncRaises(Foreign):
 
 
 class OpensNever(Foreign):
-    """Never comes back from opening a model."""
+    """Never returns from opening a model."""
 
     def __init__(self, spec: EngineSpec) -> None:
         Endless.infer(self, [])  # type: ignore[arg-type]
 
 
 class Endless(Foreign):
-    """Never returns, and takes no exception for an answer."""
+    """Never returns, and ignores exceptions."""
 
     def infer(self, inputs: list[Array]) -> Any:
         sys.stderr.write("began\n")
@@ -336,11 +336,11 @@ REFUSED = (
     | {name: _changing(name, change) for name, change in RESULTS.items()}
     | CLASSES
 )
-"""Engines that no script may take for a success, by target."""
+"""Engines that must make scripts fail, by target."""
 
 
 def alike() -> dict[str, type[Engine]]:
-    """Return the engines that compute as the baseline does, and return it in another form."""
+    """Return the engines that return the baseline's results in another form."""
     from engine.backends.ort import OnnxRuntimeEngine
 
     return {name: _changing(name, change, OnnxRuntimeEngine) for name, change in HARMLESS.items()} | {
@@ -350,7 +350,7 @@ def alike() -> dict[str, type[Engine]]:
 
 
 def _buffered(base: type[Engine]) -> type[Engine]:
-    """Return an engine that answers every call in the same memory, as vendors' runtimes do."""
+    """Return an engine that reuses its output buffer, as vendors' runtimes do."""
 
     class OneBuffer(base):  # type: ignore[misc, valid-type]
         room: Array | None = None
@@ -367,7 +367,7 @@ def _buffered(base: type[Engine]) -> type[Engine]:
 
 
 def _returns_input() -> type[Engine]:
-    """Return an engine whose answer lies in the memory of its input, which it has overwritten."""
+    """Return an engine that writes its output into the input buffer."""
     from engine.backends.ort import OnnxRuntimeEngine
 
     class InputBuffer(OnnxRuntimeEngine):

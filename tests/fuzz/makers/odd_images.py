@@ -1,4 +1,4 @@
-"""Images that no camera writes: formats nobody meant, sizes that lie, and what hides in their headers."""
+"""Unusual images: unsupported formats, wrong sizes, and hostile headers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from PIL import Image
 
 Made = tuple[bytes, str]
-"""Content of a file, and the ending that fits its format."""
+"""Content of a file, and its suffix."""
 
 
 def saved(mode: str, form: str, size: tuple[int, int] = (28, 28), **options: Any) -> bytes:
-    """Return a image with a slope in it as a file in a format."""
+    """Return an image of a gradient in a format."""
     wide, tall = size
     levels = bytes((x * 7 + y * 3) % 256 for y in range(tall) for x in range(wide))
     image = Image.frombytes("L", size, levels)
@@ -28,7 +28,7 @@ def saved(mode: str, form: str, size: tuple[int, int] = (28, 28), **options: Any
 
 
 def chunk(kind: bytes, data: bytes, length: int | None = None) -> bytes:
-    """Return a chunk of a PNG; ``length``: what it says instead of its own."""
+    """Return a chunk of a PNG; ``length``: declared instead of its own."""
     said = len(data) if length is None else length
     return struct.pack(">I", said) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -36,7 +36,7 @@ def chunk(kind: bytes, data: bytes, length: int | None = None) -> bytes:
 def png(
     size: tuple[int, int], *, depth: int = 8, colour: int = 0, rows: bytes | None = None, extra: bytes = b""
 ) -> bytes:
-    """Return a PNG whose header says what it is told."""
+    """Return a PNG with the given header."""
     head = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, 0)
     data = bytes(29 * 28) if rows is None else rows
     body = chunk(b"IHDR", head) + extra + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
@@ -49,7 +49,7 @@ def _zeros(megabytes: int) -> bytes:
 
 
 def tiff(tags: dict[int, tuple[int, Any]], data: bytes, order: str = "<") -> bytes:
-    """Return a TIFF: tags by number with type (3: 16 bits, 4: 32 bits) and value, its strip or tile behind them."""
+    """Return a TIFF: tags by number with type (3: 16 bits, 4: 32 bits) and value, followed by its strip or tile."""
     entries = b""
     start = 8 + 2 + 12 * len(tags) + 4
     for number in sorted(tags):
@@ -165,7 +165,7 @@ def _jpeg_header(rng: random.Random) -> Made:
 
 
 def _many_scans(rng: random.Random) -> Made:
-    """A progressive JPEG of 8000 x 8000 pixels whose last scan stands there thousands of times."""
+    """A progressive JPEG of 8000 x 8000 pixels whose last scan is repeated thousands of times."""
     content = saved("L", "JPEG", (256, 256), progressive=True)
     start = content.rfind(b"\xff\xda")
     body = content[:start] + content[start:-2] * rng.choice((100, 3000)) + content[-2:]
@@ -280,7 +280,7 @@ _OTHERS: dict[str, Callable[[], bytes]] = {
 
 
 def other(rng: random.Random) -> Made:
-    """Return a image in a format that nobody meant, with the ending of one that is read."""
+    """Return an image in an unsupported format with the suffix of a supported one."""
     kind = rng.choice(list(_OTHERS))
     return _OTHERS[kind](), rng.choice((".png", ".jpg", ".tif", ".bmp", ".ppm"))
 
@@ -318,7 +318,7 @@ _HEADERS: dict[str, Callable[[random.Random], Made]] = {
 
 
 def odd_image(rng: random.Random) -> tuple[bytes, str, str]:
-    """Return the content of an odd image, the ending for it, and what is odd."""
+    """Return the content of an odd image, its suffix, and its description."""
     what = rng.choice(list(_HEADERS))
     content, ending = _HEADERS[what](rng)
     return content, ending, what

@@ -1,4 +1,4 @@
-"""Small sets of images out of the committed examples, with annotations in each form that is read."""
+"""Small image sets from the committed examples, with annotations in each supported format."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def regions(data: Path) -> list[Path]:
 
 
 def labels(data: Path) -> list[Path]:
-    """Write digits, and val.txt that says which they are."""
+    """Write digits, and val.txt with their labels."""
     rows = []
     for digit in range(4):
         name = sorted((DIGITS / str(digit)).iterdir())[0].name
@@ -134,7 +134,7 @@ def labels(data: Path) -> list[Path]:
 
 
 def lines(data: Path) -> list[Path]:
-    """Write images of lines, and rec_gt.txt that says what they say."""
+    """Write images of text lines, and rec_gt.txt with their text."""
     rows = (LINES / "rec_gt.txt").read_text().split("\n")[:COUNT]
     (data / "images").mkdir()
     for row in rows:
@@ -207,7 +207,7 @@ def kaggle(data: Path) -> list[Path]:
 
 
 def kit(data: Path) -> list[Path]:
-    """Write ImageNet's images with a development kit whose table is none."""
+    """Write ImageNet's images with a development kit with an invalid table."""
     for number in range(1, COUNT + 1):
         shutil.copyfile(SCENES / "val" / "0000.jpg", data / f"ILSVRC2012_val_{number:08}.JPEG")
     kaggle(data)
@@ -287,7 +287,7 @@ def _yaml(file: Path, rng: random.Random) -> str:
 
 
 def _many(file: Path, rng: random.Random) -> str:
-    """Let the last line stand there a million times, or be as long as a million."""
+    """Repeat the last line a million times, as lines or within the line."""
     text = file.read_text()
     last = text.rstrip("\n").rpartition("\n")[2] or "x"
     last = f"none-{last}" if file.name == "val.txt" else last  # there a image counts as often as it is listed
@@ -332,7 +332,7 @@ def _json(file: Path, rng: random.Random) -> str:
 
 
 def _bomb(file: Path, rng: random.Random) -> str:
-    """Let the kit's table be 400 MB of zeros."""
+    """Make the kit's table 400 MB of zeros."""
     with tarfile.open(file, "w:gz", compresslevel=1) as archive:
         entry = tarfile.TarInfo("x/meta.mat")
         entry.size = 400 << 20
@@ -350,4 +350,4 @@ SPECIAL: dict[str, Callable[[Path, random.Random], str]] = {
     "kit": _bomb,
     **dict.fromkeys(("labels", "lines", "wider", "retina", "pages", "icdar", "pairs", "kaggle", "renames"), _many),
 }
-"""By shape an attack on the whole file."""
+"""Attacks on the whole file by shape."""

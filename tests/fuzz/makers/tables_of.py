@@ -1,4 +1,4 @@
-"""Words, fields, lines and tables of text that nobody expects, and what is done to a table so that it says the same."""
+"""Odd words, fields, lines and tables of text, and equivalent changes of tables."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ODD = (
     *("\x1b[31m", "\x00", "\u202e", "\ufeff", "\ud800", "a\x0bb", "a\x85b", "a\u2028b", '"', '""', '"a', "a,b", "a\tb"),
     *("::", "|", "|" * 2000, "=cmd|' /C calc'!A0", "../../etc/passwd", "%s%n", "{}", "[" * 500, "\r", "'; --"),
 )
-"""Texts that stand where a number, a name or an id should."""
+"""Texts in place of a number, a name or an id."""
 
 
 WORDS = (
     *(word for word in ODD if word != "\ud800"),  # which no encoding has
     *("1" * 25, "\u00b2", "\uff11", "1,5", "True", "\t", "\x85", "\udcff", "#", "//", "..", "/dev/zero", "a b", "\\"),
 )
-"""Words that no line should have where it has another one; one stands for a byte that is no UTF-8."""
+"""Odd words in place of others; one has invalid UTF-8."""
 
 
 def spoiled(rows: Sequence[Sequence[str]], rng: random.Random) -> tuple[list[list[str]], str]:
@@ -52,7 +52,7 @@ def spoiled(rows: Sequence[Sequence[str]], rng: random.Random) -> tuple[list[lis
 
 
 def encoded(text: str, rng: random.Random) -> bytes:
-    """Return a text in an encoding that somebody might use."""
+    """Return a text in another encoding."""
     kind = rng.choice(("utf-8", "utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1"))
     return text.encode(kind, "replace" if kind == "latin-1" else "surrogatepass")
 

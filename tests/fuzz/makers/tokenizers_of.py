@@ -1,4 +1,4 @@
-"""Descriptions of tokenizers with something hostile in them, or with what is known to cost much."""
+"""Tokenizers with hostile or expensive parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fuzz.makers.values_of import change, odd_value
 
 
 def changed_tokenizer(rng: random.Random, whole: Any) -> str:
-    """Change a tokenizer's description: any value, or a part that is known to cost much."""
+    """Change a tokenizer's description: any value, or an expensive part."""
     if rng.random() < 0.5:
         at = rng.choice(
             ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens", "truncation", "padding")

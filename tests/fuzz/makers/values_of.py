@@ -1,4 +1,4 @@
-"""What JSON and YAML hold, changed: values of another type, keys missing or new, lists and objects swapped, nested."""
+"""Changed JSON and YAML values: other types, missing or new keys, swapped lists and objects, nesting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ODD: tuple[Any, ...] = (
     *(["x" * 3000], list(range(3000)), [1e400, 1, 1, 1], {"": None}, {"": ""}, {"a": 1}, {"a": {"b": []}}),
     *({"text": []}, {"\x1b[2J": {"\u202e": 1}}, {"k" * 3000: 1}, {str(number): number for number in range(500)}),
 )
-"""Values that readers do not expect; some cannot be written in every format."""
+"""Unexpected values; some cannot be written in every format."""
 
 
 def odd_value(rng: random.Random) -> Any:

@@ -99,19 +99,19 @@ SPACES: dict[str, Any] = {
 
 
 class World(gymnasium.Env):  # type: ignore[misc]
-    """A world of four numbers and two actions, which ends after ten steps unless it is to go on for ever."""
+    """A world of four numbers and two actions, which ends after ten steps unless it is endless."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 -- gymnasium's own form
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
-        self.told: dict[str, Any] = json.loads(os.environ.get("ODD_WORLD", "{}"))
+        self.plan: dict[str, Any] = json.loads(os.environ.get("ODD_WORLD", "{}"))
         self.observation_space: Any = spaces.Box(-np.inf, np.inf, (4,), np.float32)
         self.action_space: Any = spaces.Discrete(2)
         self.steps = 0
         for name in ("observation_space", "action_space"):
-            if name in self.told:
-                made = SPACES[self.told[name]]
+            if name in self.plan:
+                made = SPACES[self.plan[name]]
                 setattr(self, name, made() if callable(made) else made)
         self._odd("init", None)
 
@@ -122,7 +122,7 @@ class World(gymnasium.Env):  # type: ignore[misc]
 
     def step(self, action: Any) -> Any:
         self.steps += 1
-        over = self.steps >= 10 and not self.told.get("endless")
+        over = self.steps >= 10 and not self.plan.get("endless")
         return self._odd("step", (np.full(4, self.steps, np.float32), 1.0, over, False, {}))
 
     def render(self) -> Any:
@@ -132,9 +132,9 @@ class World(gymnasium.Env):  # type: ignore[misc]
         self._odd("close", None)
 
     def _odd(self, when: str, usual: Any) -> Any:
-        if self.told.get("when") != when or self.steps != self.told.get("at", 0):
+        if self.plan.get("when") != when or self.steps != self.plan.get("at", 0):
             return usual
-        how, what = self.told["how"], self.told.get("what", "")
+        how, what = self.plan["how"], self.plan.get("what", "")
         if how == "raise":
             raise ERRORS[what]
         if how == "show" and isinstance(usual, tuple):

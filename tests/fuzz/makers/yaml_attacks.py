@@ -82,7 +82,7 @@ VALUES = (
     *("--resume=/tmp/x", "a=/etc/passwd", "1_000", "0o17", "190:20:30", "1e3", "{}", "%s%n", "'\"`$(id)"),
     *([], {}, [[]], [None], {"a": 1}, {1: 2}, {None: None}, ["x"] * 500, list(range(50)), {"x": {"y": {"z": []}}}),
 )
-"""Values that stand where others should; :func:`changed` has those that PyYAML must be told by name."""
+"""Values of wrong types; :func:`changed` has those that PyYAML represents by name."""
 
 RAW = (
     "2024-01-01",

@@ -56,7 +56,7 @@ def _broken(rng: random.Random, root: Path, model: Path) -> str:
 
 
 def _file(rng: random.Random, root: Path, model: Path) -> str:
-    """Put something that is no file in the place of one, or take it away."""
+    """Replace a file by another object, or remove it."""
     path = rng.choice([*model.iterdir(), *root.rglob("*.md"), *root.rglob("model.yaml"), root])
     if not path.is_file() or path.is_symlink():
         return "nothing"

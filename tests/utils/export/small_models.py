@@ -1,4 +1,4 @@
-"""A model that several tests write."""
+"""A small model for several tests."""
 
 from __future__ import annotations
 

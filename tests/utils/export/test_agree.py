@@ -1,4 +1,4 @@
-"""How far a file is from its source, which output it is, and why."""
+"""Relative error of a file to its source model."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class TestRelativeError:
     def test_formula(self, got: list[float], wanted: list[float], error: float) -> None:
         assert relative_error([np.array(got)], [np.array(wanted)]) == error
 
-    def test_the_largest_over_the_outputs_counts(self) -> None:
+    def test_maximum_over_the_outputs(self) -> None:
         one = np.ones(2, np.float32)
         assert relative_error([one, one * 3], [one, one * 2]) == 0.5
 
-    def test_another_shape_or_number_of_outputs_is_infinite(self) -> None:
+    def test_other_shapes_or_outputs_are_infinite(self) -> None:
         assert relative_error([np.ones((2, 1))], [np.ones(2)]) == np.inf
         assert relative_error([], [np.ones(2)]) == np.inf
 

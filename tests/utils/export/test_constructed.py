@@ -1,4 +1,4 @@
-"""Files of a model built node by node: three of them, compared with the reference evaluator, where all pass."""
+"""Files of a model built node by node, compared with the reference evaluator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_three_files(tmp_path: Path) -> None:
         assert engine.metadata["class_labels"] == '["a", "b"]'
 
 
-def test_a_file_that_computes_something_else_is_not_written(tmp_path: Path) -> None:
+def test_differing_file_is_not_written(tmp_path: Path) -> None:
     def differing(dynamic: bool) -> onnx.ModelProto:
         return build(True) if dynamic else parser.parse_model(TEXT.replace("batch", "1").replace("Add", "Mul"))
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 def test_example(script: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert script("custom_op/custom_add.py", "--out", tmp_path) == 0
     printed = capsys.readouterr().out
-    assert f"{tmp_path / 'custom_add.onnx'}: checked, not run: ONNX Runtime does not know custom::Add" in printed
+    assert f"{tmp_path / 'custom_add.onnx'}: checked, not run: ONNX Runtime does not support custom::Add" in printed
 
     bare = onnx.load(tmp_path / "custom_add.onnx")
     onnx.checker.check_model(bare)

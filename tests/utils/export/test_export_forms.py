@@ -1,4 +1,4 @@
-"""An export writes the forms that are asked for, and they are those of a whole export."""
+"""An export writes the requested forms, equal to those of a full export."""
 
 import argparse
 from pathlib import Path
@@ -33,7 +33,7 @@ def suffixes(forms: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("forms", [["static"], ["dyn"], ["float16_dyn"], ["static", "float16_dyn"]], ids="+".join)
-def test_only_what_is_asked_for_is_written(forms: list[str], tmp_path: Path) -> None:
+def test_only_requested_forms_are_written(forms: list[str], tmp_path: Path) -> None:
     whole = written(tmp_path / "whole", list(FORMS))
     assert written(tmp_path / "some", forms) == {f"net{one}.onnx": whole[f"net{one}.onnx"] for one in suffixes(forms)}
 
@@ -42,7 +42,7 @@ def test_only_what_is_asked_for_is_written(forms: list[str], tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_an_export_of_torch_traces_what_it_needs(exporter: str, tmp_path: Path) -> None:
+def test_torch_export_of_single_forms(exporter: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxsim")
     from utils.export.torch_export import export_onnx
@@ -57,7 +57,7 @@ def test_an_export_of_torch_traces_what_it_needs(exporter: str, tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_form_that_fails_alone_is_the_error(tmp_path: Path) -> None:
+def test_failed_single_form_raises(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxsim")
     from utils.export.onnx_files import ExportError
@@ -74,7 +74,7 @@ def test_a_form_that_fails_alone_is_the_error(tmp_path: Path) -> None:
     ]
 
 
-def test_the_order_is_ours_and_float16_can_be_left_out() -> None:
+def test_forms_are_ordered_and_float16_is_optional() -> None:
     assert chosen_forms(["float16_dyn", "static", "static"]) == ("static", "float16_dyn")
     assert chosen_forms(FORMS, float16=False) == ("static", "dyn")
     assert chosen_forms("dyn") == ("dyn",)
@@ -84,11 +84,11 @@ def test_the_order_is_ours_and_float16_can_be_left_out() -> None:
     ("forms", "float16", "message"),
     [
         (["float16"], True, "unknown form 'float16'; did you mean 'float16_dyn'?"),
-        ([], True, "no form of the model is asked for"),
-        (["float16_dyn"], False, "no form of the model is asked for"),
+        ([], True, "no form"),
+        (["float16_dyn"], False, "no form"),
     ],
 )
-def test_forms_that_are_none(forms: list[str], float16: bool, message: str) -> None:
+def test_invalid_forms_raise(forms: list[str], float16: bool, message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         chosen_forms(forms, float16)
 

@@ -1,4 +1,4 @@
-"""Graphs between an exporter and a file."""
+"""Transformations of exported graphs."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class TestWithSizes:
             for shape in [value.type.tensor_type.shape.dim]
         }
 
-    def test_names_become_sizes_and_what_is_computed_is_left_open(self) -> None:
+    def test_named_dimensions_become_sizes(self) -> None:
         model = onnx.parser.parse_model(self.MODEL)
         before = model.SerializeToString()
         fixed = graphs.with_sizes(model, [np.zeros((4, 3)), np.zeros((4, 5))])
         assert self.dims(fixed) == {"x": [4, 3], "y": [4, 5], "z": [4, None], "n": [4, 5]}
         assert model.SerializeToString() == before
 
-    def test_inference_fills_in_what_is_computed(self) -> None:
+    def test_shape_inference_fills_in_computed_sizes(self) -> None:
         fixed = graphs.with_sizes(onnx.parser.parse_model(self.MODEL), [np.zeros((4, 3)), np.zeros((4, 5))])
         assert self.dims(graphs.simplify(fixed))["z"] == [4, 8]
 
 
 class TestGraph:
-    def test_what_exporters_note_about_the_machine_is_removed(self) -> None:
+    def test_metadata_about_the_machine_is_removed(self) -> None:
         model = linear()
         model.graph.doc_string = model.graph.node[0].doc_string = "file /home/someone/net.py"
         for part in (model, model.graph, model.graph.node[0], model.graph.input[0]):
             part.metadata_props.add(key="trace", value="file /home/someone/net.py")
         assert b"someone" not in graphs.simplify(model).SerializeToString()
 
-    def test_the_source_module_of_a_node_stays(self) -> None:
+    def test_source_modules_of_nodes_are_kept(self) -> None:
         model = linear()
         model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'head', 'linear']")
         [kept] = graphs.simplify(model).graph.node
@@ -54,19 +54,19 @@ class TestGraph:
             ("pkg.torch.onnx.name_scopes", "['', 'head', 'linear']")
         ]
 
-    def test_a_model_onnxsim_cannot_take_is_one_line(self) -> None:
+    def test_onnxsim_failure_is_one_line(self) -> None:
         with pytest.raises(ModelError, match="onnxsim cannot simplify") as caught:
             graphs.simplify(onnx.ModelProto())
         assert "\n" not in str(caught.value)
 
-    def test_float16_keeps_small_and_clamps_large_weights(self) -> None:
+    def test_float16_clamps_large_weights(self) -> None:
         weight = np.array([[1e-6, 1.0, 3e4, 1e6]] * 3, np.float32)
         half = graphs.to_float16(linear(weight))
         [stored] = [numpy_helper.to_array(w) for w in half.graph.initializer]
         np.testing.assert_array_equal(stored[0], np.array([1e-6, 1.0, 3e4, 65504.0], np.float16))
         assert half.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
 
-    def test_float16_twice_is_refused(self) -> None:
+    def test_float16_twice_raises(self) -> None:
         with pytest.raises(ModelError, match="cannot convert the model to float16"):
             graphs.to_float16(graphs.to_float16(linear()))
 

@@ -1,4 +1,4 @@
-"""Names of inputs and outputs that nothing else in the graph has."""
+"""Unique names of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def named(text: str, inputs: list[str], outputs: list[str]) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("names", [["output", "y", "w", "z"], ["a", "b", "c", "d"], ["w_1", "output_1", "y", "w"]])
 @pytest.mark.parametrize("inputs", [["embedding", "x"], ["x", "embedding"], ["in", "put"]])
-def test_names_that_something_inside_has(names: list[str], inputs: list[str]) -> None:
+def test_names_of_inner_values(names: list[str], inputs: list[str]) -> None:
     x, scale = np.array([[1, 2, 3]], np.float32), np.array([[2, 2, 2]], np.float32)
     for model in (made := named(GRAPH, inputs, names), simplify(made)):
         assert [value.name for value in model.graph.input] == inputs
@@ -52,6 +52,6 @@ def test_names_inside_a_branch() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-def test_another_number_is_told() -> None:
+def test_wrong_number_of_inputs_raises() -> None:
     with pytest.raises(ModelError, match=r"has 2 inputs \(x, embedding\), the model has 1 \(x\)"):
         named(GRAPH, ["x"], ["a", "b", "c", "d"])

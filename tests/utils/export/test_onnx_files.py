@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ FLOAT16_HARD = (
     "g (float[N,3] x) => (float[N,3] y) { s = Shape(x) o = ConstantOfShape(s) a = Exp(o) y = Add(a, x) }",
     "g (float[N,3] x) => (float[N,3] y) { a = Neg(x) b = Max(a, x) c = Neg(b) d = Min(c, x) y = Add(b, d) }",
 )
-"""Graphs that the card takes in float16, with what onnxconverter-common by itself makes a wrong float16 graph of."""
+"""Graphs that the card runs in float16, but that onnxconverter-common alone converts incorrectly."""
 
 
 def variant(
@@ -35,7 +36,7 @@ def notes_of(path: Path) -> dict[str, str]:
 
 
 class TestWriting:
-    def test_notes_are_in_the_file(self, tmp_path: Path) -> None:
+    def test_metadata(self, tmp_path: Path) -> None:
         notes = ModelNotes(["zero", "eins", "二", "3"], {"std": [1.0], "mean": [0.0]}, {"source": "a test"})
         [result] = write_onnx_files(tmp_path / "new" / "net", [variant(linear())], notes)
         assert result == ExportResult(tmp_path / "new" / "net.onnx", result.max_relative_error)
@@ -47,7 +48,7 @@ class TestWriting:
         assert "largest relative error" in str(result)
         assert "max|a - b| / max|b|" in str(result)
 
-    def test_what_a_domain_needs_is_in_the_file(self, tmp_path: Path) -> None:
+    def test_further_metadata(self, tmp_path: Path) -> None:
         further = {"blank": 0, "tokens": {"b": 2, "a": ["é"]}}
         notes = ModelNotes(vocabulary=["<pad>", "鱼"], sample_rate=16000, notes=further)
         [result] = write_onnx_files(tmp_path / "net", [variant(linear())], notes)
@@ -57,36 +58,34 @@ class TestWriting:
         stored = ModelMetadata(found, result.path)
         assert (stored.vocabulary, stored.sample_rate, stored.json("blank")) == (["<pad>", "鱼"], 16000, 0)
 
-    def test_the_same_export_gives_the_same_bytes(self, tmp_path: Path) -> None:
+    def test_exports_are_reproducible(self, tmp_path: Path) -> None:
         for name in ("a", "b"):
             write_onnx_files(tmp_path / name / "net", [variant(linear())], ModelNotes(["1"]))
         assert (tmp_path / "a" / "net.onnx").read_bytes() == (tmp_path / "b" / "net.onnx").read_bytes()
 
-    def test_a_form_that_answers_otherwise_is_not_written_and_the_others_are(self, tmp_path: Path) -> None:
+    def test_differing_form_is_not_written_and_the_others_are(self, tmp_path: Path) -> None:
         write_onnx_files(tmp_path / "net", [variant(linear()), variant(linear(), suffix="_dyn")], ModelNotes())
         old = (tmp_path / "net_dyn.onnx").read_bytes()
         wrong = variant(linear(WEIGHT * 1.01), suffix="_dyn")
         with pytest.raises(ExportError) as caught:
             write_onnx_files(tmp_path / "net", [variant(linear()), wrong], ModelNotes(["new"]))
-        assert str(caught.value) == (
-            "net_dyn.onnx: output 'output': largest relative error 1.0e-02 (max|a - b| / max|b|) is above the "
-            "tolerance 1e-03; check the model's operators, or raise tolerances['float32'] if this is expected; "
-            "written: net.onnx; what lies there as net_dyn.onnx is of an earlier export"
-        )
+        text = str(caught.value)
+        assert text.startswith("net_dyn.onnx: output 'output': largest relative error 1.0e-02 (max|a - b| / max|b|) ")
+        assert re.search(r" 1e-03; .*tolerances\['float32'\].*; written: net\.onnx; .*existing net_dyn\.onnx", text)
         passed, failed = caught.value.results
         assert (passed.error, failed.max_relative_error) == (None, None)
         assert str(failed).startswith(f"{tmp_path / 'net_dyn.onnx'}: not written: output 'output': largest relative")
         assert json.loads(notes_of(passed.path)["class_labels"]) == ["new"]
         assert failed.path.read_bytes() == old
 
-    def test_a_form_without_a_graph_is_told(self, tmp_path: Path) -> None:
+    def test_form_without_a_graph_raises(self, tmp_path: Path) -> None:
         none = Variant("_dyn", ModelError("the tool cannot do it; use another"), [])
         with pytest.raises(ExportError) as caught:
             write_onnx_files(tmp_path / "net", [none], ModelNotes())
         assert str(caught.value) == "net_dyn.onnx: the tool cannot do it; use another; no file was written"
         assert not list(tmp_path.iterdir())
 
-    def test_all_that_failed_are_told(self, tmp_path: Path) -> None:
+    def test_all_failed_forms_are_reported(self, tmp_path: Path) -> None:
         wrong = [variant(linear(WEIGHT * 1.01), suffix=suffix) for suffix in ("", "_dyn")]
         with pytest.raises(ExportError, match=r"^net.onnx, net_dyn.onnx: output .*; no file was written$"):
             write_onnx_files(tmp_path / "net", wrong, ModelNotes())
@@ -96,23 +95,23 @@ class TestWriting:
         [result] = write_onnx_files(tmp_path / "net", [variant(linear(WEIGHT * 1.01))], ModelNotes(), {"float32": 2e-2})
         assert result.max_relative_error == pytest.approx(1e-2, rel=1e-3)
 
-    def test_the_checker_is_asked(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match=r"net.onnx: onnx.checker refuses .*NoSuchOperator"):
+    def test_checker_errors_raise(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelError, match=r"net.onnx: onnx.checker rejects .*NoSuchOperator"):
             write_onnx_files(tmp_path / "net", [variant(linear(op="NoSuchOperator"))], ModelNotes())
         assert not list(tmp_path.iterdir())
 
-    def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
+    def test_unwritable_folder_raises(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(ModelError, match="cannot write the exported files"):
             write_onnx_files(tmp_path / "file" / "net", [variant(linear())], ModelNotes())
 
-    def test_an_unknown_operator_is_said_and_not_run(self, tmp_path: Path) -> None:
+    def test_unsupported_operator_is_not_run(self, tmp_path: Path) -> None:
         [result] = write_onnx_files(tmp_path / "net", [variant(linear(op="Mine", domain="own"))], ModelNotes())
         assert result.max_relative_error is None
-        assert str(result).endswith("checked, not run: ONNX Runtime does not know own::Mine")
+        assert str(result).endswith("checked, not run: ONNX Runtime does not support own::Mine")
         assert "max_relative_error" not in notes_of(result.path)
 
-    def test_large_weights_lie_beside_the_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_large_weights_are_external(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(large, "MOST_MESSAGE", 2000)
         monkeypatch.setattr(large, "APART", 1000)
         weight = np.linspace(-1, 1, 1200, dtype=np.float32).reshape(3, 400)
@@ -126,7 +125,7 @@ class TestWriting:
             np.testing.assert_allclose(engine(X), X @ weight, rtol=1e-5, atol=1e-6)
 
     @pytest.mark.parametrize("body", FLOAT16_HARD, ids=["a shared weight", "a cast inside", "a named type", "no names"])
-    def test_float16_takes_what_the_card_takes(self, body: str, tmp_path: Path) -> None:
+    def test_float16_agrees_with_the_card(self, body: str, tmp_path: Path) -> None:
         model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]>\n{body}')
         onnx.save(model, tmp_path / "source.onnx")
         x = np.array([[0.5, -1.0, 2.0]], np.float32)

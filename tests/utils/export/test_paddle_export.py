@@ -59,7 +59,7 @@ def test_further_notes_are_stored(net: Net, tmp_path: Path, images: np.ndarray) 
         assert [json.loads(noted[key]) for key in ("vocabulary", "sample_rate", "blank")] == [["a", "b"], 8000, 1]
 
 
-def test_files_answer_as_the_source_does(net: Net, tmp_path: Path, images: np.ndarray) -> None:
+def test_outputs_match_the_source_model(net: Net, tmp_path: Path, images: np.ndarray) -> None:
     results = export_paddle_onnx(net, images, tmp_path / "net", float16=False)
     net.eval()
     wanted = net(paddle.to_tensor(images)).numpy()
@@ -68,7 +68,7 @@ def test_files_answer_as_the_source_does(net: Net, tmp_path: Path, images: np.nd
         np.testing.assert_allclose(engine(images), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, images: np.ndarray) -> None:
+def test_failed_export_is_one_line(tmp_path: Path, images: np.ndarray) -> None:
     class Broken(paddle.nn.Layer):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:
             return x.reshape([2, -1]) if x.shape[0] == 2 else paddle.to_tensor(x.numpy())
@@ -78,7 +78,7 @@ def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, images: np.
     assert str(caught.value).startswith("net_dyn.onnx: paddle2onnx cannot export Broken: ")
     assert "rank inconsistency" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]  # a branch of its own at the example's size
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]  # the branch for the example's size
 
 
 class Structured(paddle.nn.Layer):  # type: ignore[misc, name-defined]
@@ -91,7 +91,7 @@ class Structured(paddle.nn.Layer):  # type: ignore[misc, name-defined]
         return {"logits": y, "none": mask, "inner": (y, image["x"])}
 
 
-def test_inputs_and_outputs_nest(tmp_path: Path) -> None:
+def test_nested_inputs_and_outputs(tmp_path: Path) -> None:
     x = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
     model, example = Structured(), {"image": {"x": x}, "parts": [paddle.to_tensor(x[:, :1])], "scale": 2.0}
     for result in export_paddle_onnx(model, example, tmp_path / "m"):
@@ -108,14 +108,14 @@ def test_inputs_and_outputs_nest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"exporter": "dynamo"}, "unknown exporter 'dynamo'; there is only 'paddle2onnx'"),
-        ({"custom_translation_table": {print: print}}, "paddle2onnx takes no custom_translation_table; leave it out"),
-        ({"output_names": ["input"]}, "'input' is the name of an input and of an output"),
-        ({"output_names": ["a", "b"]}, "are 2 names; there are 1 output: output; name each"),
+        ({"exporter": "dynamo"}, "unknown exporter 'dynamo'.*'paddle2onnx'"),
+        ({"custom_translation_table": {print: print}}, "custom_translation_table.*paddle2onnx"),
+        ({"output_names": ["input"]}, "'input' is the name of an input"),
+        ({"output_names": ["a", "b"]}, "2 names.*: output;"),
         ({"dynamic": {"x": {0: "batch"}}}, r"dynamic names \['x'\]"),
     ],
 )
-def test_options_that_do_not_fit(
+def test_invalid_options_raise(
     options: dict[str, Any], message: str, net: Net, tmp_path: Path, images: np.ndarray
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -132,12 +132,12 @@ def test_below_float16(tmp_path: Path, images: np.ndarray) -> None:
         export_paddle_onnx(Tiny(), images, tmp_path / "net")
 
 
-def test_a_dropout_that_is_always_on(tmp_path: Path, images: np.ndarray) -> None:
+def test_dropout_in_eval_mode_raises(tmp_path: Path, images: np.ndarray) -> None:
     class Noisy(paddle.nn.Layer):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:
             return paddle.nn.functional.dropout(x, 0.5)
 
-    with pytest.raises(ModelError, match="output 'output' of the source model is another one each time"):
+    with pytest.raises(ModelError, match=r"output 'output' .*not deterministic"):
         export_paddle_onnx(Noisy(), images, tmp_path / "net")
 
 

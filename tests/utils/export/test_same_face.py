@@ -1,4 +1,4 @@
-"""Both exporters are called alike; read from their source, as no environment has both frameworks."""
+"""Equal signatures of both exporters, read from their source, as no environment has both frameworks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 EXPORT = Path(__file__).resolve().parents[3] / "utils" / "export"
 
 
-def face(file: str, function: str) -> tuple[list[str], dict[str, str]]:
+def signature(file: str, function: str) -> tuple[list[str], dict[str, str]]:
     """Return the names of the arguments by position, and the defaults of the others in order."""
     tree = ast.parse((EXPORT / file).read_text(encoding="utf-8"))
     [found] = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
@@ -23,8 +23,8 @@ def face(file: str, function: str) -> tuple[list[str], dict[str, str]]:
     return [one.arg for one in given.args], named | {"->": ast.unparse(found.returns)}
 
 
-def test_the_same_names_in_the_same_order_with_the_same_defaults() -> None:
-    torch, paddle = face("torch_export.py", "export_onnx"), face("paddle_export.py", "export_paddle_onnx")
+def test_signatures_are_equal() -> None:
+    torch, paddle = signature("torch_export.py", "export_onnx"), signature("paddle_export.py", "export_paddle_onnx")
     assert torch == paddle
     assert list(torch[1]) == list(paddle[1])
     assert torch[1]["float16"] == "True"

@@ -1,5 +1,5 @@
 # ruff: noqa: E402 - what is imported later needs what importorskip looks for
-"""What users bring: inputs and outputs of any structure and name, and models that need a change first."""
+"""Exports of models with nested inputs and outputs, and errors of unsupported models."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from utils.fetch import UnreachableError
 pytestmark = pytest.mark.torch
 
 SLOWER = [pytest.param("dynamo", marks=pytest.mark.slow), "torchscript"]
-"""Where TorchScript's exporter shows in every run what both shall do."""
+"""Both exporters, the slow one in slow runs only."""
 
 X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
 
 
 class Calls(torch.nn.Module):
-    """A model that is only its function, and what it needs."""
+    """A model of a function and its parts."""
 
     def __init__(self, function: Callable[..., Any], **parts: Any) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def ends(path: Path) -> tuple[list[str], list[str]]:
 
 
 def scripted(model: Any, example: Any, stem: Path, **options: Any) -> Any:
-    """Export by the exporter that takes no time."""
+    """Export by the fast exporter."""
     return export_onnx(model, example, stem, exporter="torchscript", **options)
 
 
@@ -65,7 +65,7 @@ def structured(self: Any, image: Any, parts: Any, scale: float = 1.0, mask: Any 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_inputs_and_outputs_nest(exporter: str, tmp_path: Path) -> None:
+def test_nested_inputs_and_outputs(exporter: str, tmp_path: Path) -> None:
     model = Calls(structured, linear=torch.nn.Linear(4, 1))
     example = {"image": {"x": X}, "parts": [X[:, :1], torch.from_numpy(X[:, 1:2])], "scale": 2.0, "mask": None}
     written = export_onnx(model, example, tmp_path / "m", exporter=exporter)
@@ -84,8 +84,8 @@ def test_inputs_and_outputs_nest(exporter: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(got, one.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_forward_of_its_own(tmp_path: Path) -> None:
-    """Such as the hooks of other packages leave on a model."""
+def test_forward_of_the_instance(tmp_path: Path) -> None:
+    """As set by the hooks of other packages."""
     model = torch.nn.Linear(4, 2)
     model.forward = own = lambda input: {"y": input * 2}
     _, free = scripted(model, X, tmp_path / "m", float16=False)
@@ -99,7 +99,7 @@ def reused(self: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("exporter", SLOWER)
-def test_outputs_that_are_inputs_constants_or_one_another(exporter: str, tmp_path: Path) -> None:
+def test_outputs_that_are_inputs_constants_or_duplicates(exporter: str, tmp_path: Path) -> None:
     model = Calls(reused, weight=torch.nn.Parameter(torch.arange(3.0)))
     names = ["weight", "b", "c", "d", "e"]
     for result in export_onnx(model, X, tmp_path / "m", exporter=exporter, output_names=names, input_names=["add"]):
@@ -112,8 +112,8 @@ def test_outputs_that_are_inputs_constants_or_one_another(exporter: str, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_an_output_called_as_something_inside(exporter: str, tmp_path: Path) -> None:
-    """Such as the embedding of a text: ``embedding`` is also what torch calls the lookup of its words."""
+def test_output_with_the_name_of_an_inner_value(exporter: str, tmp_path: Path) -> None:
+    """Such as ``embedding``, torch's name of the lookup."""
 
     def embed(self: Any, ids: Any) -> Any:
         return torch.tanh(self.embedding(ids)).mean(1)
@@ -126,7 +126,7 @@ def test_an_output_called_as_something_inside(exporter: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exporter", SLOWER)
-def test_an_input_that_nothing_reads(exporter: str, tmp_path: Path) -> None:
+def test_unused_input_is_kept(exporter: str, tmp_path: Path) -> None:
     model = Calls(lambda self, x, other, y: x + y)
     given = (X, X[:, 0], X)
     _, free = export_onnx(model, given, tmp_path / "m", input_names=["x", "n", "y"], float16=False, exporter=exporter)
@@ -137,19 +137,22 @@ def test_an_input_that_nothing_reads(exporter: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output_names": ["y", "y", "y"]}, r"output_names \['y', 'y', 'y'\]: 'y' stands there twice; give each its"),
-        ({"output_names": ["y"]}, r"are 1 name; there are 3 outputs: output_0, output_1, output_2; name each"),
-        ({"output_names": ["input", "b", "c"]}, "'input' is the name of an input and of an output; give others"),
-        ({"input_names": ["a", "b"]}, r"input_names \['a', 'b'\] are 2 names; there are 1 input: input; name each"),
-        ({"dynamic": {"x": {0: "batch"}}}, r"dynamic names \['x'\], which are not among input_names \['input'\]"),
+        ({"output_names": ["y", "y", "y"]}, r"output_names \['y', 'y', 'y'\]: 'y' occurs twice"),
+        ({"output_names": ["y"]}, r" 1 name; .*3 outputs: output_0, output_1, output_2;"),
+        ({"output_names": ["input", "b", "c"]}, "'input' is the name of an input"),
+        ({"input_names": ["a", "b"]}, r"input_names \['a', 'b'\].* 2 names; .*1 input: input;"),
+        ({"dynamic": {"x": {0: "batch"}}}, r"dynamic names \['x'\].*input_names \['input'\]"),
         (
             {"exporter": "torchscrip"},
             r"'torchscrip'; did you mean 'torchscript'\? use dynamo or torchscript$",
         ),
-        ({"exporter": "torchscript", "custom_translation_table": {print: print}}, "is read by exporter='dynamo' only"),
+        (
+            {"exporter": "torchscript", "custom_translation_table": {print: print}},
+            "custom_translation_table.*exporter='dynamo'",
+        ),
     ],
 )
-def test_options_that_do_not_fit(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_invalid_options_raise(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         export_onnx(Calls(lambda self, x: (x + 1, x + 2, x + 3)), X, tmp_path / "m", **options)
     assert "\n" not in str(caught.value)
@@ -158,7 +161,7 @@ def test_options_that_do_not_fit(options: dict[str, Any], message: str, tmp_path
 
 def test_one_axis_name_for_two_sizes(tmp_path: Path) -> None:
     axes = {name: {1: "seq"} for name in "ab"}
-    with pytest.raises(ConfigError, match="dynamic axis 'seq' has size 4 on axis 1 of input 'a' and size 2 on axis 1"):
+    with pytest.raises(ConfigError, match=r"'seq'.* 4 .*axis 1 .*'a'.* 2 .*axis 1"):
         scripted(
             Calls(lambda self, a, b: a.sum() + b.sum()),
             (X, X[:, :2]),
@@ -180,24 +183,27 @@ def test_one_axis_name_on_two_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Calls(lambda self, x: None), "the source model returns no tensor; let it return those that are wanted"),
-        (Calls(lambda self, x: (x + 1, 3)), "output 'output_1' of the source model is no tensor but of type int; let"),
+        (Calls(lambda self, x: None), "the source model returns no tensor"),
+        (
+            Calls(lambda self, x: (x + 1, 3)),
+            "output 'output_1' of the source model is not a tensor but of type int;",
+        ),
         (
             Calls(lambda self, x: {"past": type("DynamicCache", (), {})()}),
-            r"output 'past' of the source model is no tensor but of type DynamicCache \(a cache: use_cache=False ",
+            r"output 'past' of the source model is not a tensor but of type DynamicCache \(a cache: use_cache=False ",
         ),
-        (Calls(lambda self, x: torch.complex(x, x)), "output 'output' .*: it is complex64; let it be a dense tensor"),
-        (Calls(lambda self, x: x.bfloat16()), r"'output' of the source model cannot be one of a file: .*BFloat16; let"),
-        (Calls(lambda self, x: x.to_sparse()), "'output' of the source model cannot be one of a file: .*; let it be"),
+        (Calls(lambda self, x: torch.complex(x, x)), "output 'output' .*: it is complex64;"),
+        (Calls(lambda self, x: x.bfloat16()), r"'output' .*cannot be exported: .*BFloat16;"),
+        (Calls(lambda self, x: x.to_sparse()), "'output' .*cannot be exported: .*dense"),
         (
             Calls(lambda self, x: torch.nn.functional.dropout(x)),
-            "output 'output' of the source model is another one each time .* a dropout without training=self.training",
+            "output 'output' .*not deterministic .*training=self.training",
         ),
-        (Calls(lambda self, x, y: x), r"cannot run inputs of shapes \[\[3, 4\]\]: TypeError: .*; give example_inputs"),
+        (Calls(lambda self, x, y: x), r"cannot run inputs of shapes \[\[3, 4\]\]: TypeError: .*example_inputs"),
     ],
     ids=["none", "a number", "a cache", "complex", "bfloat16", "sparse", "dropout", "arguments"],
 )
-def test_models_that_need_another_end(model: Any, message: str, tmp_path: Path) -> None:
+def test_unsupported_models_raise(model: Any, message: str, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch: sparse tensors are new
         with pytest.raises(ModelError, match=message) as caught:
@@ -206,29 +212,29 @@ def test_models_that_need_another_end(model: Any, message: str, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_function_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the model is a function, not a Module; pass the module"):
+def test_function_instead_of_a_module_raises(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="function, not a Module"):
         export_onnx(lambda x: x, X, tmp_path / "m")
 
 
-@pytest.mark.parametrize(("value", "said"), [(0.0, "0 everywhere"), (float("nan"), "NaN in places")])
-def test_an_output_that_says_nothing_is_told(value: float, said: str, tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=f"output 'output' of the source model is {said} on the example inputs"):
+@pytest.mark.parametrize(("value", "reason"), [(0.0, "0 everywhere"), (float("nan"), "NaN in places")])
+def test_uninformative_output_warns(value: float, reason: str, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=f"'output' .*{reason}"):
         scripted(Calls(lambda self, x: x * value), X, tmp_path / "m", float16=False)
 
 
-def test_sizes_that_a_trace_keeps(tmp_path: Path) -> None:
+def test_sizes_fixed_by_a_trace(tmp_path: Path) -> None:
     def sized(self: Any, x: Any) -> Any:
         return x + torch.arange(float(int(x.shape[0])))[:, None]
 
-    with pytest.warns(UserWarning, match="keeps"), pytest.raises(ExportError) as caught:
+    with pytest.warns(UserWarning, match="as constants"), pytest.raises(ExportError) as caught:
         scripted(Calls(sized), X, tmp_path / "m")
-    assert "holds sizes of the example as constants, it cannot run inputs of shapes [[7, 4]]: " in str(caught.value)
+    assert "cannot run inputs of shapes [[7, 4]]: " in str(caught.value)
     assert str(caught.value).endswith("or try another exporter; written: m.onnx")
 
 
 class Matches(torch.nn.Module):
-    """How well images match texts: onnxsim calls the number of texts something else, where they are numbers."""
+    """Similarity of images and texts; onnxsim renames the dimension of the texts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,7 +264,7 @@ def test_a_model_of_torchscript(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is deprecated
         model = torch.jit.script(torch.nn.Linear(4, 2))
-    with pytest.raises(ModelError, match=r"no code for torch.export to read; try exporter='torchscript'"):
+    with pytest.raises(ModelError, match=r"TorchScript.*exporter='torchscript'"):
         export_onnx(model, {"input": X}, tmp_path / "m")
     assert len(export_onnx(model, X, tmp_path / "m", exporter="torchscript")) == 3
 
@@ -274,11 +280,11 @@ class TestFloat16:
     def test_below_float16(self, tmp_path: Path) -> None:
         with pytest.raises(ExportError) as caught:
             scripted(Calls(lambda self, x: (x + 1, x * 1e-9)), X, tmp_path / "m", output_names=["sum", "tiny"])
-        assert str(caught.value) == (
-            "m_float16_dyn.onnx: output 'tiny' is below float16: its largest value is 2.0e-09, float16 keeps its "
-            "digits from 6.1e-05 on; let the model scale it, or pass float16=False to do without; "
-            "written: m.onnx, m_dyn.onnx"
-        )
+        text = str(caught.value)
+        assert text.startswith("m_float16_dyn.onnx: output 'tiny' is below float16: its largest value is 2.0e-09, ")
+        assert "6.1e-05" in text
+        assert "float16=False" in text
+        assert text.endswith("written: m.onnx, m_dyn.onnx")
         assert [one.error is None for one in caught.value.results] == [True, True, False]
 
     def test_small_but_right(self, tmp_path: Path) -> None:
@@ -292,15 +298,15 @@ class TestFloat16:
         assert half.max_relative_error < 2e-3
         with open_engine("onnx", EngineSpec(ckpt=half.path, dtype="float16")) as engine:
             _, index = engine(x.numpy().astype(np.float16))
-        assert (index != torch.topk(x, 9)[1].numpy()).any(), "no rank changed: the test tests nothing"
+        assert (index != torch.topk(x, 9)[1].numpy()).any(), "no rank changed, so nothing is tested"
 
     def test_a_model_in_float64(self, tmp_path: Path) -> None:
-        with pytest.raises(ExportError, match=r"it takes or gives float64; export it in float32.*; written: m.onnx"):
+        with pytest.raises(ExportError, match=r"float64.*float32.*; written: m.onnx"):
             scripted(torch.nn.Linear(4, 2).double(), X.astype(np.float64), tmp_path / "m")
 
     @pytest.mark.slow
     def test_a_mean_over_a_mask_inside_a_branch(self, tmp_path: Path) -> None:
-        """The checker refused it: ``Cast: Inferred elem type differs from existing elem type: (1) vs (10)``."""
+        """Regression: ``Cast: Inferred elem type differs from existing elem type: (1) vs (10)``."""
 
         def mean(x: Any, mask: Any) -> Any:
             kept = mask.float()[..., None]
@@ -318,7 +324,7 @@ class TestFloat16:
 @pytest.mark.slow
 @pytest.mark.long
 def test_minilm_in_all_forms(tmp_path: Path) -> None:
-    """A real BERT whose words are averaged over a mask, with an output called as a value inside."""
+    """A real BERT with mean pooling over a mask, and an output with the name of an inner value."""
     pytest.importorskip("transformers")
     from benchmarks.parts.real_models import minilm_torch, tokens
 
@@ -336,11 +342,9 @@ def test_minilm_in_all_forms(tmp_path: Path) -> None:
 
 class TestBranches:
     @pytest.mark.slow
-    def test_dynamo_says_where(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_dynamo_reports_the_line(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         model = Calls(lambda self, x: x + 1 if x.sum() > 0 else x - 1)
-        with pytest.raises(
-            ModelError, match=r"which way it goes depends on values \(test_steps.py, line \d+\)"
-        ) as caught:
+        with pytest.raises(ModelError, match=r"depends on values \(test_steps.py, line \d+\)") as caught:
             export_onnx(model, X, tmp_path / "m")
         assert "\n" not in str(caught.value)
         assert "torchscript" not in str(caught.value), "it would only hide the branch"
@@ -348,11 +352,11 @@ class TestBranches:
 
     def test_torchscript_warns(self, tmp_path: Path) -> None:
         model = Calls(lambda self, x: x + 1 if x.sum() > 0 else x - 1)
-        with pytest.warns(UserWarning, match=r"keeps what these lines computed for the example \(test_steps.py:\d+\)"):
+        with pytest.warns(UserWarning, match=r"constants \(test_steps.py:\d+\)"):
             scripted(model, X, tmp_path / "m")
 
     @pytest.mark.slow
-    def test_each_names_the_other(self, tmp_path: Path) -> None:
+    def test_errors_suggest_the_other_exporter(self, tmp_path: Path) -> None:
         model = Calls(lambda self, x: torch.sort(x, dim=1, stable=True)[0])
         for exporter, other in (EXPORTERS, EXPORTERS[::-1]):
             with pytest.raises(

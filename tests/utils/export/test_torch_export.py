@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Net(torch.nn.Module):
 
 
 class Calls(torch.nn.Module):
-    """A model of one input that is only its function."""
+    """A model of a function with one input."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ def test_three_files_static_and_dynamic(exported: list[ExportResult]) -> None:
 
 
 class Tokens(torch.nn.Module):
-    """The shapes of a transformer: a class token per sample, positions cut to the length, heads apart."""
+    """The reshapes of a transformer: class token, positions cut to the length, heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,8 +106,8 @@ class Tokens(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_the_static_file_computes_no_shapes(tmp_path: Path) -> None:
-    """It is made of the dynamic graph, in which a reshape needs the sizes of the input."""
+def test_static_file_does_not_compute_shapes(tmp_path: Path) -> None:
+    """It is derived from the dynamic graph, which computes sizes for reshapes."""
     static, free, _ = export_onnx(
         Tokens(), torch.rand(1, 5, 8), tmp_path / "tokens", dynamic={"input": {0: "batch", 1: "length"}}
     )
@@ -127,20 +128,19 @@ def test_errors_are_small_and_stored(exported: list[ExportResult]) -> None:
         assert stored["max_relative_error"] == f"{result.max_relative_error:.1e}"
         assert json.loads(stored["class_labels"]) == list("abcdefghij")
         assert json.loads(stored["preprocess"]) == {"crop_shape": 16}
-        told = json.loads(stored["provenance"])
-        assert told == {"weights": "seed 0", "torch": torch.__version__, "opset": "18"}
+        assert json.loads(stored["provenance"]) == {"weights": "seed 0", "torch": torch.__version__, "opset": "18"}
 
 
 @pytest.mark.slow
-def test_further_notes_are_stored_and_a_bad_one_is_told_at_once(net: Net, images: Any, tmp_path: Path) -> None:
+def test_further_notes_are_stored_and_invalid_ones_raise(net: Net, images: Any, tmp_path: Path) -> None:
     kept = {"vocabulary": ["a", "b"], "sample_rate": 8000, "notes": {"blank": 1}}
     results = export_onnx(net, images, tmp_path / "net", **kept)
     for result in results:
         found = {prop.key: prop.value for prop in onnx.load(result.path).metadata_props}
         assert [json.loads(found[key]) for key in ("vocabulary", "sample_rate", "blank")] == [["a", "b"], 8000, 1]
-    with pytest.raises(ConfigError, match=r"metadata 'preprocess': interpolation 'cubic' must be one of bilinear, "):
+    with pytest.raises(ConfigError, match=r"'preprocess': interpolation 'cubic'.*bilinear, "):
         export_onnx(torch.nn.Identity(), images, tmp_path / "none", preprocess={"interpolation": "cubic"})
-    with pytest.raises(ConfigError, match=r"notes: key 'provenance' cannot be taken; use another than "):
+    with pytest.raises(ConfigError, match=r"notes: key 'provenance'"):
         export_onnx(torch.nn.Identity(), images, tmp_path / "none", notes={"provenance": {}})
     assert not list(tmp_path.glob("none*"))
 
@@ -153,9 +153,7 @@ def test_nothing_of_this_machine_is_in_the_files(exported: list[ExportResult]) -
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 16, 16), (5, 3, 16, 16), (2, 3, 24, 40)])
-def test_dynamic_files_answer_as_the_source_does(
-    net: Net, exported: list[ExportResult], shape: tuple[int, ...]
-) -> None:
+def test_dynamic_files_match_the_source_model(net: Net, exported: list[ExportResult], shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
     wanted = answers(net, x)
     for result, dtype, atol in ((exported[1], "float32", 1e-5), (exported[2], "float16", 1e-2)):
@@ -192,7 +190,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
         (lambda x: x.reshape(2, 8) * 2, r"cannot run inputs of shapes \[\[5, 8\]\]: .*leave the axis out of dynamic"),
         (
             lambda x: x * x.shape[0] if x.shape[0] == 5 else x,
-            r"inferred a static shape of 5 for dimension input.shape\[0\]; leave the axis out of dynamic, or try",
+            r"shape of 5 for dimension input.shape\[0\]; leave .*dynamic",
         ),
     ],
     ids=["no operator", "fixed batch", "constant axis"],
@@ -209,14 +207,15 @@ def test_models_that_cannot_be_exported(function: Callable[[Any], Any], message:
 def test_a_float16_overflow_is_found_and_the_other_files_are_written(tmp_path: Path) -> None:
     with pytest.raises(ExportError) as caught:
         export_onnx(Calls(lambda x: x * 3e4), torch.full((2, 3), 100.0), tmp_path / "net")
-    assert str(caught.value) == (
-        "net_float16_dyn.onnx: output 'output' is above float16: its largest value is 3.0e+06, float16 ends at 65504; "
-        "let the model scale it, or pass float16=False to do without; written: net.onnx, net_dyn.onnx"
+    assert re.fullmatch(
+        r"net_float16_dyn.onnx: output 'output' is above float16: .* 3\.0e\+06, .* 65504; .*float16=False.*; "
+        r"written: net.onnx, net_dyn.onnx",
+        str(caught.value),
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.onnx", "net_dyn.onnx"]
 
 
-def test_names_that_do_not_fit(net: Net, images: Any, tmp_path: Path) -> None:
+def test_unknown_dynamic_name_raises(net: Net, images: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="dynamic names"):
         export_onnx(net, images, tmp_path / "net", dynamic={"image": {0: "batch"}})
 
@@ -234,21 +233,21 @@ class TestLoadWeights:
     @pytest.mark.parametrize("data", [b"", b"PK\x03\x04 cut short", b"text, not weights"])
     def test_damaged(self, data: bytes, tmp_path: Path) -> None:
         (tmp_path / "net.pth").write_bytes(data)
-        with pytest.raises(ModelError, match=r"net.pth: damaged, or holds more than tensors") as caught:
+        with pytest.raises(ModelError, match=r"net.pth: damaged, or contains more") as caught:
             load_weights(Net(), tmp_path / "net.pth")
         assert "\n" not in str(caught.value)
 
     def test_code_is_not_run(self, net: Net, tmp_path: Path) -> None:
         torch.save(net, tmp_path / "net.pth")
-        with pytest.raises(ModelError, match="holds more than tensors"):
+        with pytest.raises(ModelError, match=r"net.pth: damaged, or contains more"):
             load_weights(Net(), tmp_path / "net.pth")
 
     def test_not_a_state_dict(self, tmp_path: Path) -> None:
         torch.save([1], tmp_path / "net.pth")
-        with pytest.raises(ModelError, match="holds a list, not a state dict"):
+        with pytest.raises(ModelError, match="contains a list"):
             load_weights(Net(), tmp_path / "net.pth")
 
-    def test_the_first_keys_that_do_not_fit_are_named(self, net: Net, tmp_path: Path) -> None:
+    def test_mismatching_keys_are_reported(self, net: Net, tmp_path: Path) -> None:
         state = net.state_dict()
         state["other"] = state.pop("conv.weight")
         state["head.bias"] = torch.zeros(3)
@@ -256,8 +255,8 @@ class TestLoadWeights:
             del state[key]
         torch.save(state, tmp_path / "net.pth")
         wanted = (
-            "does not fit Net: missing conv.weight, norm.weight, norm.bias and 2 more; "
-            "unknown other; of another shape head.bias; use the matching model"
+            "does not match Net: missing conv.weight, norm.weight, norm.bias and 2 more; "
+            "unknown other; of another shape head.bias"
         )
         with pytest.raises(ModelError, match=wanted):
             load_weights(Net(), tmp_path / "net.pth")

@@ -1,5 +1,5 @@
 # ruff: noqa: E402 - what is imported later needs what importorskip looks for
-"""Weights as people have them: checkpoints, prefixes, other containers; and what does not fit, in one line."""
+"""Weights files: checkpoints, prefixes, other containers; one-line errors of invalid files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def prefixed(prefix: str) -> dict[str, Any]:
         {**STATE, "AuxLogits.fc.weight": torch.ones(2)},
     ],
 )
-def test_checkpoints_as_people_have_them(saved: Any, tmp_path: Path) -> None:
+def test_checkpoint_layouts(saved: Any, tmp_path: Path) -> None:
     torch.save(saved, tmp_path / "x.pth")
     assert same(load_weights(net(), tmp_path / "x.pth", ["AuxLogits."]), net(1))
 
@@ -60,27 +60,27 @@ def test_safetensors(tmp_path: Path) -> None:
     save_file(prefixed("module."), tmp_path / "x.safetensors")
     assert same(load_weights(net(), tmp_path / "x.safetensors"), net(1))
     (tmp_path / "y.safetensors").write_bytes((tmp_path / "x.safetensors").read_bytes()[:99])
-    with pytest.raises(ModelError, match=r"y\.safetensors: damaged .*; get the file again") as caught:
+    with pytest.raises(ModelError, match=r"y\.safetensors: damaged ") as caught:
         load_weights(net(), tmp_path / "y.safetensors")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("length", [0, 100, 900])
-def test_a_file_cut_short_is_one_line(length: int, tmp_path: Path) -> None:
+def test_truncated_file_is_one_line(length: int, tmp_path: Path) -> None:
     torch.save(STATE, tmp_path / "x.pth")
     (tmp_path / "x.pth").write_bytes((tmp_path / "x.pth").read_bytes()[:length])
-    with pytest.raises(ModelError, match=r"x\.pth: damaged, or holds more than tensors") as caught:
+    with pytest.raises(ModelError, match=r"x\.pth: damaged, or contains more") as caught:
         load_weights(net(), tmp_path / "x.pth")
     assert "\n" not in str(caught.value)
 
 
-def test_what_does_not_fit_names_the_first_keys(tmp_path: Path) -> None:
+def test_mismatching_keys_are_reported(tmp_path: Path) -> None:
     torch.save({"state_dict": {f"conv{i}.weight": torch.ones(1) for i in range(5)}}, tmp_path / "x.pth")
-    with pytest.raises(ModelError, match=r"missing 0\.weight, 0\.bias, 1\.weight and 4 more; unknown conv0\.weight"):
+    with pytest.raises(ModelError, match=r"missing 0\.weight, 0\.bias, 1\.weight and 4 .*conv0\.weight"):
         load_weights(net(), tmp_path / "x.pth")
 
 
-def test_the_old_keys_of_densenet() -> None:
+def test_old_densenet_keys() -> None:
     layer = torch.nn.Module()
     layer.norm1 = torch.nn.BatchNorm2d(2)
     model = torch.nn.Module()
@@ -89,7 +89,7 @@ def test_the_old_keys_of_densenet() -> None:
     assert load_state(model, old, "old").denselayer1.norm1.weight.tolist() == [2, 2]
 
 
-def test_which_values_are_files(tmp_path: Path) -> None:
+def test_is_weights_file(tmp_path: Path) -> None:
     (tmp_path / "weights").touch()
     assert [is_weights_file(text) for text in ("a.PTH", "b.safetensors", "c.pth.tar", str(tmp_path / "weights"))] == [
         True

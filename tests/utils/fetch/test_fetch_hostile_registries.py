@@ -1,4 +1,4 @@
-"""Registries that answer anything: a line that says which address, in bounded time, and never another file."""
+"""Invalid answers of registries: a one-line error with the URL, in bounded time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ BASE = "https://example.org/simple/mine/"
 
 
 @pytest.mark.parametrize("text", ["<![", '{"files": ' + "[" * 100_000, "{", '{"files": [{}]}', '{"files": 5}'])
-def test_a_page_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_page_raises(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def feed(*given: object) -> None:
-        raise AssertionError("as older parsers do")
+        raise AssertionError("as in older parsers")
 
     monkeypatch.setattr(simple_index._Page, "feed", feed)
-    with pytest.raises(UnreachableError, match=r"https://example\.org/simple/mine/: is no page of an index"):
+    with pytest.raises(UnreachableError, match=r"https://example\.org/simple/mine/: is not an index"):
         list(_parsed(text, BASE))
 
 
-def test_addresses_that_are_none_are_passed_over(tmp_path: Path) -> None:
+def test_invalid_urls_are_skipped(tmp_path: Path) -> None:
     page = '<base href="//["><a href="http://[bad">x</a><a href="mine-1.0.tar.gz">y</a>'
     package = row(sdist(tmp_path), kind="sdist")
     (link,) = [one for one in _parsed(page, BASE) if _is_wanted(one, package)]
@@ -43,14 +43,14 @@ def test_addresses_that_are_none_are_passed_over(tmp_path: Path) -> None:
         Access().page("http://[bad")
 
 
-def test_a_page_of_html_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_html_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simple_index, "_MOST_HTML", 10)
-    with pytest.raises(UnreachableError, match="the page has more than 10 characters"):
+    with pytest.raises(UnreachableError, match="more than 10 characters"):
         list(_parsed("<" * 11, BASE))
 
 
 class _Drips:
-    """An answer of a byte at a time, each of which takes a second by the clock that is given."""
+    """An answer of one byte per second of a fake clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -63,7 +63,7 @@ class _Drips:
         return b"x"
 
 
-def test_a_server_that_drips_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_server_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = _Drips()
 
     @contextmanager
@@ -72,25 +72,25 @@ def test_a_server_that_drips_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(web, "time", answer)
     monkeypatch.setattr(Access, "_open", opened)
-    with pytest.raises(UnreachableError, match=r"https://example\.org/x: too slow, 15 bytes in 15 s"):
+    with pytest.raises(UnreachableError, match=r"https://example\.org/x: too slow, 15 bytes"):
         Access().save("https://example.org/x", tmp_path / "x", 10**6)
 
 
 @pytest.mark.parametrize(
-    "said", [b"global.index-url='\xff'\nglobal.x='\\'\n", subprocess.TimeoutExpired("pip", 1), OSError(2, "x")]
+    "output", [b"global.index-url='\xff'\nglobal.x='\\'\n", subprocess.TimeoutExpired("pip", 1), OSError(2, "x")]
 )
-def test_a_pip_that_says_odd_things_or_nothing(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_pip_config(output: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, **__: Any) -> Any:
-        if isinstance(said, Exception):
-            raise said
-        return subprocess.CompletedProcess([], 0, said)
+        if isinstance(output, Exception):
+            raise output
+        return subprocess.CompletedProcess([], 0, output)
 
     monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     monkeypatch.setattr(simple_index.subprocess, "run", run)
     assert PipSettings.read().indexes in ([simple_index.PYPI], ["\ufffd"])
 
 
-def test_a_program_that_gets_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_client_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.fetch.download.STALLED", 0.0)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
         assert list(_growth(process, tmp_path, 10**6)) == []
@@ -105,7 +105,7 @@ def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         unpack.unpack(archive, row(archive, kind="sdist", members=("mine-1.0/mine/model/**",)), tmp_path / "files")
 
 
-def test_a_pipe_where_the_sizes_of_kept_files_belong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_in_place_of_the_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_FETCH_DIR", str(tmp_path / "kept"))
     archive = sdist(tmp_path)
     package = row(archive, kind="sdist", members=("mine-1.0/mine/model/**",))

@@ -1,4 +1,4 @@
-"""Archives come from pip's, npm's and Debian's places, here on the loopback; no code of a package runs."""
+"""Downloads from registries of pip, npm and Debian on the loopback; no code of a package runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server(pages: Path) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the user's pip and npm counts, and nothing leads out of this machine."""
+    """Ignore the user's settings of pip and npm, and block other hosts."""
     for name in list(os.environ):
         if name.lower().startswith(("pip_", "npm_config_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -50,10 +50,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "loads"
 
 
-# ------------------------------------------------------------------------------------------------------------------ pip
-
-
-def test_a_wheel_of_the_users_index(pages: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_from_the_users_index(pages: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = wheel(pages)
     simple_page(pages, archive)
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
@@ -62,18 +59,18 @@ def test_a_wheel_of_the_users_index(pages: Path, server: Server, monkeypatch: py
     assert not (folder / "mine/code.py").exists()
     asked = list(server.asked)
     assert fetched(row(archive)) == folder
-    assert server.asked == asked, "what is kept needs no registry"
+    assert server.asked == asked, "cached files do not need a registry"
 
 
-def test_a_wheel_of_the_users_find_links(tmp_path: Path, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_from_the_users_find_links(tmp_path: Path, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = wheel(pages)
     monkeypatch.setenv("PIP_FIND_LINKS", str(pages))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert download(row(archive), place(tmp_path)).read_bytes() == archive.read_bytes()
 
 
-def test_an_sdist_runs_nothing(pages: Path, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What builds it would leave a mark, and does under `pip download`: so sdists are not taken by that."""
+def test_sdist_code_does_not_run(pages: Path, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its setup.py would create a file, and does with `pip download`, which is not used for sdists."""
     mark = tmp_path / "mark"
     archive = sdist(pages, f"open({str(mark)!r}, 'w').close()\nraise SystemExit('ran')\n".encode())
     simple_page(pages, archive)
@@ -87,7 +84,7 @@ def test_an_sdist_runs_nothing(pages: Path, tmp_path: Path, server: Server, monk
 
 
 def test_an_index_of_json(pages: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PEP 691; files of another kind, version and package are passed by, relative addresses are followed."""
+    """PEP 691; other kinds, versions and packages are skipped, relative URLs are resolved."""
     archive = sdist(pages)
     package = row(archive, kind="sdist")
     names = ["mine-1.1.tar.gz", "mine-1.0-py3-none-any.whl", "mine_other-1.0.tar.gz", archive.name]
@@ -107,8 +104,8 @@ def test_a_wheel_without_pip(pages: Path, server: Server, tmp_path: Path, monkey
     assert from_index(row(archive), place(tmp_path)).read_bytes() == archive.read_bytes()
 
 
-def test_the_second_index_has_it(pages: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first is not there, and a folder of find-links has another build of the version."""
+def test_second_index(pages: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first index is unreachable, and the find-links folder is empty."""
     archive = sdist(pages)
     simple_page(pages, archive, digest=False)
     other = tmp_path / "other"
@@ -136,18 +133,18 @@ def test_another_hash(kind: str, pages: Path, server: Server, monkeypatch: pytes
 
 
 def left(tmp_path: Path) -> list[str]:
-    """Return what a failed fetch has left, but for the lock."""
+    """Return the files after a failed fetch, except the lock."""
     home = tmp_path / "kept" / "mine"
     return [path.name for path in home.iterdir() if path.name != ".lock"]
 
 
-def test_an_index_that_knows_another_hash_is_not_downloaded_from(
+def test_index_with_another_hash_is_skipped(
     pages: Path, server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     archive = sdist(pages)
     simple_page(pages, archive)
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
-    with pytest.raises(UnreachableError, match=r"has 1\.0 with another sha256"):
+    with pytest.raises(UnreachableError, match=r"1\.0 .*sha256"):
         from_index(row(archive, kind="sdist", sha256="0" * 64), place(tmp_path))
     assert not [path for path in server.asked if path.endswith(".tar.gz")]
 
@@ -159,7 +156,7 @@ def test_no_registry(tmp_path: Path, pages: Path) -> None:
     text = str(error.value)
     assert text.startswith("mine (pip mine 1.0) cannot be downloaded (pip: ")
     assert "http://127.0.0.1:9/simple/mine/: " in text
-    assert text.endswith("or get the wheel of mine 1.0 elsewhere and run: teco fetch mine --from FILE")
+    assert text.endswith("teco fetch mine --from FILE")
     assert "\n" not in text
     assert left(tmp_path) == []
 
@@ -184,9 +181,6 @@ def test_a_password_is_sent_and_not_shown(pages: Path, server: Server, monkeypat
     assert "secret" not in str(error.value)
 
 
-# ------------------------------------------------------------------------------------------------------------------ npm
-
-
 @pytest.fixture
 def npm(pages: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Package:
     archive = tar(
@@ -208,7 +202,7 @@ def test_npm_packs_it(npm: Package, server: Server, tmp_path: Path, monkeypatch:
 def test_without_npm(npm: Package, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert (fetched(npm) / "package/mine/model/deep/b.txt").read_bytes() == FILES["mine/model/deep/b.txt"]
-    with pytest.raises(UnreachableError, match=r"has no version 9\.9 of @of/mine"):
+    with pytest.raises(UnreachableError, match=r"no version 9\.9 of @of/mine"):
         fetched(row(tmp_path / "pages" / "mine-1.0.0.tgz", "npm", "tgz", package="@of/mine", version="9.9"))
 
 
@@ -219,9 +213,6 @@ def test_npms_registry(tmp_path: Path) -> None:
     assert _npm_registry("mine", {}, settings) == "https://one"
     assert _npm_registry("mine", {"npm_config_registry": "https://three"}, settings) == "https://three"
     assert _npm_registry("@of/mine", {"NPM_CONFIG_REGISTRY": "https://three"}, settings) == "https://two"
-
-
-# --------------------------------------------------------------------------------------------------------------- Debian
 
 
 def test_debians_pool(pages: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +226,7 @@ def test_debians_pool(pages: Path, server: Server, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.skipif(which("apt-get") is None, reason="no apt-get")
-def test_a_package_that_apt_does_not_know(pages: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_unknown_to_apt(pages: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_DEBIAN_MIRROR", server.url)
     with pytest.raises(UnreachableError) as error:
         fetched(row(deb(pages), "debian", "deb", pool="main/m", package="no-such-package-of-teco"))
@@ -243,14 +234,11 @@ def test_a_package_that_apt_does_not_know(pages: Path, server: Server, monkeypat
     assert "404" in str(error.value)
 
 
-# ------------------------------------------------------------------------------------------------------ the real ones
-
-
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["solubility", "vader_reviews", "face_api", "voices_it"])
 def test_the_real_registries(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wheel, an sdist, an npm package and a Debian package, downloaded anew as the user has pip, npm and apt set."""
+    """Download a wheel, an sdist, an npm and a Debian package with the user's settings."""
     monkeypatch.undo()
     monkeypatch.setenv("TECO_FETCH_DIR", str(tmp_path))
     try:

@@ -1,4 +1,4 @@
-"""What is fetched is kept whole or not at all, by one process at a time, and found again without a network."""
+"""Cache of package files: complete or absent, locked per package, usable offline."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def names(home: Path) -> set[str]:
     return {path.name for path in home.iterdir()} - {".lock"}
 
 
-def test_where_packages_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TECO_FETCH_DIR")
     assert fetch_folder() == Path(os.environ["TECO_CACHE_DIR"]) / "fetch"
     monkeypatch.setenv("TECO_FETCH_DIR", str(tmp_path))
     assert fetch_folder() == tmp_path
 
 
-def test_an_archive_at_hand(home: Path, tmp_path: Path) -> None:
+def test_local_archive(home: Path, tmp_path: Path) -> None:
     archive = wheel(tmp_path)
     package = row(archive)
     assert kept(package) is None
@@ -55,26 +55,26 @@ def test_an_archive_at_hand(home: Path, tmp_path: Path) -> None:
     }
 
 
-def test_an_archive_at_hand_under_any_name(home: Path, tmp_path: Path) -> None:
+def test_local_archive_with_any_name(home: Path, tmp_path: Path) -> None:
     archive = wheel(tmp_path)
     package = row(archive)
     assert fetched(package, archive.rename(tmp_path / "download (1)")) == home / package.key
 
 
-def test_another_archive_at_hand(home: Path, tmp_path: Path) -> None:
+def test_wrong_local_archive_raises(home: Path, tmp_path: Path) -> None:
     archive = wheel(tmp_path)
     package = row(archive)
     archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(FetchError, match=r"has sha256 \w+, not \w+; give another file to --from"):
+    with pytest.raises(FetchError, match=r"sha256 \w+, not \w+; .*--from"):
         fetched(package, archive)
-    with pytest.raises(FetchError, match=r"gone cannot be read \(No such file or directory\); check --from"):
+    with pytest.raises(FetchError, match=r"gone .*\(No such file or directory\).*--from"):
         fetched(package, tmp_path / "gone")
     with pytest.raises(FetchError, match="check --from"):
         fetched(package, tmp_path)
     assert names(home) == set()
 
 
-def test_what_is_damaged_is_made_again(home: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_replaced(home: Path, tmp_path: Path) -> None:
     archive = wheel(tmp_path)
     package = row(archive)
     folder = fetched(package, archive)
@@ -96,7 +96,7 @@ def test_other_members_are_another_folder(home: Path, tmp_path: Path) -> None:
     assert remove(one) == 0
 
 
-def test_removing_follows_no_link(home: Path, tmp_path: Path) -> None:
+def test_remove_does_not_follow_links(home: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("x")
     home.mkdir(parents=True)
@@ -108,8 +108,8 @@ def test_removing_follows_no_link(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [True, False])
-def test_what_is_not_of_the_package_stays(linked: bool, home: Path, tmp_path: Path) -> None:
-    """The folder may be a link to anywhere, and TECO_FETCH_DIR a folder in which somebody has one of that name."""
+def test_remove_keeps_other_files(linked: bool, home: Path, tmp_path: Path) -> None:
+    """The folder may be a link, or a folder of the user with the name of a package."""
     own = tmp_path / "own" if linked else home
     own.mkdir(parents=True)
     if linked:
@@ -125,8 +125,6 @@ def test_what_is_not_of_the_package_stays(linked: bool, home: Path, tmp_path: Pa
     assert {"precious", "thesis-2.0"} == {path.name for path in own.iterdir()} - {".lock"}
     assert (own / "thesis-2.0" / "text").read_text() == "mine"
 
-
-# ------------------------------------------------------------------------------------------------------------- trouble
 
 CHILD = """
 import sys
@@ -148,7 +146,7 @@ def child(archive: Path, given: Path | str = "") -> list[str]:
 
 
 def test_two_processes_at_once(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One downloads; the others wait for it and take what it made."""
+    """One process downloads; the others wait and use its files."""
     pages = tmp_path / "pages"
     pages.mkdir()
     archive = wheel(pages)
@@ -166,9 +164,9 @@ def test_two_processes_at_once(home: Path, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("ended", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_download(ended: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C leaves nothing; what a killed process leaves is no package, and goes with the next one."""
+    """Ctrl-C leaves nothing; files of a killed process are ignored, and removed by the next fetch."""
     archive = wheel(tmp_path)
-    answers = threading.Event()  # an index that does not answer
+    answers = threading.Event()  # blocks the index
     with serving(tmp_path, answers) as server:
         monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
         process = subprocess.Popen(child(archive), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -184,8 +182,8 @@ def test_an_interrupted_download(ended: int, home: Path, tmp_path: Path, monkeyp
     assert names(home) == {package.key, f"{package.key}.sizes.json"}
 
 
-def test_a_disk_that_is_full(home: Path, tmp_path: Path) -> None:
-    """A limit on the size of files stands for it: writing fails in the middle."""
+def test_full_disk_raises(home: Path, tmp_path: Path) -> None:
+    """Simulated by a limit on the file size."""
     archive = wheel(tmp_path, {"mine/model/a.bin": bytes(200_000)})
     code = child(archive, archive)
     code[-1] = code[-1].replace("row(Path", "row(unpacked=200_000, archive=Path")
@@ -196,29 +194,27 @@ def test_a_disk_that_is_full(home: Path, tmp_path: Path) -> None:
     done = subprocess.run(code, capture_output=True, text=True, preexec_fn=limit, check=False)
     assert done.stderr == ""
     assert done.stdout.startswith("error: mine (pip mine 1.0): ")
-    assert (
-        "cannot be written (File too large); free some space there, or name another folder by TECO_FETCH_DIR"
-        in done.stdout
-    )
+    assert "(File too large)" in done.stdout
+    assert "TECO_FETCH_DIR" in done.stdout
     assert done.stdout.count("\n") == 1
     assert names(home) == set()
 
 
-def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncreatable_cache_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = wheel(tmp_path)
     monkeypatch.setenv("TECO_FETCH_DIR", str(archive / "kept"))
     with pytest.raises(FetchError, match=r"cannot be written \(Not a directory\).*TECO_FETCH_DIR"):
         fetched(row(archive), archive)
     monkeypatch.delenv("TECO_FETCH_DIR")
     monkeypatch.setenv("TECO_CACHE_DIR", str(archive / "cache"))
-    with pytest.raises(FetchError, match=r"the zoo's cache cannot be made.*set TECO_FETCH_DIR"):
+    with pytest.raises(FetchError, match=r"cache .*TECO_FETCH_DIR"):
         fetched(row(archive), archive)
     assert kept(row(archive)) is None
 
 
 @contextmanager
 def unprivileged() -> Iterator[Path]:
-    """Yield a folder that others may enter, in a block whose process has no more rights than they."""
+    """Yield a public folder, in a context without root privileges."""
     root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
@@ -232,8 +228,8 @@ def unprivileged() -> Iterator[Path]:
                 os.seteuid(0)
 
 
-def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it keeps is found; what it lacks is an error."""
+def test_read_only_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cached packages are found, others raise."""
     with unprivileged() as place:
         monkeypatch.setenv("TECO_FETCH_DIR", str(place / "kept"))
         archive = wheel(place)
@@ -243,7 +239,7 @@ def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None
         (place / "kept" / "mine").chmod(0o555)
         assert fetched(there) == folder
         for package in (lacking, more(archive)):
-            with pytest.raises(FetchError, match=r"cannot be written \(Permission denied\); free some space there, or"):
+            with pytest.raises(FetchError, match=r"\(Permission denied\).*TECO_FETCH_DIR"):
                 fetched(package, archive)
         with pytest.raises(FetchError, match="cannot be written"):
             remove(there)

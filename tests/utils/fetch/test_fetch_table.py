@@ -1,4 +1,4 @@
-"""The tables of packages: the core's rows are sound, mistakes are one line each, contrib's rows come behind."""
+"""Tables of packages: rows of the core and of contrib, and one-line errors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_the_cores_rows() -> None:
     assert all(package.size <= 100e6 and package.unpacked >= package.size / 3 for package in CORE)
 
 
-def test_restrictive_licences_say_so() -> None:
-    """What has no licence that lets anybody redistribute is read at run time only."""
+def test_use_of_restrictive_licences() -> None:
+    """Files without a licence to redistribute are for run time only."""
     restrictive = {package.name for package in CORE if "run time only" in package.use}
     assert {"orl_faces", "ml_100k"} <= restrictive
     assert all("redistribute" in package.use for package in CORE if package.name not in restrictive)
@@ -45,10 +45,10 @@ def good(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[..., list[str]]:
-    """Return a function that writes a table and returns what is said of it, without the file's name."""
+def errors_of(tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a function that writes a table and returns its errors without the file name."""
 
-    def told(rows: object) -> list[str]:
+    def errors_of(rows: object) -> list[str]:
         path = tmp_path / "rows.yaml"
         path.write_text(rows if isinstance(rows, str) else yaml.safe_dump(rows, sort_keys=False), encoding="utf-8")
         try:
@@ -57,56 +57,58 @@ def told(tmp_path: Path) -> Callable[..., list[str]]:
             return [line.removeprefix(f"{path}") for line in str(error).splitlines()]
         return []
 
-    return told
+    return errors_of
 
 
-def test_a_good_row(good: dict[str, Any], told: Callable[..., list[str]], tmp_path: Path) -> None:
-    assert told([good]) == []
+def test_a_good_row(good: dict[str, Any], errors_of: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert errors_of([good]) == []
     (package,) = read_table(tmp_path / "rows.yaml")
     assert package == row(tmp_path / "mine-1.0-py3-none-any.whl", where=f"{tmp_path / 'rows.yaml'}:1")
-    assert told("") == []
+    assert errors_of("") == []
 
 
 MISTAKES = [
-    ({"sha256": "abc"}, "sha256 'abc' cannot be one; write 64 hexadecimal digits, as sha256sum does"),
-    ({"version": 1.0}, "version 1.0 is no text in one line; write one, in quotes where it looks like a number"),
-    ({"what": "two\nlines"}, "what 'two\\nlines' is no text in one line"),
-    ({"name": "Mine!"}, "name 'Mine!' cannot be one; use lower-case letters, digits and underscores"),
-    ({"name": "../x"}, "name '../x' cannot be one"),
-    ({"package": "x y"}, "package 'x y' cannot be one; write it as the registry does"),
-    ({"package": "--index-url=https://evil"}, "package '--index-url=https://evil' cannot be one"),
-    ({"version": "-x"}, "version '-x' cannot be one"),
-    ({"size": "3 MB"}, "size '3 MB' is no count of bytes; write a whole number"),
-    ({"unpacked": 0}, "unpacked 0 is no count of bytes"),
-    ({"size": True}, "size True is no count of bytes"),
+    ({"sha256": "abc"}, "sha256 'abc' is invalid; write 64 hexadecimal digits"),
+    ({"version": 1.0}, "version 1.0 is not a one-line string; quote it"),
+    ({"what": "two\nlines"}, "what 'two\\nlines' is not a one-line string"),
+    ({"name": "Mine!"}, "name 'Mine!' is invalid; use lower-case letters"),
+    ({"name": "../x"}, "name '../x' is invalid"),
+    ({"package": "x y"}, "package 'x y' is invalid"),
+    ({"package": "--index-url=https://evil"}, "package '--index-url=https://evil' is invalid"),
+    ({"version": "-x"}, "version '-x' is invalid"),
+    ({"size": "3 MB"}, "size '3 MB' is not a byte count"),
+    ({"unpacked": 0}, "unpacked 0 is not a byte count"),
+    ({"size": True}, "size True is not a byte count"),
     ({"registry": "pypi"}, "unknown registry 'pypi'; did you mean 'pip'? registries: pip, npm, debian"),
-    ({"registry": ["pip"]}, "registry ['pip'] is no text in one line"),
-    ({"kind": "deb"}, "kind 'deb' is none of pip's; use one of: wheel, sdist"),
-    ({"pool": "main/m"}, "pool is for Debian's packages, and they need it; leave it out"),
-    ({"registry": "debian", "kind": "deb"}, "pool is for Debian's packages, and they need it; add it, such as"),
-    ({"members": []}, "members [] is no list; write patterns, such as [folder/*.onnx]"),
-    ({"members": "*"}, "members '*' is no list"),
-    ({"members": ["../x"]}, "member '../x' is no path in an archive; write one without '..', such as folder/*.onnx"),
-    ({"members": ["/etc/*"]}, "member '/etc/*' is no path in an archive"),
-    ({"members": [3]}, "member 3 is no path in an archive"),
+    ({"registry": ["pip"]}, "registry ['pip'] is not a one-line string"),
+    ({"kind": "deb"}, "kind 'deb' is not a kind of pip; use one of: wheel, sdist"),
+    ({"pool": "main/m"}, "pool is required for debian and invalid for others; leave it out"),
+    ({"registry": "debian", "kind": "deb"}, "pool is required for debian and invalid for others; add it"),
+    ({"members": []}, "members [] is not a list; write patterns"),
+    ({"members": "*"}, "members '*' is not a list"),
+    ({"members": ["../x"]}, "member '../x' is not a path in an archive"),
+    ({"members": ["/etc/*"]}, "member '/etc/*' is not a path in an archive"),
+    ({"members": [3]}, "member 3 is not a path in an archive"),
     ({"licens": "MIT"}, "unknown key 'licens'; did you mean 'licence'? keys: "),
 ]
 
 
 @pytest.mark.parametrize(("change", "words"), MISTAKES)
-def test_a_mistake(change: dict[str, Any], words: str, good: dict[str, Any], told: Callable[..., list[str]]) -> None:
-    (line,) = told([good | change])
+def test_invalid_row(
+    change: dict[str, Any], words: str, good: dict[str, Any], errors_of: Callable[..., list[str]]
+) -> None:
+    (line,) = errors_of([good | change])
     assert line.startswith(f":1: {words}")
 
 
-def test_several_mistakes(good: dict[str, Any], told: Callable[..., list[str]]) -> None:
+def test_several_errors(good: dict[str, Any], errors_of: Callable[..., list[str]]) -> None:
     lacking = {key: value for key, value in good.items() if key != "licence"}
-    found = told([lacking | {"size": -1}, "words", good | {"name": "other", "members": ["x\\y"]}])
+    found = errors_of([lacking | {"size": -1}, "words", good | {"name": "other", "members": ["x\\y"]}])
     assert [line.partition(" ")[2].partition(";")[0] for line in found] == [
-        "lacks 'licence'",
-        "size -1 is no count of bytes",
-        "'words' is no row",
-        "member 'x\\\\y' is no path in an archive",
+        "missing key 'licence'",
+        "size -1 is not a byte count",
+        "'words' is not a row",
+        "member 'x\\\\y' is not a path in an archive",
     ]
     assert [int(line.split(":")[1]) for line in found] == sorted(int(line.split(":")[1]) for line in found)
 
@@ -115,15 +117,15 @@ def test_several_mistakes(good: dict[str, Any], told: Callable[..., list[str]]) 
     ("text", "words"),
     [
         ("- name: [", r":1: not YAML: "),
-        ("name: x", r": holds no list of rows; start each row with '- name:'"),
-        ("- name: one\n  name: two", r":1: key 'name' is there twice; leave one out"),
+        ("name: x", r": does not contain a list of rows"),
+        ("- name: one\n  name: two", r":1: key 'name' occurs twice"),
         ("- !!python/object/apply:os.system [ls]", r":1: not YAML: "),
         ("\x00", r": not YAML: "),
         ("- {!!bool 5: 1}", r": not YAML: "),
     ],
 )
-def test_no_table(text: str, words: str, told: Callable[..., list[str]]) -> None:
-    (line,) = told(text)
+def test_invalid_table(text: str, words: str, errors_of: Callable[..., list[str]]) -> None:
+    (line,) = errors_of(text)
     assert line.startswith(words)
 
 
@@ -148,11 +150,11 @@ def test_rows_of_contrib(good: dict[str, Any], tmp_path: Path, run_python: RunPy
     table.write_text(yaml.safe_dump([good | {"name": "minilm"}]), encoding="utf-8")
     done = run_python("-c", SCRIPT, tmp_path / "contrib").stdout
     first = re.escape(str(ROOT / "utils" / "fetch" / "packages.yaml"))
-    assert re.fullmatch(rf"{re.escape(str(table))}:1: name 'minilm' is that of {first}:\d+ already; rename it\n", done)
+    assert re.fullmatch(rf"{re.escape(str(table))}:1: name 'minilm' is used in {first}:\d+; rename it\n", done)
 
 
-def test_another_copy_of_the_zoo_on_the_path(tmp_path: Path, run_python: RunPython) -> None:
-    """As where one is installed and another one runs: the one that runs counts."""
+def test_tables_of_another_zoo_on_the_path_are_ignored(tmp_path: Path, run_python: RunPython) -> None:
+    """As with an installed zoo and a clone that runs."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "utils", tmp_path / "utils", ignore=ignored)
     table = tmp_path / "utils" / "fetch" / "packages.yaml"

@@ -1,4 +1,4 @@
-"""Members come out of zip, tar and Debian archives; hostile and damaged archives give one line and nothing outside."""
+"""Unpacking of zip, tar and Debian archives; hostile and damaged archives raise one line and write nothing outside."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unpacked(archive: Path, package: Package) -> dict[str, bytes]:
     return found
 
 
-def refused(archive: Path, package: Package) -> str:
+def error_of(archive: Path, package: Package) -> str:
     folder = archive.parent / "place" / "files"
     folder.mkdir(parents=True)
     before = content(archive.parent)
@@ -75,17 +75,17 @@ def test_a_debian_package_in_zstd(tmp_path: Path) -> None:
     assert unpacked(archive, row(archive, "debian", "deb")) == WANTED
     cut = deb(tmp_path, data[: len(data) // 2], ".zst")
     shutil.rmtree(tmp_path / "files")
-    assert "is damaged" in refused(cut, row(cut, "debian", "deb"))
+    assert "is damaged" in error_of(cut, row(cut, "debian", "deb"))
 
 
-def test_zstd_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_zstd_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     archive = deb(tmp_path, b"whatever", ".zst")
-    assert "zstd, which is not installed; run: apt-get install zstd" in refused(archive, row(archive, "debian", "deb"))
+    assert "apt-get install zstd" in error_of(archive, row(archive, "debian", "deb"))
 
 
 @pytest.mark.skipif(which("dpkg-deb") is None, reason="no dpkg-deb")
-def test_a_package_that_dpkg_has_built(tmp_path: Path) -> None:
+def test_package_built_by_dpkg(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for name, value in FILES.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -106,18 +106,15 @@ def test_an_archive_in_the_archive(tmp_path: Path) -> None:
     assert found == {"mine/more.tar.gz/data/x.txt": b"inner", "mine/LICENSE": b"free"}
 
 
-# -------------------------------------------------------------------------------------------------------------- hostile
-
-
 @pytest.mark.parametrize("name", ["../evil", "/var/evil", "mine/model/../../../evil", "mine\\model\\evil", "C:/evil"])
 @pytest.mark.parametrize("make", [wheel, lambda folder, files: tar(folder / "mine-1.0.tar.gz", files)])
-def test_a_path_out_of_the_folder(name: str, make: Callable[..., Path], tmp_path: Path) -> None:
+def test_path_outside_the_folder_raises(name: str, make: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     archive = make(tmp_path / "a", {"mine/model/good": b"x", name: b"evil"})
     if make is wheel:  # zipfile itself turns a backslash into a slash
         replace_name(archive, name)
     package = row(archive, kind="wheel" if make is wheel else "sdist", members=("**",))
-    assert "leads out of the folder" in refused(archive, package)
+    assert repr(name) in error_of(archive, package)
 
 
 def replace_name(archive: Path, name: str) -> None:
@@ -125,7 +122,7 @@ def replace_name(archive: Path, name: str) -> None:
     archive.write_bytes(raw.replace(name.replace("\\", "/").encode(), name.encode()))
 
 
-def test_links_are_not_taken(tmp_path: Path) -> None:
+def test_links_raise(tmp_path: Path) -> None:
     for number, kind in enumerate([tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]):
         place = tmp_path / str(number)
         place.mkdir()
@@ -137,19 +134,19 @@ def test_links_are_not_taken(tmp_path: Path) -> None:
             inside = tarfile.TarInfo("mine/model/link/x")
             inside.size = 4
             file.addfile(inside, io.BytesIO(b"evil"))
-        assert "'mine/model/link' is a link or no plain file" in refused(archive, row(archive, kind="sdist"))
+        assert "'mine/model/link' is a link or a special file" in error_of(archive, row(archive, kind="sdist"))
 
 
-def test_a_link_in_a_wheel(tmp_path: Path) -> None:
+def test_link_in_a_wheel_raises(tmp_path: Path) -> None:
     archive = tmp_path / "mine-1.0-py3-none-any.whl"
     with zipfile.ZipFile(archive, "w") as file:
         entry = zipfile.ZipInfo("mine/model/link")
         entry.external_attr = 0o120777 << 16
         file.writestr(entry, "/etc/passwd")
-    assert "is a link or no plain file" in refused(archive, row(archive))
+    assert "is a link or a special file" in error_of(archive, row(archive))
 
 
-def test_a_link_that_nobody_asks_for_is_left_alone(tmp_path: Path) -> None:
+def test_unwanted_link_is_ignored(tmp_path: Path) -> None:
     archive = tmp_path / "mine-1.0.tar.gz"
     archive.write_bytes(tar_bytes(WANTED))
     with tarfile.open(tmp_path / "two.tar", "w") as file:
@@ -164,20 +161,20 @@ def test_a_link_that_nobody_asks_for_is_left_alone(tmp_path: Path) -> None:
     assert unpacked(two, row(two, kind="sdist")) == WANTED
 
 
-def test_more_bytes_than_the_row_says(tmp_path: Path) -> None:
+def test_more_bytes_than_the_row_raises(tmp_path: Path) -> None:
     archive = wheel(tmp_path, {"mine/model/a.bin": bytes(50_000_000)})
     assert archive.stat().st_size < 100_000
-    text = refused(archive, row(archive, unpacked=1000))
-    assert "have more than 1000 bytes; correct unpacked or members in mine.yaml:1" in text
+    text = error_of(archive, row(archive, unpacked=1000))
+    assert "1000 bytes; correct unpacked or members in mine.yaml:1" in text
     written = sum(path.stat().st_size for path in (tmp_path / "place").rglob("*") if path.is_file())
     assert written <= 1000
 
 
-def test_a_bomb_that_nobody_asks_for(tmp_path: Path) -> None:
-    """What is not kept is not stored, and reading past it ends, too."""
+def test_unwanted_bomb_raises(tmp_path: Path) -> None:
+    """Skipped members are not written, and their size is limited."""
     archive = tar(tmp_path / "mine-1.0.tar.xz", {"bomb": bytes(30_000_000), **WANTED}, mode="w:xz")
     assert archive.stat().st_size < 20_000
-    text = refused(archive, row(archive, kind="sdist"))
+    text = error_of(archive, row(archive, kind="sdist"))
     assert "unpacks to more than" in text
     assert content(tmp_path / "place") == {}
 
@@ -185,12 +182,12 @@ def test_a_bomb_that_nobody_asks_for(tmp_path: Path) -> None:
 def test_a_bomb_in_the_archive(tmp_path: Path) -> None:
     inner = tar_bytes({"x": bytes(30_000_000)}, mode="w:xz")
     archive = tar(tmp_path / "mine-1.0.tar.gz", {"in.tar.xz": inner})
-    assert "have more than 10 bytes" in refused(
+    assert "have more than 10 bytes" in error_of(
         archive, row(archive, kind="sdist", members=("in.tar.xz/x",), unpacked=10)
     )
 
 
-def test_a_file_that_is_there_twice(tmp_path: Path) -> None:
+def test_duplicate_member_raises(tmp_path: Path) -> None:
     archive = tmp_path / "mine-1.0.tar"
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w") as file:
@@ -199,26 +196,26 @@ def test_a_file_that_is_there_twice(tmp_path: Path) -> None:
             one.size = 4
             file.addfile(one, io.BytesIO(value))
     archive.write_bytes(text.getvalue())
-    assert "is in the archive twice" in refused(archive, row(archive, kind="sdist", unpacked=8))
+    assert "occurs twice in the archive" in error_of(archive, row(archive, kind="sdist", unpacked=8))
 
 
-def test_a_file_where_a_folder_is(tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder_raises(tmp_path: Path) -> None:
     archive = tar(tmp_path / "mine-1.0.tar.gz", {"mine/model/a": b"x", "mine/model/a/b": b"y"})
-    assert "cannot be written" in refused(archive, row(archive, kind="sdist", unpacked=2))
+    assert "cannot be written" in error_of(archive, row(archive, kind="sdist", unpacked=2))
 
 
-def test_a_member_that_is_missing(tmp_path: Path) -> None:
+def test_missing_member_raises(tmp_path: Path) -> None:
     archive = wheel(tmp_path)
-    text = refused(archive, row(archive, members=(*MEMBERS, "mine/nope/*.onnx")))
-    assert text.endswith("no file of the archive is 'mine/nope/*.onnx'; correct members in mine.yaml:1")
+    text = error_of(archive, row(archive, members=(*MEMBERS, "mine/nope/*.onnx")))
+    assert text.endswith("'mine/nope/*.onnx'; correct members in mine.yaml:1")
 
 
-def test_fewer_bytes_than_the_row_says(tmp_path: Path) -> None:
+def test_fewer_bytes_than_the_row_raises(tmp_path: Path) -> None:
     archive = wheel(tmp_path)
-    assert f"have {UNPACKED} bytes, not 4000; correct unpacked" in refused(archive, row(archive, unpacked=4000))
+    assert f"{UNPACKED} bytes, not 4000; correct unpacked" in error_of(archive, row(archive, unpacked=4000))
 
 
-def test_a_password(tmp_path: Path) -> None:
+def test_encrypted_archive_raises(tmp_path: Path) -> None:
     archive = wheel(tmp_path)
     raw = bytearray(archive.read_bytes())
     for mark, flag in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flags of a local and of a central header
@@ -227,19 +224,19 @@ def test_a_password(tmp_path: Path) -> None:
             raw[at + flag] |= 1
             at = raw.find(mark, at + 4)
     archive.write_bytes(raw)
-    assert "damaged" in refused(archive, row(archive))
+    assert "damaged" in error_of(archive, row(archive))
 
 
 @pytest.mark.parametrize("parts", [{}, {"control.tar": b"x"}])
 def test_ar_archives_without_data(parts: dict[str, bytes], tmp_path: Path) -> None:
     archive = tmp_path / "mine_1.0_all.deb"
     archive.write_bytes(ar(parts))
-    assert "has no data.tar" in refused(archive, row(archive, "debian", "deb"))
+    assert "ar archive" in error_of(archive, row(archive, "debian", "deb"))
 
 
 @given(cut=st.floats(0, 1), kind=st.sampled_from(["wheel", "sdist", "deb"]), flip=st.booleans())
 def test_damaged_archives_are_one_line(cut: float, kind: str, flip: bool) -> None:
-    """Cut short or with a byte turned over: the right files (where what is damaged is not looked at), or one line."""
+    """Truncated or with a changed byte: the right files (if the damage is not read), or a one-line error."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         archive = {"wheel": wheel, "sdist": sdist, "deb": deb}[kind](place)

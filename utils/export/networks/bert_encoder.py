@@ -1,8 +1,6 @@
-"""Encoders of text like BERT and RoBERTa as plain torch modules, filled from ``config.json`` and a file of weights.
+"""Text encoders such as BERT and RoBERTa as PyTorch modules, built from ``config.json`` and a file of weights.
 
-The names of the weights are those of transformers (``embeddings.word_embeddings.weight``,
-``encoder.layer.0.attention.self.query.weight``), so a folder that ``save_pretrained`` wrote fits; transformers itself
-is not needed. What a masked token adds to attention is -1e4, which float16 has and which leaves nothing of it.
+Weights have the names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.graphs import first_line
 
 MASKED = -1e4
-"""What is added to the attention that a masked token gets."""
+"""Attention bias of a masked token; large enough to remove it, and in the range of float16."""
 
 PADDED_PLACES = ("roberta", "xlm-roberta", "camembert")
-"""Kinds whose places are counted from the padding's number on, over the tokens that are no padding."""
+"""Kinds whose positions start after the padding id and skip padding tokens."""
 
 KINDS = ("bert", *PADDED_PLACES)
-"""Values of ``model_type`` in ``config.json`` that the encoder is right for."""
+"""Supported values of ``model_type`` in ``config.json``."""
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,
@@ -44,14 +42,13 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """What ``config.json`` says of an encoder.
+    """Sizes of an encoder in ``config.json``.
 
     Attributes:
-        kind: one of :data:`KINDS`.
-        vocabulary: tokens. width: numbers per token. layers, heads: of attention. inner: width between two matrices.
-        places: rows of the table of places. types: kinds of segments, 1 where there are no pairs.
-        pad: number of the padding token. epsilon: of the norms. activation: one of :data:`ACTIVATIONS`.
-        dropout: share of numbers that training drops.
+        kind: one of :data:`KINDS`. vocabulary: number of tokens. width: hidden size. inner: feed-forward size.
+        places: rows of the position table. types: number of segment types, 1 without pairs.
+        pad: id of the padding token. epsilon: of the norms. activation: one of :data:`ACTIVATIONS`.
+        dropout: probability in training.
     """
 
     kind: str
@@ -69,78 +66,70 @@ class Sizes:
 
     @property
     def first(self) -> int:
-        """Return the place of the first token."""
+        """Return the position of the first token."""
         return self.pad + 1 if self.kind in PADDED_PLACES else 0
 
     @property
     def longest(self) -> int:
-        """Return how many tokens a text may have."""
+        """Return the maximum number of tokens of a text."""
         return self.places - self.first
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the object in a ``config.json``.
-
-    Raises:
-        ModelError: the file is missing or holds no JSON object.
-    """
+    """Return the object in a JSON file; raise ModelError if it is missing or not a JSON object."""
     try:
         found = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: cannot be read as JSON ({first_line(error)}); get the file again") from error
     if not isinstance(found, dict):
-        raise ModelError(f"{path}: holds no JSON object; give a model's config.json")
+        raise ModelError(f"{path}: does not contain a JSON object; get the file again")
     return found
 
 
-def sizes_of(config: Mapping[str, Any], told: str) -> Sizes:
-    """Return the sizes that a ``config.json`` states; ``told``: what errors call it.
-
-    Raises:
-        ModelError: it is of another kind of model, or a number is missing or cannot be.
-    """
+def sizes_of(config: Mapping[str, Any], origin: str) -> Sizes:
+    """Return the sizes in a ``config.json``; raise ModelError (with its name, ``origin``) if unsupported or invalid."""
     kind = config.get("model_type")
     if kind not in KINDS:
         raise ModelError(
-            f"{told}: model_type {kind!r};{did_you_mean(str(kind), KINDS)} this export knows {', '.join(KINDS)}"
+            f"{origin}: model_type {kind!r};{did_you_mean(str(kind), KINDS)} supported are {', '.join(KINDS)}"
         )
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise ModelError(
-            f"{told}: position_embedding_type {config['position_embedding_type']!r}; only 'absolute' is known"
+            f"{origin}: position_embedding_type {config['position_embedding_type']!r}; only 'absolute' is supported"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
-        raise ModelError(f"{told}: it is a decoder; this export is for encoders")
+        raise ModelError(f"{origin}: decoders are not supported; use an encoder")
     activation = config.get("hidden_act", "gelu")
     if activation not in ACTIVATIONS:
-        raise ModelError(f"{told}: hidden_act {activation!r}; this export knows {', '.join(ACTIVATIONS)}")
+        raise ModelError(f"{origin}: hidden_act {activation!r}; supported are {', '.join(ACTIVATIONS)}")
     found = Sizes(
         kind=kind,
-        vocabulary=_number(config, "vocab_size", told),
-        width=_number(config, "hidden_size", told),
-        layers=_number(config, "num_hidden_layers", told),
-        heads=_number(config, "num_attention_heads", told),
-        inner=_number(config, "intermediate_size", told),
-        places=_number(config, "max_position_embeddings", told, 512),
-        types=_number(config, "type_vocab_size", told, 2),
-        pad=_number(config, "pad_token_id", told, 1 if kind in PADDED_PLACES else 0, least=0),
+        vocabulary=_number(config, "vocab_size", origin),
+        width=_number(config, "hidden_size", origin),
+        layers=_number(config, "num_hidden_layers", origin),
+        heads=_number(config, "num_attention_heads", origin),
+        inner=_number(config, "intermediate_size", origin),
+        places=_number(config, "max_position_embeddings", origin, 512),
+        types=_number(config, "type_vocab_size", origin, 2),
+        pad=_number(config, "pad_token_id", origin, 1 if kind in PADDED_PLACES else 0, least=0),
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
         activation=activation,
         dropout=float(config.get("hidden_dropout_prob", 0.1)),
     )
     if found.width % found.heads:
-        raise ModelError(f"{told}: hidden_size {found.width} is no multiple of num_attention_heads {found.heads}")
+        raise ModelError(f"{origin}: hidden_size {found.width} is not a multiple of num_attention_heads {found.heads}")
     return found
 
 
-def _number(config: Mapping[str, Any], key: str, told: str, usual: int | None = None, least: int = 1) -> int:
+def _number(config: Mapping[str, Any], key: str, origin: str, usual: int | None = None, least: int = 1) -> int:
     found = config.get(key, usual)
     if type(found) is not int or found < least:
-        raise ModelError(f"{told}: {key} is {found!r}; write a whole number of at least {least}")
+        raise ModelError(f"{origin}: {key} is {found!r}; use an integer of at least {least}")
     return found
 
 
 class Embeddings(nn.Module):  # type: ignore[misc]
-    """Token, place and segment, added and normed."""
+    """Sum of token, position and segment embeddings, normalized."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -152,14 +141,14 @@ class Embeddings(nn.Module):  # type: ignore[misc]
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
-        """Return N x L x D of N x L numbers; ``types`` ``None``: all of the first segment."""
+        """Return N x L x D for N x L token ids; ``types`` ``None``: all of the first segment."""
         kinds = self.token_type_embeddings.weight[0] if types is None else self.token_type_embeddings(types)
         found = self.word_embeddings(ids) + kinds + self.position_embeddings(self.places(ids))
         normed: torch.Tensor = self.dropout(self.LayerNorm(found))
         return normed
 
     def places(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the places of the tokens, 1 x L or N x L."""
+        """Return the positions of the tokens, 1 x L or N x L."""
         if self.sizes.kind not in PADDED_PLACES:
             return torch.arange(ids.shape[1], device=ids.device)[None]
         known = (ids != self.sizes.pad).to(torch.int64)
@@ -167,7 +156,7 @@ class Embeddings(nn.Module):  # type: ignore[misc]
 
 
 class SelfAttention(nn.Module):  # type: ignore[misc]
-    """Each token looks at all tokens that are not masked."""
+    """Multi-head self-attention."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -176,10 +165,10 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Return N x L x D; ``bias`` N x 1 x 1 x L is added to what is looked at."""
+        """Return N x L x D; ``bias`` N x 1 x 1 x L is added to the scores."""
         query, key, value = (self.split(one(x)) for one in (self.query, self.key, self.value))
-        looks = query @ key.transpose(2, 3) * (x.shape[2] // self.heads) ** -0.5 + bias
-        seen = self.dropout(looks.softmax(-1)) @ value
+        scores = query @ key.transpose(2, 3) * (x.shape[2] // self.heads) ** -0.5 + bias
+        seen = self.dropout(scores.softmax(-1)) @ value
         return seen.transpose(1, 2).flatten(2)
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
@@ -188,7 +177,7 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
 
 
 class Added(nn.Module):  # type: ignore[misc]
-    """A matrix whose result is added to what was there, and normed."""
+    """Linear layer with residual connection and layer norm."""
 
     def __init__(self, inputs: int, sizes: Sizes) -> None:
         super().__init__()
@@ -203,7 +192,7 @@ class Added(nn.Module):  # type: ignore[misc]
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """Attention and two matrices."""
+    """Transformer layer: attention and feed-forward network."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -220,7 +209,7 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 
 class Encoder(nn.Module):  # type: ignore[misc]
-    """Numbers of tokens in, a vector for each out."""
+    """Encoder from token ids to a vector per token."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -229,7 +218,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))})
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None = None) -> torch.Tensor:
-        """Return N x L x D of N x L numbers, masks (1: a token, 0: padding) and segments."""
+        """Return N x L x D for N x L token ids, masks (1: token, 0: padding) and segments."""
         x = self.embeddings(ids, types)
         bias = masked(mask, x.dtype)
         for layer in self.encoder["layer"]:
@@ -238,5 +227,5 @@ class Encoder(nn.Module):  # type: ignore[misc]
 
 
 def masked(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return what N x L masks add to attention, N x 1 x 1 x L: 0 or :data:`MASKED`."""
+    """Return the attention bias of N x L masks, N x 1 x 1 x L: 0 or :data:`MASKED`."""
     return (1 - mask.to(dtype))[:, None, None, :] * MASKED

@@ -1,4 +1,4 @@
-"""What stands on an encoder of text: its vectors themselves, one per text, classes, or the ends of a span."""
+"""Heads of text encoders: token vectors, a vector per text, classes, or spans."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.networks.bert_encoder import Encoder, Sizes
 
 POOLINGS = ("mean", "cls", "max")
-"""How the vectors of a text's tokens become one: their mean, the first one, or the largest number in each place."""
+"""Poolings of the token vectors: mean, first token, elementwise maximum."""
 
 LENGTH_FLOOR = 1e-6
-"""Length below which a vector is not made longer; float16 has it, unlike torch's own 1e-12."""
+"""Minimum norm for normalization, in the range of float16 unlike torch's default 1e-12."""
 
 
 class Headed(nn.Module):  # type: ignore[misc]
-    """An encoder and what stands on it.
-
-    Attributes:
-        base: the encoder. outputs: names of what ``forward`` returns.
-    """
+    """Base class of an encoder with a head; ``outputs``: names of what ``forward`` returns."""
 
     outputs: tuple[str, ...] = ()
 
@@ -32,7 +28,7 @@ class Headed(nn.Module):  # type: ignore[misc]
 
 
 class Hidden(Headed):
-    """The vectors of all tokens."""
+    """Token vectors."""
 
     outputs = ("last_hidden_state",)
 
@@ -56,7 +52,7 @@ class Embedded(Headed):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return N x D, of length 1 where ``normalize`` says so."""
+        """Return N x D, of norm 1 with ``normalize``."""
         x = pooled(self.base(input_ids, attention_mask, token_type_ids), attention_mask, self.pooling)
         return functional.normalize(x, dim=1, eps=LENGTH_FLOOR) if self.normalize else x
 
@@ -64,8 +60,8 @@ class Embedded(Headed):
 class Classified(Headed):
     """A logit for each class.
 
-    BERT's head is a matrix and tanh on the first token's vector, then the classes' matrix; RoBERTa's is the same under
-    other names. With a ``pooling``, the classes' matrix stands on the pooled vector instead.
+    BERT's and RoBERTa's heads are a linear layer and tanh on the first token's vector, then a linear layer. With a
+    ``pooling``, a linear layer on the pooled vector.
     """
 
     outputs = ("logits",)
@@ -100,7 +96,7 @@ class Classified(Headed):
 
 
 class Spanned(Headed):
-    """Two logits for each token: whether an answer begins and ends there."""
+    """Start and end logits of an answer span for each token."""
 
     outputs = ("start_logits", "end_logits")
 
@@ -111,24 +107,20 @@ class Spanned(Headed):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return two of N x L; those of padding are there too."""
+        """Return start and end logits, N x L each, including padding."""
         start, end = self.qa_outputs(self.base(input_ids, attention_mask, token_type_ids)).unbind(2)
         return start, end
 
 
 def checked(pooling: str) -> str:
-    """Return a pooling that is known.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Return a pooling; raise ConfigError if it is unknown."""
     if pooling not in POOLINGS:
         raise ConfigError(f"unknown pooling {pooling!r};{did_you_mean(pooling, POOLINGS)} use {', '.join(POOLINGS)}")
     return pooling
 
 
 def pooled(x: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """Return one vector per text, N x D of N x L x D, without what N x L masks leave out."""
+    """Return a vector per text, N x D, from N x L x D without the tokens that N x L masks exclude."""
     if pooling == "cls":
         return x[:, 0]
     known = mask.to(x.dtype)[:, :, None]

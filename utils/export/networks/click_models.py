@@ -1,4 +1,4 @@
-"""DeepFM, which predicts clicks, and how the zoo's own are trained."""
+"""DeepFM for click prediction, and the training of the zoo's models."""
 
 from __future__ import annotations
 
@@ -18,23 +18,20 @@ from utils.export.networks.training import Plan, fit, repeatable
 from utils.preprocess.features import Features, Field, Row
 
 IDS, DENSE = "ids", "dense"
-"""Names of the two inputs: numbers of rows of one table, and floats."""
+"""Names of the two inputs: row indices of one table, and floats."""
 
 SIZE = 16
-"""Numbers that describe a value."""
+"""Embedding size of a value."""
 
 
 class DeepFM(nn.Module):  # type: ignore[misc]
-    """DeepFM (Guo et al., 2017, https://arxiv.org/abs/1703.04247): a factorization machine and a network beside it.
+    """DeepFM (Guo et al., 2017, https://arxiv.org/abs/1703.04247): a factorization machine and a network.
 
-    Each value of a field is described by :data:`SIZE` numbers. The machine sums the inner products of all pairs of
-    fields, the network sees all of them; both read one table. A field of floats is described by its columns' vectors,
-    each times its column: for ``multi`` this is the mean of its values'.
+    Both use the same embeddings, of :data:`SIZE`. The machine sums the inner products of all pairs of fields. The
+    embedding of a float field is the sum of its columns' vectors times their values, for ``multi`` the mean.
 
     Args:
-        rows: of the table of all fields of numbers. fields: how many there are of them.
-        widths: columns of each field of floats, none where there is no such input.
-        hidden: units of the network's layers.
+        rows: of the table. fields: number of id fields. widths: columns of each float field. hidden: layer sizes.
     """
 
     def __init__(
@@ -55,11 +52,7 @@ class DeepFM(nn.Module):  # type: ignore[misc]
         self.drop = nn.Dropout(0.2)
 
     def forward(self, ids: torch.Tensor, dense: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the probability of a click, N.
-
-        Args:
-            ids: N x F int64. dense: N x D.
-        """
+        """Return the click probabilities, N, for ``ids`` N x F int64 and ``dense`` N x D."""
         parts = [] if dense is None else list(dense.split(self.widths, 1))
         described = [layer(part).unsqueeze(1) for layer, part in zip(self.dense, parts, strict=True)]
         first = self.first(ids).sum((1, 2))
@@ -72,11 +65,7 @@ class DeepFM(nn.Module):  # type: ignore[misc]
 
 
 def network_of(features: Features) -> DeepFM:
-    """Return an untrained network for some features, all of one table.
-
-    Raises:
-        ConfigError: the inputs are not :data:`IDS` and :data:`DENSE`.
-    """
+    """Return an untrained network; raise ConfigError if the inputs are not :data:`IDS` and :data:`DENSE`."""
     if not {IDS} <= set(features.inputs) <= {IDS, DENSE}:
         raise ConfigError(f"the inputs are {', '.join(features.inputs)}; name them {IDS} and {DENSE}")
     fields = features.inputs[IDS]
@@ -86,7 +75,7 @@ def network_of(features: Features) -> DeepFM:
 
 
 class Wish(NamedTuple):
-    """A field before its values are known; the names are those of :class:`~utils.preprocess.features.Field`."""
+    """A :class:`~utils.preprocess.features.Field` without its values."""
 
     name: str
     kind: str = "vocabulary"
@@ -97,22 +86,19 @@ class Wish(NamedTuple):
 
 
 def features_of(rows: Sequence[Row], wishes: Sequence[Wish], notes: Mapping[str, object]) -> Features:
-    """Return features whose vocabularies are the values of some rows, in the order of their text.
+    """Return features whose vocabularies are the sorted values of the training rows.
 
-    Fields of row numbers get one table, one behind the other; those of floats are columns of :data:`DENSE`.
-
-    Args:
-        rows: those of the training: a value that they lack is unknown. wishes: the fields. notes: stored beside them.
+    Id fields share one table, at consecutive offsets; float fields are columns of :data:`DENSE`.
     """
     fields, offset = list[Field](), 0
     for wish in wishes:
-        told: dict[str, Any] = dict(zip(Wish._fields[3:], wish[3:], strict=True))
+        options: dict[str, Any] = dict(zip(Wish._fields[3:], wish[3:], strict=True))
         if wish.kind in ("number", "multi"):
             made = Field(wish.name, DENSE, wish.kind, transform=wish.transform, values=_values(rows, wish, "|"))
         elif wish.kind == "hashed":
-            made = Field(wish.name, IDS, wish.kind, size=wish.size, offset=offset, **told)
+            made = Field(wish.name, IDS, wish.kind, size=wish.size, offset=offset, **options)
         else:
-            made = Field(wish.name, IDS, wish.kind, values=_values(rows, wish, ""), offset=offset, **told)
+            made = Field(wish.name, IDS, wish.kind, values=_values(rows, wish, ""), offset=offset, **options)
         offset += made.rows
         fields.append(made)
     return Features(tuple(fields), dict(notes))
@@ -131,13 +117,7 @@ def _values(rows: Sequence[Row], wish: Wish, between: str) -> tuple[str, ...]:
 def trained(
     features: Features, rows: Sequence[Row], targets: Sequence[Click], *, steps: int, batch: int = 1024
 ) -> DeepFM:
-    """Train a network; the same every time.
-
-    One known value in twenty is taken for unknown, so that the rows of unknown values learn something too.
-
-    Args:
-        features: what the rows become. rows, targets: of the training. steps: batches of ``batch`` rows.
-    """
+    """Train a network, reproducibly; :data:`UNKNOWN` of the values are replaced, to train the unknown rows too."""
     repeatable()
     arrays = {name: torch.from_numpy(array) for name, array in features.encoded(rows).items()}
     clicked = torch.tensor([float(one.clicked) for one in targets])
@@ -145,7 +125,7 @@ def trained(
     plan = Plan(steps, rate=0.004, warm=50, decay=0.02, average=0.99, every=steps)
     batches = _batches(features, arrays, clicked, batch)
     made = fit(network, partial(_loss, network), batches, plan, lambda *_: None)
-    assert isinstance(made, DeepFM)  # noqa: S101 - it is what was trained
+    assert isinstance(made, DeepFM)  # noqa: S101 - for the type checker
     return made
 
 
@@ -159,7 +139,7 @@ def _loss(network: DeepFM, batch: _Batch) -> torch.Tensor:
 def _batches(
     features: Features, arrays: Mapping[str, torch.Tensor], clicked: torch.Tensor, size: int
 ) -> Iterator[_Batch]:
-    """Yield shuffled batches for ever."""
+    """Yield shuffled batches endlessly."""
     chance = torch.Generator().manual_seed(0)
     hidden = torch.tensor([one.offset if one.kind == "vocabulary" else -1 for one in features.inputs[IDS]])
     names = [name for name in (IDS, DENSE) if name in arrays]
@@ -172,11 +152,11 @@ def _batches(
 
 
 UNKNOWN = 0.05
-"""Share of the values that the training takes for unknown."""
+"""Fraction of the values that training treats as unknown."""
 
 
 def predictor(network: DeepFM, features: Features) -> Callable[[Sequence[Row]], Array]:
-    """Return the function from rows to float64 probabilities, by PyTorch."""
+    """Return a function from rows to float64 probabilities, computed by PyTorch."""
 
     def predict(rows: Sequence[Row]) -> Array:
         arrays = features.encoded(rows)

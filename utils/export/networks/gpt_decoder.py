@@ -1,13 +1,11 @@
-"""GPT-2's decoder, as a network with a key/value cache of planned sizes, from a folder in transformers' layout.
+"""GPT-2 decoder with a key/value cache of planned sizes.
 
-The form is that of Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): layer norm before
-attention and before the feed-forward part, learned positions, and an output that shares the embedding's weights. The
-keys of its state dict are transformers' own, so that weights of either load into the other.
+Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): layer norm before attention and before the
+feed-forward network, learned positions, output weights shared with the embedding. State dict keys as in transformers.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +16,13 @@ from torch import nn
 from torch.nn import functional
 
 from engine import ModelError
-from tecoinfer_modelzoo.files import text_of
+from utils.export.networks.bert_encoder import read_config
 
 MASKED = -10000.0
-"""Score of a slot that holds nothing: exp() makes it 0 beside any other, and float16 holds it, unlike -3e38."""
+"""Score of an empty slot: its softmax is 0, and it is in the range of float16, unlike -3e38."""
 
 _GELU = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh", "gelu": "none"}
-"""Forms of GELU by the name in ``config.json``; the first three differ by less than float32 rounds."""
+"""GELU approximations by the name in ``config.json``; the first three agree to float32 precision."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,8 @@ class Form:
     """The sizes of a decoder.
 
     Attributes:
-        vocabulary: tokens. positions: longest text. width: of the hidden state. layers, heads: how many.
-        inner: width of the feed-forward part. activation: name of its function, as ``config.json`` has it.
-        epsilon: of the norms.
-        begin, end: tokens that a text begins and ends with; ``None``: none.
+        vocabulary: number of tokens. positions: maximum length. width: hidden size. inner: feed-forward size.
+        activation: name in ``config.json``. epsilon: of the norms. begin, end: ids of the begin and end tokens.
     """
 
     vocabulary: int = 50257
@@ -56,26 +52,19 @@ SIZES: Mapping[str, Form] = {
     "large": Form(width=1280, layers=36, heads=20, inner=5120, begin=50256, end=50256),
     "xl": Form(width=1600, layers=48, heads=25, inner=6400, begin=50256, end=50256),
 }
-"""The four sizes that GPT-2 was published in."""
+"""The four published sizes of GPT-2."""
 
 
 def read_form(path: Path) -> Form:
-    """Read a ``config.json`` of model type ``gpt2``.
-
-    Raises:
-        ModelError: it cannot be read, is of another model, or asks for what this network has not.
-    """
-    try:
-        found = json.loads(text_of(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read ({error}); give a folder as transformers writes it") from error
-    if not isinstance(found, dict) or found.get("model_type") != "gpt2":
-        kind = found.get("model_type") if isinstance(found, dict) else None
-        raise ModelError(f"{path}: model_type is {kind!r}, not 'gpt2'; give a GPT-2 style model's folder")
-    _refuse_other_forms(found, path)
+    """Read a ``config.json`` of model type ``gpt2``; raise ModelError if it is invalid or unsupported."""
+    found = read_config(path)
+    kind = found.get("model_type")
+    if kind != "gpt2":
+        raise ModelError(f"{path}: model_type is {kind!r}, not 'gpt2'; use the folder of a GPT-2 style model")
+    _check_supported(found, path)
     width, heads = _count(found, "n_embd", 768, path), _count(found, "n_head", 12, path)
     if width % heads:
-        raise ModelError(f"{path}: n_embd {width} is no multiple of n_head {heads}; correct the file")
+        raise ModelError(f"{path}: n_embd {width} is not a multiple of n_head {heads}; correct the file")
     return Form(
         vocabulary=_count(found, "vocab_size", 50257, path),
         positions=_count(found, "n_positions", 1024, path),
@@ -85,52 +74,48 @@ def read_form(path: Path) -> Form:
         inner=_count(found, "n_inner", 4 * width, path),
         activation=str(found.get("activation_function", "gelu_new")),
         epsilon=float(found.get("layer_norm_epsilon", 1e-5)),
-        begin=_token(found, "bos_token_id", path),
-        end=_token(found, "eos_token_id", path),
+        begin=_whole(found, "bos_token_id", path),
+        end=_whole(found, "eos_token_id", path),
     )
 
 
-def _refuse_other_forms(found: Mapping[str, Any], path: Path) -> None:
+def _check_supported(found: Mapping[str, Any], path: Path) -> None:
     activation = found.get("activation_function", "gelu_new")
     if activation not in _GELU:
-        raise ModelError(f"{path}: activation_function {activation!r} is not known; known are {', '.join(_GELU)}")
+        raise ModelError(
+            f"{path}: activation_function {activation!r} is not supported; supported are {', '.join(_GELU)}"
+        )
     for key, usual in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False)):
         if bool(found.get(key, usual)) is not usual:
             raise ModelError(f"{path}: {key} {found[key]} is not supported; GPT-2's own models have {usual}")
     if found.get("add_cross_attention"):
-        raise ModelError(f"{path}: add_cross_attention is not supported here; give a decoder without an encoder")
+        raise ModelError(f"{path}: add_cross_attention is not supported; use a decoder without an encoder")
 
 
 def _count(found: Mapping[str, Any], key: str, usual: int, path: Path) -> int:
-    value = found.get(key)
-    if value is None:
-        return usual
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ModelError(f"{path}: {key} {value!r} is no whole number of at least 1; correct the file")
-    return value
+    value = _whole(found, key, path, 1)
+    return usual if value is None else value
 
 
-def _token(found: Mapping[str, Any], key: str, path: Path) -> int | None:
+def _whole(found: Mapping[str, Any], key: str, path: Path, least: int = 0) -> int | None:
     value = found.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ModelError(f"{path}: {key} {value!r} is no token's number; correct the file")
+    if value is not None and (type(value) is not int or value < least):
+        raise ModelError(f"{path}: {key} {value!r} is not an integer of at least {least}; correct the file")
     return value
 
 
 Past: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor]"
-"""A layer's keys and values, and what is added to the scores of their slots."""
+"""A layer's keys and values, and the score bias of their slots."""
 
 
 def _later(count: int) -> torch.Tensor:
-    """Return what is added to the scores of new tokens, T x T: no token sees a later one."""
+    """Return the causal score bias of new tokens, T x T."""
     places = torch.arange(count)
     return (places[:, None] < places).float() * MASKED
 
 
 class Projection(nn.Module):  # type: ignore[misc]
-    """A linear layer whose weight is in x out, as GPT-2's files have it."""
+    """Linear layer with a weight of shape in x out, as in GPT-2's files."""
 
     def __init__(self, wide: int, out: int) -> None:
         super().__init__()
@@ -143,7 +128,7 @@ class Projection(nn.Module):  # type: ignore[misc]
 
 
 class Attention(nn.Module):  # type: ignore[misc]
-    """Causal attention of T new tokens to P slots of a cache and to one another."""
+    """Causal attention of T new tokens to P slots of a cache and to each other."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -159,13 +144,13 @@ class Attention(nn.Module):  # type: ignore[misc]
     def forward(
         self, x: torch.Tensor, later: torch.Tensor, past: Past | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return what is attended to, N x T x width, and the keys and values of the new tokens.
+        """Return the attention output, N x T x width, and the keys and values of the new tokens.
 
-        The scores of slots and of new tokens are joined, not the keys: so the cache is read where it lies.
+        Scores of slots and new tokens are concatenated instead of keys, so that the cache is not copied.
 
         Args:
-            x: N x T x width. later: added to the scores of new tokens, T x T. past: keys and values, N x heads x P x
-                size, and what is added to their scores, N x 1 x 1 x P; ``None`` where there are none.
+            x: N x T x width. later: causal bias, T x T.
+            past: keys and values, N x heads x P x size, and their score bias, N x 1 x 1 x P; or ``None``.
         """
         q, k, v = self.parts(x)
         near = q @ k.transpose(2, 3) + later
@@ -179,7 +164,7 @@ class Attention(nn.Module):  # type: ignore[misc]
 
 
 class FeedForward(nn.Module):  # type: ignore[misc]
-    """Two layers with GELU between them."""
+    """Two linear layers with GELU."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -203,17 +188,17 @@ class Block(nn.Module):  # type: ignore[misc]
     def forward(
         self, x: torch.Tensor, later: torch.Tensor, past: Past | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the hidden state behind this layer, and the new keys and values."""
+        """Return the hidden state after this layer, and the new keys and values."""
         seen, k, v = self.attn(self.ln_1(x), later, past)
         x = x + seen
         return x + self.mlp(self.ln_2(x)), k, v
 
 
 class GptDecoder(nn.Module):  # type: ignore[misc]
-    """A GPT-2 style decoder that reads a cache of a planned size and gives back the keys and values of new tokens only.
+    """GPT-2 style decoder that reads a cache of a planned size and returns the keys and values of new tokens only.
 
-    The caller writes them into the cache. A graph that did so would give back the whole cache with each token: P times
-    the bytes out of the card, and a copy on the host besides (``benchmarks/generation.py --cache`` has figures).
+    The caller writes them into the cache. Returning the whole cache would transfer P times the bytes per token, plus a
+    copy on the host (measured by ``benchmarks/generation.py --cache``).
     """
 
     def __init__(self, form: Form) -> None:
@@ -230,18 +215,18 @@ class GptDecoder(nn.Module):  # type: ignore[misc]
         self.transformer = nn.ModuleDict(parts)
 
     def embedded(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return N x T x width of tokens, out of the table as the output needs it: so a file holds it once."""
+        """Return N x T x width for tokens, from the transposed table of the output, which a file stores once."""
         table = self.transformer["wte"].weight.T
         picked = torch.index_select(table, 1, ids.flatten()).T
         return picked.reshape(ids.shape[0], ids.shape[1], table.shape[0])
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """Return N x T x vocabulary of the last hidden state."""
+        """Return N x T x vocabulary for the last hidden state."""
         out: torch.Tensor = self.transformer["ln_f"](x) @ self.transformer["wte"].weight.T
         return out
 
     def whole(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the logits of whole texts, N x T, without a cache: for training."""
+        """Return the logits of whole texts, N x T, without a cache, for training."""
         count = ids.shape[1]
         x = self.transformer["wte"](ids) + self.transformer["wpe"].weight[:count]
         later = _later(count)
@@ -255,10 +240,9 @@ class GptDecoder(nn.Module):  # type: ignore[misc]
         """Return the logits of new tokens, and their keys and values by layer.
 
         Args:
-            ids, positions: N x T int64: tokens and their places in the text; what stands behind a text's end is not
-                looked at by what stands before it.
-            mask: N x P float: 1 for a slot of the cache that holds something, else 0.
-            past: the caches, key and value by turns, N x heads x P x size each.
+            ids, positions: N x T int64, tokens and their positions; tokens may be padded at the end.
+            mask: N x P float, 1 for a filled slot of the cache, else 0.
+            past: the caches, key and value alternating, N x heads x P x size each.
         """
         x = self.embedded(ids) + self.transformer["wpe"](positions)
         later, slots = _later(ids.shape[1]), ((1 - mask) * MASKED)[:, None, None, :]
@@ -275,9 +259,9 @@ def cache_names(layers: int, prefix: str) -> list[str]:
 
 
 def fitted_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return weights under this network's keys, without the masks that older files hold.
+    """Return weights under this network's keys, without the masks of older files.
 
-    ``lm_head.weight`` is the embedding again. A file of the model without a head lacks ``transformer.`` in its keys.
+    ``lm_head.weight`` is the embedding. Files of the model without a head have keys without ``transformer.``.
     """
     found = {key: value.float() for key, value in state.items() if key != "lm_head.weight"}
     found = {key if key.startswith("transformer.") else f"transformer.{key}": value for key, value in found.items()}
@@ -285,7 +269,7 @@ def fitted_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def example(form: Form, slots: int = 8, tokens: int = 4, rows: int = 2) -> Sequence[torch.Tensor]:
-    """Return inputs to trace the network with; of each row another number of slots is filled."""
+    """Return example inputs with a different number of filled slots per row."""
     made = torch.Generator().manual_seed(0)
     ids = torch.randint(0, form.vocabulary, (rows, tokens), generator=made)
     filled = torch.arange(rows) % slots + 1

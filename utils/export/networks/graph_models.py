@@ -1,15 +1,14 @@
-"""Networks over graphs: GCN, GraphSAGE and GAT, each in three forms that compute the same.
+"""Graph neural networks: GCN, GraphSAGE and GAT, each in three equivalent forms.
 
-- ``dense``: neighbours are a matrix: ``x`` N x n x F and ``adjacency`` N x n x n in, scores N x n x C out. A row of the
-  matrix is a node, a column a neighbour; an aggregation is a matrix product.
-- ``scatter``: neighbours are a list of edges: ``x`` n x F, ``edges`` 2 x E (sources, targets; int64) and ``weights`` E
-  in, scores n x C out. An aggregation gathers the sources and adds to the targets.
-- ``fanout`` (GraphSAGE only): so many sampled neighbours of a node, and so many of each of these: ``x0`` N x F, ``x1``
-  N x k1 x F, ``x2`` N x k1 x k2 x F, with weights ``w1`` N x k1 and ``w2`` N x k1 x k2 that are 0 where there is none;
-  scores N x C out. An aggregation is a weighted sum over an axis.
+- ``dense``: inputs ``x`` N x n x F and ``adjacency`` N x n x n (row: node, column: neighbour), scores N x n x C. An
+  aggregation is a matrix product.
+- ``scatter``: inputs ``x`` n x F, ``edges`` 2 x E (sources, targets; int64) and ``weights`` E, scores n x C. An
+  aggregation gathers the sources and adds to the targets.
+- ``fanout`` (GraphSAGE only): sampled neighbours, and sampled neighbours of these: ``x0`` N x F, ``x1`` N x k1 x F,
+  ``x2`` N x k1 x k2 x F, with weights ``w1`` N x k1 and ``w2`` N x k1 x k2 (0: missing), scores N x C. An aggregation
+  is a weighted sum over an axis.
 
-What the numbers in ``adjacency`` and ``weights`` are is :mod:`utils.preprocess.graphs.neighbours`'s business; GAT only
-asks which are 0.
+:mod:`utils.preprocess.graphs.neighbours` computes ``adjacency`` and ``weights``; GAT only tests them for 0.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ KINDS = ("gcn", "graphsage", "gat")
 DENSE, SCATTER, FANOUT = FORMS = ("dense", "scatter", "fanout")
 
 NOTHING = -1e4
-"""What GAT scores a node that is no neighbour with, before the softmax: low, and within float16."""
+"""GAT's score before the softmax for a node that is not a neighbour; in the range of float16."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,9 @@ class GraphSizes:
 
     Attributes:
         kind: one of :data:`KINDS`.
-        features, hidden, classes: columns in, between and out; with heads ``hidden`` is that of one head.
-        layers: how many hops a node looks.
+        features, hidden, classes: input, hidden (per head) and output columns.
         heads: of GAT's hidden layers; the last layer has one.
-        norms: a batch norm behind every layer but the last, as OGB's examples have.
+        norms: batch norm after every layer but the last, as in OGB's examples.
     """
 
     kind: str
@@ -58,7 +56,7 @@ class GraphSizes:
 
 
 class GCNConv(nn.Module):  # type: ignore[misc]
-    """A layer of Kipf and Welling (2017): the neighbours' rows, weighted, times a matrix, plus a bias."""
+    """Layer of Kipf and Welling (2017): weighted sum of the neighbours, linear layer."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -75,7 +73,7 @@ class GCNConv(nn.Module):  # type: ignore[misc]
 
 
 class SAGEConv(nn.Module):  # type: ignore[misc]
-    """A layer of GraphSAGE with the mean (Hamilton et al., 2017): the neighbours' mean and the node, a matrix each."""
+    """Layer of GraphSAGE with mean aggregation (Hamilton et al., 2017)."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -90,13 +88,13 @@ class SAGEConv(nn.Module):  # type: ignore[misc]
         return self.joined(x, _added(x, edges, weights))
 
     def joined(self, x: torch.Tensor, around: torch.Tensor) -> torch.Tensor:
-        """Return the rows of nodes with this mean around them."""
+        """Return the layer's rows for nodes ``x`` with the mean ``around`` of their neighbours."""
         left: torch.Tensor = self.lin_l(around)
         return left + self.lin_r(x)
 
 
 class GATConv(nn.Module):  # type: ignore[misc]
-    """A layer of graph attention (Veličković et al., 2018): how much a neighbour counts is computed of both rows."""
+    """Layer of graph attention (Veličković et al., 2018)."""
 
     def __init__(self, before: int, after: int, heads: int) -> None:
         super().__init__()
@@ -109,7 +107,7 @@ class GATConv(nn.Module):  # type: ignore[misc]
         nn.init.xavier_uniform_(self.att_dst)
 
     def dense(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
-        """Return the layer's rows by a matrix of neighbours; only which of its entries are 0 matters."""
+        """Return the layer's rows by a matrix of neighbours, which is only tested for 0."""
         h = self.lin(x).unflatten(-1, (self.heads, self.after))
         source, target = (h * self.att_src).sum(-1), (h * self.att_dst).sum(-1)  # N x n x heads
         scores = functional.leaky_relu(target.transpose(1, 2).unsqueeze(3) + source.transpose(1, 2).unsqueeze(2), 0.2)
@@ -118,7 +116,7 @@ class GATConv(nn.Module):  # type: ignore[misc]
         return (shares @ h.transpose(1, 2)).transpose(1, 2).flatten(2) + self.bias
 
     def scatter(self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Return the layer's rows by a list of edges; only which weights are 0 matters."""
+        """Return the layer's rows by a list of edges, whose weights are only tested for 0."""
         h = self.lin(x).unflatten(-1, (self.heads, self.after))
         source, target = (h * self.att_src).sum(-1), (h * self.att_dst).sum(-1)  # n x heads
         there = (weights != 0).to(x.dtype).unsqueeze(1)
@@ -134,15 +132,15 @@ class GATConv(nn.Module):  # type: ignore[misc]
 
 
 def _added(rows: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return for each node the weighted sum of its sources' rows."""
+    """Return the weighted sum of the sources' rows for each node."""
     messages = rows[edges[0]] * weights.unsqueeze(1)
     return torch.zeros_like(rows).scatter_add(0, edges[1].unsqueeze(1).expand_as(messages), messages)
 
 
 class GraphNetwork(nn.Module):  # type: ignore[misc]
-    """A network of some sizes; :meth:`dense`, :meth:`scatter` and :meth:`fanout` are its forms.
+    """Graph neural network with the forms :meth:`dense`, :meth:`scatter` and :meth:`fanout`.
 
-    Modules are named as PyTorch Geometric and OGB's examples name them: ``convs.0.lin.weight``, ``bns.0.weight``.
+    Modules are named as in PyTorch Geometric and OGB's examples: ``convs.0.lin.weight``, ``bns.0.weight``.
     """
 
     def __init__(self, sizes: GraphSizes) -> None:
@@ -156,13 +154,13 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
         self.bns = nn.ModuleList(nn.BatchNorm1d(width) for width in kept)
 
     def dense(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
-        """Return scores, N x n x C, of ``x`` N x n x F and ``adjacency`` N x n x n."""
+        """Return scores, N x n x C."""
         for place, conv in enumerate(self.convs):
             x = self.after(place, conv.dense(x, adjacency))
         return x
 
     def scatter(self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Return scores, n x C, of ``x`` n x F, ``edges`` 2 x E and ``weights`` E."""
+        """Return scores, n x C."""
         for place, conv in enumerate(self.convs):
             x = self.after(place, conv.scatter(x, edges, weights))
         return x
@@ -170,7 +168,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
     def fanout(
         self, x0: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor
     ) -> torch.Tensor:
-        """Return scores, N x C, of nodes with their sampled neighbours; two layers of GraphSAGE."""
+        """Return scores, N x C, of two layers of GraphSAGE with sampled neighbours."""
         first: Any
         first, second = self.convs
         near = self.after(0, first.joined(x0, (x1 * w1.unsqueeze(-1)).sum(1)))
@@ -179,7 +177,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
         return found
 
     def after(self, place: int, x: torch.Tensor) -> torch.Tensor:
-        """Return what comes behind a layer: the norm and the activation; nothing behind the last."""
+        """Apply norm and activation after a layer, except the last."""
         if place == self.sizes.layers - 1:
             return x
         if self.sizes.norms:
@@ -201,11 +199,7 @@ def _layer(sizes: GraphSizes, before: int, last: bool) -> nn.Module:
 
 
 class InForm(nn.Module):  # type: ignore[misc]
-    """A network whose ``forward`` is one of its forms, for an export.
-
-    Raises:
-        ConfigError: the form is unknown, or is not one of this network's.
-    """
+    """A network with one of its forms as ``forward``; raises ConfigError for an unsupported form."""
 
     def __init__(self, network: GraphNetwork, form: str) -> None:
         super().__init__()
@@ -225,7 +219,7 @@ class InForm(nn.Module):  # type: ignore[misc]
 
 
 def with_names_of_geometric(state: dict[str, Any]) -> dict[str, Any]:
-    """Return weights under this module's names: ``conv1`` is ``convs.0``, and an older GAT's ``lin_src`` is ``lin``."""
+    """Return weights under this module's names: ``convs.0`` for ``conv1``, ``lin`` for an older GAT's ``lin_src``."""
     renamed = {}
     for name, value in state.items():
         head, _, rest = name.partition(".")

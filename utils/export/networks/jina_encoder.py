@@ -1,8 +1,7 @@
-"""JinaBERT, version 2: an encoder like BERT without places, whose attention falls off with the distance (ALiBi).
+"""JinaBERT, version 2: BERT with ALiBi attention biases instead of positions, and gated linear units.
 
-Günther et al. 2023, "Jina Embeddings 2" (arXiv:2310.19923): the bias of head h on token j as seen from token i is
-``-slope(h) * |i - j|``, and the two matrices of a layer are a gated linear unit. The names of the weights are those of
-the published files (``encoder.layer.0.mlp.gated_layers.weight``).
+Günther et al. 2023, "Jina Embeddings 2" (arXiv:2310.19923): head h has the bias ``-slope(h) * |i - j|`` between tokens
+i and j. Weights are named as in the published files (``encoder.layer.0.mlp.gated_layers.weight``).
 """
 
 from __future__ import annotations
@@ -20,41 +19,33 @@ from utils.export.networks.bert_encoder import ACTIVATIONS, Added, SelfAttention
 from utils.export.networks.bert_heads import Embedded, checked
 
 GATES = {"geglu": "gelu", "reglu": "relu"}
-"""``feed_forward_type`` of ``config.json``, and the activation of its gate."""
+"""Gate activations by ``feed_forward_type`` of ``config.json``."""
 
 
-def jina_sizes(config: Mapping[str, Any], told: str) -> Sizes:
-    """Return the sizes that a ``config.json`` of JinaBERT states; ``told``: what errors call it.
-
-    Raises:
-        ModelError: it is of another kind of model, or a number is missing or cannot be.
-    """
+def jina_sizes(config: Mapping[str, Any], origin: str) -> Sizes:
+    """Return the sizes in JinaBERT's ``config.json``; raise ModelError (with its name, ``origin``) if invalid."""
     if config.get("position_embedding_type") != "alibi":
         found = config.get("position_embedding_type", "absolute")
-        raise ModelError(f"{told}: position_embedding_type {found!r}; JinaBERT has 'alibi': export this as BERT")
+        raise ModelError(f"{origin}: position_embedding_type {found!r}; JinaBERT has 'alibi'; export this as BERT")
     gate = config.get("feed_forward_type", "original")
     if gate not in GATES:
-        raise ModelError(f"{told}: feed_forward_type {gate!r}; this export knows {', '.join(GATES)}")
-    return replace(sizes_of({**config, "position_embedding_type": "absolute"}, told), activation=GATES[gate])
+        raise ModelError(f"{origin}: feed_forward_type {gate!r}; supported are {', '.join(GATES)}")
+    return replace(sizes_of({**config, "position_embedding_type": "absolute"}, origin), activation=GATES[gate])
 
 
 def slopes(heads: int) -> list[float]:
-    """Return how steeply attention falls off, per head.
+    """Return the ALiBi slope per head (Press, Smith and Lewis 2022, "Train short, test long").
 
-    Of n heads, n a power of two: 2**(-8/n), its square, and so on. Of others: those of the power of two below, then
-    every second one of twice as many (Press, Smith and Lewis 2022, "Train short, test long").
+    For n heads, n a power of two: 2**(-8/n) and its powers. For others: those of the next lower power of two, then
+    every second one of twice as many.
     """
     most = 2 ** int(math.log2(heads))
     own = [2 ** (-8 * place / most) for place in range(1, most + 1)]
-    return (
-        own
-        if most == heads
-        else own + [2 ** (-4 * place / most) for place in range(1, 2 * most + 1, 2)][: heads - most]
-    )
+    return own + [2 ** (-4 * place / most) for place in range(1, 2 * most + 1, 2)][: heads - most]
 
 
 class JinaEmbeddings(nn.Module):  # type: ignore[misc]
-    """Token and segment, added and normed."""
+    """Sum of token and segment embeddings, normalized."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -63,14 +54,14 @@ class JinaEmbeddings(nn.Module):  # type: ignore[misc]
         self.LayerNorm = nn.LayerNorm(sizes.width, sizes.epsilon)
 
     def forward(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
-        """Return N x L x D of N x L numbers; ``types`` ``None``: all of the first segment."""
+        """Return N x L x D for N x L token ids; ``types`` ``None``: all of the first segment."""
         kinds = self.token_type_embeddings.weight[0] if types is None else self.token_type_embeddings(types)
         found: torch.Tensor = self.LayerNorm(self.word_embeddings(ids) + kinds)
         return found
 
 
 class Gated(nn.Module):  # type: ignore[misc]
-    """Two matrices, of which the first makes values and their gates; added to what was there, and normed."""
+    """Gated linear unit with residual connection and layer norm."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -87,7 +78,7 @@ class Gated(nn.Module):  # type: ignore[misc]
 
 
 class JinaLayer(nn.Module):  # type: ignore[misc]
-    """Attention and a gated unit."""
+    """Attention and a gated linear unit."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -95,13 +86,13 @@ class JinaLayer(nn.Module):  # type: ignore[misc]
         self.mlp = Gated(sizes)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Return N x L x D of N x L x D; ``bias`` N x H x L x L is added to what is looked at."""
+        """Return N x L x D; ``bias`` N x H x L x L is added to the scores."""
         found: torch.Tensor = self.mlp(self.attention["output"](self.attention["self"](x, bias), x))
         return found
 
 
 class JinaEncoder(nn.Module):  # type: ignore[misc]
-    """Numbers of tokens in, a vector for each out."""
+    """Encoder from token ids to a vector per token."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -111,7 +102,7 @@ class JinaEncoder(nn.Module):  # type: ignore[misc]
         self.register_buffer("slopes", torch.tensor(slopes(sizes.heads))[:, None, None], persistent=False)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None = None) -> torch.Tensor:
-        """Return N x L x D of N x L numbers, masks (1: a token, 0: padding) and segments."""
+        """Return N x L x D for N x L token ids, masks (1: token, 0: padding) and segments."""
         x = self.embeddings(ids, types)
         places = torch.arange(ids.shape[1], device=ids.device)
         away = (places[:, None] - places[None, :]).abs().to(x.dtype)

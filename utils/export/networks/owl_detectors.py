@@ -1,6 +1,6 @@
-"""OWL-ViT and OWLv2 of transformers: a folder that ``save_pretrained`` wrote, or a tiny one of random weights.
+"""OWL-ViT and OWLv2 of transformers, from a folder of ``save_pretrained``, or small with random weights.
 
-The queries are the same for all images, so the exported model takes them once, without a batch.
+The queries are common to all images, so the exported model takes them without a batch axis.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from utils.export.networks.transformers_detectors import pretrained, read_json, 
 from utils.export.scripts.detector import Detector
 
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-"""What CLIP's images were normalised with (Radford et al., 2021)."""
+"""Normalization of CLIP's images (Radford et al., 2021)."""
 
 KINDS = {"owlvit": ("stretch", "bicubic"), "owlv2": ("square", "bilinear")}
-"""How images are put into the input, by the kind of model."""
+"""Fit and interpolation of images by the kind of model."""
 
 NOTHING = -1e4
-"""Logit of a row of 0 among the queries; float16 has it."""
+"""Logit of an empty query (a row of 0); in the range of float16."""
 
 
 class OwlHead(torch.nn.Module):  # type: ignore[misc]
@@ -35,7 +35,7 @@ class OwlHead(torch.nn.Module):  # type: ignore[misc]
     def forward(
         self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return N x P x Q logits and N x P x 4 centres and sizes of N images and Q x L tokens."""
+        """Return N x P x Q logits and N x P x 4 centres and sizes for N images and Q x L tokens."""
         both = getattr(self.model, self.model.base_model_prefix)
         texts = both.text_model(input_ids=input_ids, attention_mask=attention_mask).pooler_output
         queries = torch.nn.functional.normalize(both.text_projection(texts), dim=-1)
@@ -47,11 +47,11 @@ class OwlHead(torch.nn.Module):  # type: ignore[misc]
 
 
 def detector(arch: str, weights: str, tokenizer: str | None = None) -> Detector:
-    """Return a detector; its tokenizer's description is stored with it.
+    """Return a detector with its tokenizer.
 
     Args:
-        arch: of a random network: one of :data:`KINDS`.
-        weights: a folder that ``save_pretrained`` wrote, or ``random``.
+        arch: for random weights, one of :data:`KINDS`.
+        weights: a folder of ``save_pretrained``, or ``random``.
         tokenizer: its ``tokenizer.json``; ``None`` for the one in the folder.
 
     Raises:
@@ -61,7 +61,7 @@ def detector(arch: str, weights: str, tokenizer: str | None = None) -> Detector:
     model = _random(arch) if weights == RANDOM else pretrained(weights, "AutoModelForZeroShotObjectDetection")
     kind = model.config.model_type
     if kind not in KINDS:
-        raise ConfigError(f"--weights {weights}: a {kind}; this export knows {', '.join(KINDS)}")
+        raise ConfigError(f"--weights {weights}: model_type {kind}; supported are {', '.join(KINDS)}")
     place = Path(tokenizer) if tokenizer else Path(weights, "tokenizer.json")
     description = _words() if weights == RANDOM and not tokenizer else read_json(place)
     if not description:
@@ -92,7 +92,7 @@ def detector(arch: str, weights: str, tokenizer: str | None = None) -> Detector:
 
 
 def _random(arch: str) -> Any:
-    """Return a tiny network with random weights."""
+    """Return a small network with random weights."""
     found = transformers()
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     name = "OwlViT" if arch == "owlvit" else "Owlv2"
@@ -110,14 +110,14 @@ def _random(arch: str) -> Any:
 
     seeded(raw, (96, 96))
     both = getattr(made[0], made[0].base_model_prefix)
-    with torch.no_grad():  # as they are made, all texts are nearly the same, and so are all images
+    with torch.no_grad():  # with the initial weights all texts, and all images, are nearly equal
         both.text_model.embeddings.token_embedding.weight.mul_(50)
         both.vision_model.embeddings.patch_embedding.weight.mul_(10)
     return made[0]
 
 
 def _words() -> dict[str, Any]:
-    """Return the description of a tokenizer of a few words, for random weights."""
+    """Return a tokenizer of a few words, for random weights."""
     import json
 
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors

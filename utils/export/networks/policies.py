@@ -1,4 +1,4 @@
-"""Networks of reinforcement learning: a policy of two hidden layers, and Q-networks with a dueling head."""
+"""Networks for reinforcement learning: a perceptron, and Q-networks with a dueling head."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from torch import nn
 
 
 class Perceptron(nn.Module):  # type: ignore[misc]
-    """Fully connected layers with tanh between them, orthogonal weights at the start.
+    """Fully connected network with tanh and orthogonal initial weights.
 
-    Args:
-        inputs: values of an observation. outputs: values of an answer. width: of the two hidden layers.
-        gain: of the last layer's first weights; small where an untrained network should prefer nothing.
+    ``gain``: of the last layer; small for nearly uniform initial actions.
     """
 
     def __init__(self, inputs: int, outputs: int, width: int = 64, gain: float = 1.0) -> None:
@@ -30,13 +28,13 @@ class Perceptron(nn.Module):  # type: ignore[misc]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map observations, N x inputs, to answers, N x outputs."""
+        """Map observations, N x inputs, to N x outputs."""
         found: torch.Tensor = self.layers(x)
         return found
 
 
 class Dueling(nn.Module):  # type: ignore[misc]
-    """A Q-network whose head says apart how good a state is and how much better an action is than the mean of all.
+    """Q-network with separate heads for the value of a state and the advantages of actions.
 
     Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a'):
     `Dueling Network Architectures for Deep Reinforcement Learning <https://arxiv.org/abs/1511.06581>`_, equation 9.
@@ -44,7 +42,7 @@ class Dueling(nn.Module):  # type: ignore[misc]
     Args:
         observation: shape of an observation: one number for a plain vector, or channels, height and width of stacked
             frames with values 0 to 255.
-        actions: how many there are. width: of the hidden layers (of frames: of the head's).
+        actions: number of actions. width: of the hidden layers (for frames: of the head).
     """
 
     def __init__(self, observation: Sequence[int], actions: int, width: int) -> None:
@@ -70,14 +68,10 @@ class Dueling(nn.Module):  # type: ignore[misc]
 
 
 class Acting(nn.Module):  # type: ignore[misc]
-    """A dueling network as it is exported: what each action is better than the mean one, and its value.
+    """Export form of a dueling network: advantages and values of the actions.
 
-    An action is chosen by the first, since the second adds V(s) to it: in float16 a sum of a few hundred is rounded to
-    steps of 0.125 and more, and actions become equal. The mean over the actions is taken out of the last layer's
-    weights, so that no sum of large numbers is left.
-
-    Args:
-        network: a trained one; it stays as it is.
+    Actions are chosen by advantage: in float16, values of a few hundred are rounded to steps of 0.125 and more, and
+    become equal. The mean over the actions is subtracted in the last layer's weights instead of at run time.
     """
 
     def __init__(self, network: Dueling) -> None:
@@ -98,7 +92,7 @@ class Acting(nn.Module):  # type: ignore[misc]
 
 
 def _convolutions(channels: int) -> nn.Sequential:
-    """Return the layers for frames of Mnih et al., 2015 (Human-level control), which the paper above keeps."""
+    """Return the layers for frames of Mnih et al., 2015 (Human-level control)."""
     sizes = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
     layers: list[nn.Module] = []
     for inputs, outputs, kernel, stride in sizes:

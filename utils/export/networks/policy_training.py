@@ -1,4 +1,4 @@
-"""How the zoo's own policies are trained: PPO on discrete actions, and double DQN; the same every time.
+"""Reproducible training of the zoo's policies: PPO on discrete actions, and double DQN.
 
 `Proximal Policy Optimization <https://arxiv.org/abs/1707.06347>`_ with generalised advantages
 (`Schulman et al., 2016 <https://arxiv.org/abs/1506.02438>`_), and
@@ -23,14 +23,14 @@ from utils.environments import gymnasium
 
 @dataclass(frozen=True)
 class PpoPlan:
-    """How long and how a policy is trained.
+    """Hyperparameters of PPO.
 
     Attributes:
-        steps: of all environments together; what the training takes is set by them, not by a clock.
-        lanes: environments side by side. horizon: steps of each between two rounds of learning.
-        rate: learning rate at the start; it falls to 0. passes: over each round's steps. batch: of a learning step.
+        steps: of all environments together.
+        lanes: parallel environments. horizon: steps of each per round.
+        rate: initial learning rate, decayed to 0. passes: epochs per round. batch: of a learning step.
         discount, smoothing: gamma and lambda of the advantages. clip: of the ratio.
-        entropy, value: weights of these losses. norm: largest norm of the gradient.
+        entropy, value: weights of these losses. norm: maximum gradient norm.
     """
 
     steps: int
@@ -48,7 +48,7 @@ class PpoPlan:
 
 
 class _Round(NamedTuple):
-    """What one round saw; [T, E] each, observations [T + 1, E, ...]."""
+    """Steps of a round; [T, E] each, observations [T + 1, E, ...]."""
 
     observations: torch.Tensor
     actions: torch.Tensor
@@ -60,12 +60,7 @@ class _Round(NamedTuple):
 
 
 def ppo(environment: str, policy: torch.nn.Module, critic: torch.nn.Module, plan: PpoPlan) -> torch.nn.Module:
-    """Train a policy on an environment with discrete actions and return it, in eval mode.
-
-    Args:
-        environment: its name. policy: observations to logits, changed in place. critic: observations to a value.
-        plan: how long and how.
-    """
+    """Train a policy (observations to logits) in place and return it in eval mode; ``critic``: to a value."""
     lanes = _Lanes(environment, plan.lanes)
     weights = [*policy.parameters(), *critic.parameters()]
     optimizer = torch.optim.Adam(weights, plan.rate, eps=1e-5)
@@ -75,7 +70,7 @@ def ppo(environment: str, policy: torch.nn.Module, critic: torch.nn.Module, plan
             group["lr"] = plan.rate * (1 - number / rounds)
         seen = lanes.play(policy, plan.horizon)
         advantages, returns = _advantages(seen, critic, plan)
-        # The step behind an episode's end is the environment's reset: what was done there had no effect.
+        # The step after the end of an episode is the reset, where the action has no effect.
         (usable,) = (~seen.before).flatten().nonzero(as_tuple=True)
         columns = (seen.observations[:-1], seen.actions, seen.likely, advantages, returns)
         rows = [column.flatten(0, 1)[usable] for column in columns]
@@ -101,10 +96,7 @@ def _cost(policy: torch.nn.Module, critic: torch.nn.Module, rows: list[torch.Ten
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def _advantages(seen: _Round, critic: torch.nn.Module, plan: PpoPlan) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the generalised advantages and the returns that the critic learns, [T, E] each.
-
-    An episode that was cut off goes on in the critic's eyes: only one that terminated is worth nothing behind its end.
-    """
+    """Return generalised advantages and the critic's targets, [T, E] each; truncated episodes are bootstrapped."""
     values = critic(seen.observations.flatten(0, 1)).view(seen.observations.shape[:2])
     found, last = torch.zeros_like(seen.rewards), torch.zeros_like(seen.rewards[0])
     for step in reversed(range(len(found))):
@@ -116,7 +108,7 @@ def _advantages(seen: _Round, critic: torch.nn.Module, plan: PpoPlan) -> tuple[t
 
 
 class _Lanes:
-    """Environments side by side, which begin again by themselves at the step behind an episode's end."""
+    """Parallel environments, which are reset at the step after the end of an episode."""
 
     def __init__(self, environment: str, count: int) -> None:
         gym = gymnasium()
@@ -126,7 +118,7 @@ class _Lanes:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def play(self, policy: torch.nn.Module, horizon: int) -> _Round:
-        """Let the policy play so many steps; actions are drawn."""
+        """Run the policy for ``horizon`` steps with sampled actions."""
         columns: list[list[Any]] = [[] for _ in _Round._fields]
         for _ in range(horizon):
             x = torch.as_tensor(self._seen, dtype=torch.float32)
@@ -143,7 +135,7 @@ class _Lanes:
 
 
 class Played(NamedTuple):
-    """An episode: its return, and observations [T, ...] with the action that was done at each, int64 [T]."""
+    """An episode: its return, observations [T, ...] and actions, int64 [T]."""
 
     total: float
     observations: Array
@@ -152,7 +144,7 @@ class Played(NamedTuple):
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def played(network: torch.nn.Module, environment: str, seed: int) -> Played:
-    """Play one episode by the likeliest, or the most valuable, of discrete actions."""
+    """Run one episode with the action of the largest output."""
     lane = gymnasium().make(environment)
     seen, _ = lane.reset(seed=seed)
     total, over = 0.0, False
@@ -160,7 +152,7 @@ def played(network: torch.nn.Module, environment: str, seed: int) -> Played:
     while not over:
         x = torch.as_tensor(np.asarray(seen), dtype=torch.float32)[None]
         action = int(network(x).argmax())
-        observations.append(np.array(seen))  # a copy: the environment may show the same array again
+        observations.append(np.array(seen))  # a copy, as the environment may reuse the array
         actions.append(action)
         seen, reward, terminated, truncated, _ = lane.step(action)
         total += float(reward)
@@ -169,20 +161,17 @@ def played(network: torch.nn.Module, environment: str, seed: int) -> Played:
     return Played(total, np.stack(observations), np.array(actions, np.int64))
 
 
-# ---------------------------------------------------------------------------------------------------------- Q-learning
-
-
 @dataclass(frozen=True)
 class DqnPlan:
-    """How long and how a Q-network is trained.
+    """Hyperparameters of double DQN.
 
     Attributes:
-        steps: of all environments together. lanes: environments side by side.
-        memory: steps that are remembered. first: steps before learning begins. batch: of a learning step.
-        rate: learning rate at the start; it falls to 0. discount: gamma.
-        explore: share of random actions at the end; it falls from 1 over ``fall`` of the steps.
-        follow: share of the network that the one which says what is behind a step takes over at each learning step.
-        norm: largest norm of the gradient.
+        steps: of all environments together. lanes: parallel environments.
+        memory: replay memory, in steps. first: steps before learning starts. batch: of a learning step.
+        rate: initial learning rate, decayed to 0. discount: gamma.
+        explore: final fraction of random actions, reached from 1 over ``fall`` of the steps.
+        follow: update fraction of the target network per learning step.
+        norm: maximum gradient norm.
     """
 
     steps: int
@@ -199,7 +188,7 @@ class DqnPlan:
 
 
 def double_dqn(environment: str, network: torch.nn.Module, plan: DqnPlan) -> torch.nn.Module:
-    """Train a Q-network on an environment with discrete actions; return its moving average, in eval mode."""
+    """Train a Q-network; return the target network (a moving average) in eval mode."""
     gym = gymnasium()
     lanes = gym.make_vec(environment, num_envs=plan.lanes, vectorization_mode="sync")
     chance = np.random.default_rng(0)
@@ -234,17 +223,17 @@ def double_dqn(environment: str, network: torch.nn.Module, plan: DqnPlan) -> tor
 def _surprise(
     network: torch.nn.Module, behind: torch.nn.Module, rows: list[torch.Tensor], discount: float
 ) -> torch.Tensor:
-    """Return how far the values are from the reward and what is behind it: one network chooses, the other values."""
+    """Return the double DQN loss; ``behind``: target network."""
     seen, action, reward, after, terminated = rows
     with torch.no_grad():
         best = network(after).argmax(dim=1, keepdim=True)
         wanted = reward + discount * behind(after).gather(1, best).squeeze(1) * (1 - terminated)
-    said = network(seen).gather(1, action.long()[:, None]).squeeze(1)
-    return functional.smooth_l1_loss(said, wanted)
+    values = network(seen).gather(1, action.long()[:, None]).squeeze(1)
+    return functional.smooth_l1_loss(values, wanted)
 
 
 class _Memory:
-    """The newest steps."""
+    """Replay memory of the newest steps."""
 
     def __init__(self, most: int, shape: tuple[int, ...]) -> None:
         self.count = 0
@@ -253,7 +242,7 @@ class _Memory:
         self._columns = [np.zeros((most, *size), np.float32) for size in sizes]
 
     def add(self, *columns: Array) -> None:
-        """Remember steps in place of the oldest."""
+        """Store steps in place of the oldest."""
         places = (self._next + np.arange(len(columns[0]))) % self._most
         for held, column in zip(self._columns, columns, strict=True):
             held[places] = column
@@ -261,6 +250,6 @@ class _Memory:
         self.count = min(self._most, self.count + len(places))
 
     def drawn(self, count: int, chance: np.random.Generator) -> list[torch.Tensor]:
-        """Return so many steps, drawn with replacement."""
+        """Return ``count`` steps, sampled with replacement."""
         places = chance.integers(0, self.count, count)
         return [torch.from_numpy(column[places]) for column in self._columns]

@@ -1,15 +1,14 @@
-"""Random weights that a float16 file can be judged on: no number explodes, vanishes or is NaN, whatever the network.
+"""Random weights with which a float16 file can be compared: activations neither overflow nor vanish.
 
-Weights as a network is made with let activations grow or fade from block to block, and a deep stack of them amplifies
-any rounding a hundredfold, as trained weights do not. So after seeding
+With initial weights, activations grow or shrink from block to block, and deep networks amplify rounding errors a
+hundredfold, unlike with trained weights. So after seeding
 
-- the last batch norm of every residual block is scaled down, which keeps the network near to its shortcuts; where
-  there are no residual blocks, batch norms get a bias of two standard deviations, so that hardly a rectifier cuts
-  anything off (each that does spreads two nearly equal inputs by a fifth, which 70 of them in a row make 10^5);
-- weights that begin as zeros (the head of a vision transformer) get small noise, and layer scales that begin at almost
-  nothing (ConvNeXt's 1e-6) the scale of a residual block: otherwise half of the network would not be seen;
-- batch norms take the statistics of a batch of noise, and a network without any norm has each layer divided by what it
-  makes of that noise (Mishkin and Matas, "All you need is a good init", 2016).
+- the last batch norm of every residual block is scaled down; without residual blocks, batch norms get a bias of two
+  standard deviations, so that rectifiers rarely clip (70 clipping ones in a row amplify differences by 10^5);
+- weights that are initially zero (the head of a vision transformer) get small noise, and layer scales near zero
+  (ConvNeXt's 1e-6) the scale of a residual block, so that all of the network affects the outputs;
+- batch norms take the statistics of a batch of noise; in a network without norms each layer is divided by the standard
+  deviation of its output for that noise (Mishkin and Matas, "All you need is a good init", 2016).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import torch
 from torch import nn
 
 RANDOM = "random"
-"""The ``weights`` that need no file: seeded noise, for functional and speed checks only."""
+"""Value of ``weights`` for seeded random weights, for functional and speed checks only."""
 
 RESIDUAL_SCALE = 0.25
 """Scale of a residual block's last batch norm, and of its layer scale, under random weights."""
@@ -31,23 +30,19 @@ BIAS = 2.0
 """Bias of batch norms, in their own standard deviations, where there are no residual blocks."""
 
 SIZE = 224
-"""Side of the noise that statistics are taken of, in pixels, where the network takes any."""
+"""Height and width of the noise for statistics, in pixels, if the network takes any."""
 
 IMAGES = 2
-"""Images of noise of that side; of smaller ones there are as many as have as many pixels together.
-
-With fewer, the variance over the one or two values of a small map's channel is near to nothing now and then, and what
-is divided by it are rounding errors.
-"""
+"""Images of noise of that size, or more smaller ones with as many pixels: small maps need enough values per channel."""
 
 _RESIDUAL = re.compile(
     r"_?(BasicBlock|Bottleneck|Bottle2neck|InvertedResidual|EdgeResidual|UniversalInvertedResidual|MBConv|FusedMBConv"
     r"|ResBottleneckBlock|DepthwiseSeparableConv|ResNestBottleneck|SequentialAttentionBlock|DarkBlock|GhostBottleneck)"
 )
-"""Classes of residual blocks whose branch ends in a batch norm, torchvision's and timm's."""
+"""torchvision's and timm's classes of residual blocks whose branch ends in a batch norm."""
 
 _SHORTCUTS = re.compile(r"(downsample|shortcut|proj)\b")
-"""Modules of a block that are on the shortcut."""
+"""Modules on the shortcut of a block."""
 
 _ALMOST_NOTHING = 1e-3
 _SMALL = 0.02
@@ -56,14 +51,11 @@ _NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
 
 def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -> nn.Module:
-    """Make a network and give it seeded random weights; the caller's random numbers are left alone.
+    """Return a network with seeded random weights in eval mode; the caller's random state is not changed.
 
     Args:
-        make: returns the network as it is made, with three input channels.
-        size: height and width of the images it takes; ``None`` for one that takes any.
-
-    Returns:
-        It, in eval mode.
+        make: returns the network, with three input channels.
+        size: height and width of its images; ``None``: any.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -84,13 +76,9 @@ def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -
 
 
 def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> None:
-    """Divide the layers of a part without norms, such as a detector's head, by the standard deviations they make.
+    """Divide the layers of a module without norms by the standard deviations of their outputs for noise.
 
-    Otherwise each layer of torchvision's heads makes its values ten times smaller, until float16 has none.
-
-    Args:
-        model: the network, in eval mode. part: one of its modules.
-        size: height and width of its images.
+    Otherwise each layer of torchvision's detection heads shrinks its values tenfold, until they vanish in float16.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -103,7 +91,7 @@ def _noise(size: tuple[int, int] | None) -> torch.Tensor:
 
 
 def _fill_constants(model: nn.Module) -> None:
-    """Give weights that begin as zeros noise, and layer scales that begin at almost nothing a size."""
+    """Fill zero weights with noise, and layer scales near zero with :data:`RESIDUAL_SCALE`."""
     for parameter in model.parameters():
         first = parameter.flatten()[:1]
         if not parameter.is_floating_point() or not bool((parameter == first).all()):
@@ -115,7 +103,7 @@ def _fill_constants(model: nn.Module) -> None:
 
 
 def _last_norms(model: nn.Module) -> Iterator[Any]:
-    """Yield the last batch norm of every residual block, those of the shortcuts aside."""
+    """Yield the last batch norm of every residual block, except on shortcuts."""
     for block in model.modules():
         if not _RESIDUAL.fullmatch(type(block).__name__):
             continue
@@ -129,7 +117,7 @@ def _last_norms(model: nn.Module) -> Iterator[Any]:
 
 
 def _take_statistics(model: nn.Module, norms: list[Any], noise: torch.Tensor) -> None:
-    """Run noise through the network with its batch norms, and nothing else, in training mode."""
+    """Run noise through the network with only the batch norms in training mode."""
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 1.0  # take the statistics of this one batch
@@ -141,11 +129,11 @@ def _take_statistics(model: nn.Module, norms: list[Any], noise: torch.Tensor) ->
 
 
 def _divide_layers(model: nn.Module, part: nn.Module, noise: torch.Tensor) -> None:
-    """Divide every layer of a part by the standard deviation of what it makes of noise, in the order they are run."""
+    """Divide each layer of a module by the standard deviation of its output for noise, in execution order."""
     done = set()
 
     def divide(layer: Any, _: Any, output: torch.Tensor) -> torch.Tensor:
-        if layer in done:  # a head that several levels share
+        if layer in done:  # shared by several levels
             return output
         done.add(layer)
         spread = output.std().clamp(min=1e-6)

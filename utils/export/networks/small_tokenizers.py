@@ -1,4 +1,4 @@
-"""Tokenizers of the words of some texts, for models of random weights; trained ones come with their own."""
+"""Tokenizers of the words of some texts, for models with random weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tecoinfer_modelzoo.extra import extra
 
 PIECES = 1000
-"""Tokens at most of a byte-level tokenizer."""
+"""Maximum tokens of a byte-level tokenizer."""
 
 _BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -18,16 +18,10 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'\"()-"
 
 
 def small_tokenizer(kind: str, texts: Iterable[str]) -> dict[str, Any]:
-    """Return the description of a tokenizer as BERT's or RoBERTa's are, of the words of some texts.
+    """Return a reproducible tokenizer of the words of some texts; other words become letters.
 
-    It is the same every time. Words that it does not know become letters.
-
-    Args:
-        kind: ``bert`` for word pieces in lower case, any other one for RoBERTa's byte-level pairs.
-        texts: what its words are from.
-
-    Raises:
-        ConfigError: the package ``tokenizers`` is not installed.
+    ``kind``: ``bert`` for lower-case word pieces, else RoBERTa's byte-level pairs. Raises ConfigError if the package
+    ``tokenizers`` is not installed.
     """
     made: dict[str, Any] = json.loads(_word_pieces(texts) if kind == "bert" else _byte_pairs(texts))
     return made

@@ -1,8 +1,8 @@
-"""Models of text from a folder as transformers' ``save_pretrained`` writes it, or of random weights, to ONNX.
+"""Export of text models from a folder written by transformers' ``save_pretrained``, or with random weights.
 
-Of a folder ``config.json``, the weights (``model.safetensors`` or ``pytorch_model.bin``) and ``tokenizer.json`` are
-read. Nothing is downloaded, and transformers is not needed. What inference needs is stored in the files: the
-tokenizer's description, the padding's number, how many tokens a text may have and how large the vocabulary is.
+The folder has ``config.json``, the weights (``model.safetensors`` or ``pytorch_model.bin``) and ``tokenizer.json``.
+Nothing is downloaded, and transformers is not needed. The tokenizer, the padding id, the maximum length and the
+vocabulary size are stored in the files.
 """
 
 from __future__ import annotations
@@ -26,25 +26,23 @@ from utils.export.torch_export import export_onnx
 from utils.export.weight_files import load_state, read_state
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""Files of weights in a folder; the first one that is there is read."""
+"""Weights files of a folder; the first existing one is read."""
 
 UNUSED = ("cls.", "lm_head.", "pooler.", "qa_outputs.", "classifier.", "base.embeddings.position_ids")
-"""Beginnings of names of weights that are passed over where the model has none: other heads, a table of 0, 1, 2."""
+"""Prefixes of weights to skip if the model lacks them: other heads, and a table of positions."""
 
 _PREFIX = re.compile(r"(bert|roberta)\.|(?=(embeddings|encoder|pooler)\.)")
-"""What stands before the encoder's weights: its kind, or nothing where it was saved alone."""
+"""Prefix of the encoder's weights: its kind, or empty if it was saved alone."""
 
 
 @dataclass(frozen=True)
 class TextModel:
-    """A model of text, ready for :func:`export_text_model`.
+    """A text model for :func:`export_text_model`.
 
     Attributes:
-        module: encoder and head. sizes: what ``config.json`` says.
-        tokenizer: the description in ``tokenizer.json``.
-        weights: what errors and the files call the weights.
-        labels: names of the classes, where it has classes.
-        max_length: tokens that a text may have.
+        module: encoder and head. sizes: from ``config.json``. tokenizer: content of ``tokenizer.json``.
+        weights: name of the weights, for errors and metadata.
+        labels: class names, of a classifier. max_length: maximum tokens of a text.
     """
 
     module: Headed
@@ -64,19 +62,18 @@ def encoder_model(
     labels: Sequence[str] | None = None,
     read: Callable[[Mapping[str, Any], str], Sizes] = sizes_of,
 ) -> TextModel:
-    """Return a model of the weights in a folder.
+    """Return a model with the weights in a folder.
 
     Args:
-        folder: with ``config.json``, the weights, and ``tokenizer.json`` unless ``tokenizer`` names one.
-        make: what makes the module for its sizes: of :mod:`~utils.export.networks.bert_heads` ``Hidden`` (``None``),
-            ``Embedded`` (``partial(Embedded, pooling="cls")``) or ``Spanned``.
-        max_length: tokens that a text may have; ``None`` for as many as the model has places.
-        labels: names of the classes.
-        read: what makes sizes of ``config.json`` for ``make``, and of what errors call it.
+        folder: with ``config.json``, the weights, and ``tokenizer.json`` unless ``tokenizer`` is given.
+        make: returns the module for its sizes: ``Hidden`` (``None``), ``Embedded`` (``partial(Embedded,
+            pooling="cls")``) or ``Spanned`` of :mod:`~utils.export.networks.bert_heads`.
+        max_length: maximum tokens of a text; ``None``: the model's positions.
+        read: returns the sizes in ``config.json`` (and its name for errors).
 
     Raises:
-        ConfigError: ``max_length`` cannot be.
-        ModelError: a file is missing or damaged, the weights do not fit, or the tokenizer has more tokens.
+        ConfigError: invalid ``max_length``.
+        ModelError: a file is missing or damaged, the weights do not match, or the tokenizer has more tokens.
     """
     place = Path(folder)
     sizes = read(_config(place), str(place / "config.json"))
@@ -93,15 +90,10 @@ def classifier_model(
     max_length: int | None = None,
     pooling: str | None = None,
 ) -> TextModel:
-    """Return a classifier of the weights in a folder; its classes are those of ``config.json`` (``id2label``).
+    """Return a classifier with the weights in a folder and the classes of ``config.json`` (``id2label``).
 
-    Args:
-        folder, tokenizer, max_length: as of :func:`encoder_model`.
-        pooling: one of :data:`.POOLINGS` where the classes' matrix stands on the pooled vector;
-            ``None`` for BERT's and RoBERTa's own heads.
-
-    Raises:
-        ConfigError, ModelError: as of :func:`encoder_model`.
+    ``pooling``: one of :data:`.POOLINGS` for a classifier of the pooled vector; ``None`` for BERT's and RoBERTa's
+    heads. Other arguments and errors: :func:`encoder_model`.
     """
     labels = _labels(_config(Path(folder)), Path(folder, "config.json"))
     make = partial(Classified, classes=len(labels), pooling=pooling)
@@ -116,15 +108,9 @@ def random_model(
     labels: Sequence[str] | None = None,
     max_length: int | None = None,
 ) -> TextModel:
-    """Return a model of seeded random weights, spread as BERT's are before training: for functional and speed checks.
+    """Return a model with seeded random weights, distributed as BERT's initial ones, for functional and speed checks.
 
-    Args:
-        sizes, make, labels, max_length: as of :func:`encoder_model`.
-        tokenizer: a ``tokenizer.json``, or its description.
-
-    Raises:
-        ConfigError: ``max_length`` cannot be.
-        ModelError: the tokenizer cannot be read, or has more tokens than the model.
+    ``tokenizer``: a ``tokenizer.json``, or its content. Other arguments and errors: :func:`encoder_model`.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -154,24 +140,17 @@ def export_text_model(
     notes: Mapping[str, Any] | None = None,
     exporter: str | None = None,
 ) -> list[ExportResult]:
-    """Write a model's ONNX files: ``input_ids``, ``attention_mask`` and, where it has segments, ``token_type_ids`` in.
+    """Write a model's ONNX files with inputs ``input_ids``, ``attention_mask`` and, with segments, ``token_type_ids``.
 
-    All are N x L int64. The names of the outputs are the head's (:attr:`.outputs`);
-    batch and length are open in the dynamic files.
+    All are N x L int64, dynamic in the dynamic files. The outputs are those of the head (:attr:`.outputs`).
 
     Args:
-        stem: path and start of the file names. source: where the model is from, stored in the files.
-        length, batch: of the static file.
-        forms, exporter: as of :func:`~utils.export.torch_export.export_onnx`.
-        notes: what else is stored, by key.
-
-    Raises:
-        ConfigError: length or batch cannot be.
-        ModelError, ExportError: as of :func:`~utils.export.torch_export.export_onnx`.
+        source: provenance of the model. length, batch: of the static file; ConfigError if invalid.
+        stem, forms, notes, exporter: as of :func:`~utils.export.torch_export.export_onnx`, with its errors.
     """
     if not 1 <= length <= model.max_length or batch < 1:
         raise ConfigError(
-            f"a file for {batch} texts of {length} tokens cannot be: at least 1, and at most {model.max_length} tokens"
+            f"{batch} texts of {length} tokens are invalid: use at least 1, and at most {model.max_length} tokens"
         )
     stored = {
         "tokenizer": model.tokenizer,
@@ -180,7 +159,7 @@ def export_text_model(
         "vocabulary_size": model.sizes.vocabulary,
     }
     inputs = example_inputs(model, batch, length)
-    # with an open length the source is run at twice the length too, for which there may be no places
+    # a dynamic length is also checked at twice the length, for which there may be no positions
     axes = {0: "batch"} if tuple(forms) == (STATIC,) else {0: "batch", 1: "length"}
     return export_onnx(
         model.module,
@@ -198,7 +177,7 @@ def export_text_model(
 
 
 def example_inputs(model: TextModel, batch: int, length: int) -> dict[str, torch.Tensor]:
-    """Return inputs by name to trace and compare with: any tokens, the last text padded if there is room for it."""
+    """Return example inputs by name: random tokens, the last text padded if the length allows it."""
     chance = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.sizes.vocabulary, (batch, length), generator=chance)
     ids = torch.where(ids == model.sizes.pad, (model.sizes.pad + 1) % model.sizes.vocabulary, ids)
@@ -211,14 +190,10 @@ def example_inputs(model: TextModel, batch: int, length: int) -> dict[str, torch
 
 
 def load_named(module: Headed, path: Path, *, head: bool = True) -> None:
-    """Load a file of weights under transformers' names.
-
-    Args:
-        module: what they are for. path: the file.
-        head: ``False`` leaves the head's weights as they are, to be trained.
+    """Load a file of weights with transformers' names; ``head=False`` does not load the head.
 
     Raises:
-        ModelError: the file is missing or damaged, or a weight of the encoder or the head is missing or does not fit.
+        ModelError: the file is missing or damaged, or a weight is missing or does not match.
     """
     own = module.state_dict()
     named = {_own_name(key): value for key, value in read_state(path).items()}
@@ -228,24 +203,20 @@ def load_named(module: Headed, path: Path, *, head: bool = True) -> None:
     missing = [key for key in own if key not in state and not key.startswith("base.")]
     if missing and any(key.startswith("base.") for key in state):
         raise ModelError(
-            f"{path}: has the encoder, but not the head's {', '.join(missing)}; give weights that were trained for it"
+            f"{path}: has the encoder, but not the head's {', '.join(missing)}; use weights with this head"
         )
     load_state(module, state, str(path))
 
 
 def _own_name(key: str) -> str:
-    """Return the name of a weight in :class:`Headed` for transformers' name of it."""
+    """Return the name in :class:`Headed` for transformers' name of a weight."""
     key = key.removeprefix("module.")
     key = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", key))
     return _PREFIX.sub("base.", key, count=1).replace("base.pooler.", "pooler.") if _PREFIX.match(key) else key
 
 
 def read_tokenizer(path: Path, sizes: Sizes | None) -> dict[str, Any]:
-    """Return the description in a ``tokenizer.json``; with ``sizes`` only if the model has a row for each token.
-
-    Raises:
-        ModelError: it is missing, holds no tokenizer, or has tokens that the model has no row for.
-    """
+    """Return the content of a ``tokenizer.json``; raise ModelError if it is invalid or exceeds ``sizes``."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
         raise ModelError(f"{file}: no such tokenizer; save the model's tokenizer.json there, or pass --tokenizer FILE")
@@ -253,49 +224,39 @@ def read_tokenizer(path: Path, sizes: Sizes | None) -> dict[str, Any]:
     return description if sizes is None else fitting(description, str(file), sizes)
 
 
-def fitting(description: Mapping[str, Any], told: str, sizes: Sizes) -> dict[str, Any]:
-    """Return a tokenizer's description if the model has a row for each of its tokens; ``told``: what errors call it.
-
-    Raises:
-        ModelError: it has not, or the description holds no vocabulary.
-    """
-    tokens = tokens_of(description, told)
+def fitting(description: Mapping[str, Any], origin: str, sizes: Sizes) -> dict[str, Any]:
+    """Return a tokenizer's description; raise ModelError if it has more tokens than the model."""
+    tokens = tokens_of(description, origin)
     if tokens > sizes.vocabulary:
-        raise ModelError(
-            f"{told}: numbers its tokens up to {tokens - 1}, and the model has {sizes.vocabulary}; give the model's own"
-        )
+        raise ModelError(f"{origin}: has {tokens} tokens, the model has {sizes.vocabulary}; use the model's tokenizer")
     return dict(description)
 
 
-def tokens_of(description: Mapping[str, Any], told: str) -> int:
-    """Return one more than the largest number of a token.
-
-    Raises:
-        ModelError: the description holds no vocabulary.
-    """
+def tokens_of(description: Mapping[str, Any], origin: str) -> int:
+    """Return the largest token id plus 1; raise ModelError without a vocabulary."""
     inner = description.get("model")
     vocabulary = inner.get("vocab") if isinstance(inner, Mapping) else None
     if not isinstance(vocabulary, (Mapping, list)) or not vocabulary:
-        raise ModelError(f"{told}: holds no vocabulary; give a tokenizer.json as the library tokenizers writes it")
+        raise ModelError(f"{origin}: does not contain a vocabulary; use a tokenizer.json of the tokenizers library")
     numbers = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else [len(vocabulary) - 1]
     return 1 + max(numbers + [one.get("id", 0) for one in description.get("added_tokens") or []])
 
 
 def _config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise ModelError(f"{folder}: no such folder; give one with config.json, model.safetensors and tokenizer.json")
+        raise ModelError(f"{folder}: no such folder; use one with config.json, model.safetensors and tokenizer.json")
     return read_config(folder / "config.json")
 
 
 def _weights(folder: Path) -> Path:
     found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if found is None:
-        raise ModelError(f"{folder}: holds no weights; put {' or '.join(WEIGHTS)} there")
+        raise ModelError(f"{folder}: contains no weights; add {' or '.join(WEIGHTS)}")
     return found
 
 
 def _labels(config: Mapping[str, Any], path: Path) -> list[str]:
-    """Return the names of the classes that ``config.json`` states."""
+    """Return the class names in ``config.json``."""
     named = config.get("id2label")
     if named is None:
         count = config.get("num_labels", 2)
@@ -310,5 +271,7 @@ def _length(wanted: int | None, sizes: Sizes) -> int:
     if wanted is None:
         return sizes.longest
     if not 1 <= wanted <= sizes.longest:
-        raise ConfigError(f"a text of {wanted} tokens cannot be: at least 1, and the model has {sizes.longest} places")
+        raise ConfigError(
+            f"max_length {wanted} is invalid: use at least 1, and at most the model's {sizes.longest} positions"
+        )
     return wanted

@@ -1,4 +1,4 @@
-"""timm's classification networks as sources for an export, where timm is installed."""
+"""timm's classification networks for export."""
 
 from __future__ import annotations
 
@@ -22,15 +22,11 @@ from utils.preprocess.image.modes import INTERPOLATIONS
 from utils.stored import ImageNotes
 
 PUBLISHED = ("DEFAULT", "pretrained")
-"""Values of ``weights`` that stand for the weights timm publishes for a name."""
+"""Values of ``weights`` for the published weights of a name."""
 
 
 def import_timm() -> ModuleType:
-    """Import timm.
-
-    Raises:
-        TargetError: timm, or torchvision that it needs, is not installed.
-    """
+    """Import timm; raise TargetError if it, or torchvision, is not installed."""
     import_torchvision()
     try:
         import timm
@@ -41,17 +37,16 @@ def import_timm() -> ModuleType:
 
 
 def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
-    """Return a timm network for images of a size; ``None``: of the size of its own data config.
+    """Return a timm network for images of a height and width; ``None``: those of its data config.
 
     Args:
-        arch: a name of timm, with a tag of its weights or without: ``inception_v4``, ``resnet18.a1_in1k``.
-        weights: ``DEFAULT`` for the published ones of the name, another tag of it, a file's path, or ``random``.
-        size: height and width.
+        arch: timm's name with or without a tag: ``inception_v4``, ``resnet18.a1_in1k``.
+        weights: ``DEFAULT`` for the published ones of the name, another tag, a file's path, or ``random``.
 
     Raises:
         TargetError: timm is not installed.
-        ConfigError: ``arch`` or ``weights`` is unknown, or is no classifier of images as the zoo prepares them.
-        ModelError: the download failed, or the file is missing or does not fit.
+        ConfigError: ``arch`` or ``weights`` is unknown, not a classifier, or its preprocessing is unsupported.
+        ModelError: the download failed, or the file is missing or does not match.
     """
     timm = import_timm()
     name = _tagged(timm, arch, weights)
@@ -60,14 +55,15 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     data = timm.data.resolve_data_config(pretrained_cfg=plain)
     images = images_of(data, name)
     size = size or images.crop
-    make = partial(_made, timm, name, _size_options(timm, name, plain, size, images.crop))
+    options = {"img_size": size} if size != images.crop and plain.get("fixed_input_size") else {}
+    make = partial(_made, timm, name, options)
     if weights == RANDOM:
         is_sized = bool(plain.get("fixed_input_size"))
-        module, told = seeded(partial(make, pretrained=False), size if is_sized else None), RANDOM
+        module, weights_name = seeded(partial(make, pretrained=False), size if is_sized else None), RANDOM
     elif is_weights_file(weights):
-        module, told = load_weights(make(pretrained=False), weights), Path(weights).name
+        module, weights_name = load_weights(make(pretrained=False), weights), Path(weights).name
     else:
-        module, told = _downloaded(make, name), name.partition(".")[2] or "DEFAULT"
+        module, weights_name = _downloaded(make, name), name.partition(".")[2] or "DEFAULT"
     labels, class_ids = _classes(timm, module)
     return Classifier(
         module=module.eval(),
@@ -78,17 +74,17 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         class_ids=class_ids,
         name=arch,
         source=f"timm {name}",
-        weights=told,
+        weights=weights_name,
     )
 
 
 def _tagged(timm: ModuleType, arch: str, weights: str) -> str:
-    """Return the name of an architecture with the tag of the weights that are asked for."""
+    """Return the name of an architecture with the tag of the requested weights."""
     base, _, tag = arch.partition(".")
     known = timm.list_models()
     if base not in known:
         hint = did_you_mean(base, known)
-        raise ConfigError(f"unknown arch 'timm/{arch}';{hint} timm {timm.__version__} knows {len(known)}")
+        raise ConfigError(f"unknown arch 'timm/{arch}';{hint} timm {timm.__version__} has {len(known)}")
     if weights not in (RANDOM, *PUBLISHED) and not is_weights_file(weights):
         tag = weights
     tags = [one.partition(".")[2] for one in timm.list_pretrained() if one.partition(".")[0] == base]
@@ -103,11 +99,7 @@ def _tagged(timm: ModuleType, arch: str, weights: str) -> str:
 
 
 def images_of(data: Mapping[str, Any], name: str) -> ImageNotes:
-    """Return timm's data config as plain numbers: what ``create_transform`` makes of it in evaluation.
-
-    Raises:
-        ConfigError: it asks for what the zoo's preprocessing does not do.
-    """
+    """Return the preprocessing of timm's data config for evaluation; raise ConfigError if it is unsupported."""
     channels, height, width = data["input_size"]
     mode, interpolation = data.get("crop_mode") or "center", data["interpolation"]
     if channels != 3 or interpolation not in INTERPOLATIONS or (mode != "squash" and height != width):
@@ -122,11 +114,6 @@ def images_of(data: Mapping[str, Any], name: str) -> ImageNotes:
         std=tuple(data["std"]),
         interpolation=interpolation,
     )
-
-
-def _size_options(timm: ModuleType, name: str, config: Mapping[str, Any], size: Size, own: Size) -> dict[str, Any]:
-    """Return how to build a network for a size: most take any, some are built for theirs."""
-    return {"img_size": size} if size != own and config.get("fixed_input_size") else {}
 
 
 def _made(timm: ModuleType, name: str, options: Mapping[str, Any], *, pretrained: bool) -> torch.nn.Module:
@@ -157,7 +144,7 @@ def _downloaded(make: Any, name: str) -> torch.nn.Module:
 
 
 def _classes(timm: ModuleType, module: Any) -> tuple[list[str] | None, list[str] | None]:
-    """Return names and WordNet ids of the classes of a head of ImageNet's; ``None`` for any other head."""
+    """Return names and WordNet ids of the classes of an ImageNet head; ``None`` for others."""
     subset = timm.data.infer_imagenet_subset(module)
     if subset is None:
         return None, None

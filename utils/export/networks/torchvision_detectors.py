@@ -1,4 +1,4 @@
-"""torchvision's SSD, RetinaNet and FCOS without their last steps, which are utils/postprocess/image/layouts'."""
+"""torchvision's SSD, RetinaNet and FCOS without postprocessing, which is in utils/postprocess/image/layouts."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine import ConfigError, ModelError
+from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean
-from utils.export.graphs import first_line
 from utils.export.networks.random_weights import RANDOM, divide_layers, seeded
-from utils.export.networks.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import downloaded, import_torchvision
 from utils.export.scripts.detector import Detector, add_common, sides, write
 from utils.export.weight_files import is_weights_file, load_weights
 
 SHORTER, LONGER = 800, 1333
-"""Usual lengths of RetinaNet's and FCOS's images in pixels."""
+"""Default side lengths of RetinaNet's and FCOS's images in pixels."""
 
 PUBLISHED = "COCO_V1"
 
-
 FOUND = -4.0
-"""Logit that the classes of RetinaNet and FCOS begin with under random weights."""
+"""Bias of the class logits of RetinaNet and FCOS with random weights."""
 
 
 class SsdHead(nn.Module):  # type: ignore[misc]
-    """An SSD up to its raw outputs: N x 3 x H x W to N x A x 4 and N x A x (C + 1)."""
+    """SSD without postprocessing: N x 3 x H x W to N x A x 4 and N x A x (C + 1)."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -42,7 +40,7 @@ class SsdHead(nn.Module):  # type: ignore[misc]
 
 
 class PyramidHead(nn.Module):  # type: ignore[misc]
-    """A RetinaNet or FCOS up to its last convolutions: maps of logits, then of boxes, then of centres, per level."""
+    """RetinaNet or FCOS without postprocessing: maps of logits, of boxes, and of centres, per level."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -100,16 +98,16 @@ def detector(
     """Return a torchvision detector.
 
     Args:
-        arch: its name, such as ``ssd300_vgg16``.
+        arch: such as ``ssd300_vgg16``.
         weights: torchvision's name of its weights (``COCO_V1``, downloaded once), the path of a ``.pth`` or
             ``.safetensors`` file, or ``random``.
-        size: height and width of the example input. SSD has its own two unless it says so; the others take any.
-        classes: classes of a file with others than COCO's, the background among them.
-        backbone: a smaller ResNet (``resnet18``) below RetinaNet or FCOS.
+        size: height and width of the example input.
+        classes: number of classes including the background, if other than COCO's.
+        backbone: a smaller ResNet (``resnet18``) for RetinaNet or FCOS.
 
     Raises:
-        ConfigError: a name is unknown, or the size cannot be.
-        ModelError: the download failed, or the file is missing or does not fit.
+        ConfigError: a name is unknown, or the size is invalid.
+        ModelError: the download failed, or the file is missing or does not match.
     """
     models = import_torchvision().models
     known = [name for name in models.list_models(module=models.detection) if name.startswith(("ssd", "ret", "fcos"))]
@@ -120,30 +118,27 @@ def detector(
     if weights not in (RANDOM, published.name) and not is_file:
         raise ConfigError(f"unknown weights {weights!r} for {arch}; use {published.name}, {RANDOM}, or a file's path")
     if classes is not None and (classes < 2 or not (is_file or weights == RANDOM)):
-        raise ConfigError(f"--classes {classes}: at least 2, the background among them, and only of a file or random")
+        raise ConfigError(
+            f"--classes {classes}: use at least 2, including the background, and a file or random weights"
+        )
     make = _maker(models, arch, classes or len(published.meta["categories"]), backbone)
     labels = published.meta["categories"] if classes is None else [str(i) for i in range(classes)]
     own = 300 if arch == "ssd300_vgg16" else 320 if arch.startswith("ssd") else SHORTER
-    example = sides(size, (own, own), _multiple(arch, own))
+    example = sides(size, (own, own), own if arch == "ssd300_vgg16" else 32)
     made: Any = _seeded(make, example) if weights == RANDOM else make().eval()
     if is_file:
         load_weights(made, weights)
     elif weights != RANDOM:
-        _download(made, published, arch)
+        downloaded(arch, published, made)
     if arch == "retinanet_resnet50_fpn" and Path(weights).name in (PUBLISHED, Path(published.url).name):
         _without_eps(made)
     return _described(made, arch, Path(weights).name, example, labels, bool(size))
 
 
-def _multiple(arch: str, own: int) -> int:
-    """Return what an input's sides must be multiples of."""
-    return own if arch == "ssd300_vgg16" else 32
-
-
 def _described(
     made: Any, arch: str, weights: str, size: tuple[int, int], labels: Sequence[str], sized: bool
 ) -> Detector:
-    """Return a network with what an export stores of it."""
+    """Return a network with its metadata."""
     if arch.startswith("ssd"):
         module, outputs, note = _ssd(made, size)
     else:
@@ -174,7 +169,7 @@ def _maker(models: Any, arch: str, classes: int, backbone: str | None) -> Callab
     if backbone is None:
         return lambda: models.get_model(arch, weights=None, weights_backbone=None, num_classes=classes)
     if not arch.endswith("resnet50_fpn"):
-        raise ConfigError(f"--backbone {backbone}: only of retinanet_resnet50_fpn and fcos_resnet50_fpn")
+        raise ConfigError(f"--backbone {backbone}: only for retinanet_resnet50_fpn and fcos_resnet50_fpn")
     return lambda: _smaller(models, arch, classes, backbone)
 
 
@@ -200,7 +195,7 @@ def _smaller(models: Any, arch: str, classes: int, backbone: str) -> nn.Module:
 
 
 def _seeded(make: Callable[[], nn.Module], size: tuple[int, int]) -> nn.Module:
-    """Return a detector with random weights, its norms' statistics those of noise."""
+    """Return a detector with random weights (:mod:`utils.export.networks.random_weights`)."""
     made: list[Any] = []
 
     def raw() -> nn.Module:
@@ -214,41 +209,22 @@ def _seeded(make: Callable[[], nn.Module], size: tuple[int, int]) -> nn.Module:
     with torch.no_grad():
         for name, value in made[0].head.named_parameters():
             if name.endswith("cls_logits.bias"):
-                value.fill_(FOUND)  # as they are made, nothing would pass the thresholds
+                value.fill_(FOUND)  # so that some boxes pass the thresholds
             elif name.endswith("bbox_reg.bias") and hasattr(made[0].head.regression_head, "bbox_ctrness"):
-                value.fill_(1.0)  # a distance of one anchor: some would be cut off at 0 everywhere
+                value.fill_(1.0)  # a distance of one anchor, so that not all are clipped at 0
     network: nn.Module = made[0].eval()
     return network
 
 
 def _without_eps(model: nn.Module) -> None:
-    """Set the norms as RetinaNet's first published weights were trained: nothing is added to the variance."""
+    """Set epsilon 0 in the batch norms, as in the training of RetinaNet's first published weights."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.eps = 0.0
 
 
-def _download(model: nn.Module, weights: Any, arch: str) -> None:
-    from utils.export.weight_files import load_state
-
-    try:
-        state = weights.get_state_dict(progress=True, check_hash=True)
-    except (OSError, RuntimeError) as error:
-        raise ModelError(
-            f"cannot download {arch} {weights.name} ({first_line(error)}): no network: download {weights.url} "
-            "elsewhere and pass --weights path.pth or --weights random"
-        ) from error
-    load_state(model, state, f"{arch} {weights.name}")
-
-
 def export_torchvision(description: str | None, folder: Path, arch: str, archs: Sequence[str]) -> Iterator[str]:
-    """Do what the export script of a folder does; yield what there is to say.
-
-    Args:
-        description: the script's docstring.
-        folder: where the files go unless ``--out`` says so.
-        arch: the network where ``--arch`` is left out. archs: those of the folder.
-    """
+    """Run an export script with the networks ``archs`` (default ``arch``); yield lines to print."""
     flags = argparse.ArgumentParser(description=description)
     add_common(flags, folder)
     flags.add_argument("--arch", choices=archs, default=arch)
@@ -256,7 +232,7 @@ def export_torchvision(description: str | None, folder: Path, arch: str, archs: 
         "--weights", default=PUBLISHED, help="torchvision's name, a .pth or .safetensors file, or random (COCO_V1)"
     )
     flags.add_argument("--input_size", type=int, nargs="+", metavar="N", help="height (and width) of the example")
-    flags.add_argument("--classes", type=int, help="classes of the weights, the background among them (COCO's 91)")
+    flags.add_argument("--classes", type=int, help="classes of the weights including the background (COCO: 91)")
     if not arch.startswith("ssd"):
         flags.add_argument("--backbone", help="a smaller one: resnet18 or resnet34")
     args = flags.parse_args()

@@ -1,4 +1,4 @@
-"""torchvision's classification networks as sources for an export."""
+"""torchvision's classification networks for export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine import ConfigError, ModelError, TargetError
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.graphs import first_line
-from utils.export.networks.classifiers import Classifier, Size, plain
+from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM as RANDOM, seeded
 from utils.export.weight_files import is_weights_file, load_state, load_weights
 from utils.imagenet_classes import WNIDS
@@ -26,18 +26,14 @@ _OPERATORS = ("nms", "qnms")
 _declared: list[torch.library.Library] = []  # torch forgets the operators when the Library object dies
 
 _TRAINING_HEADS = ("AuxLogits.", "aux1.", "aux2.")
-"""Keys of GoogLeNet's and Inception v3's second heads, which only training uses."""
+"""Key prefixes of GoogLeNet's and Inception v3's auxiliary training heads."""
 
 
 def import_torchvision() -> ModuleType:
-    """Import torchvision, also where its compiled operators do not load.
+    """Import torchvision, also if its compiled operators do not load; raise TargetError if it is not installed.
 
-    A torchvision wheel built for another torch build (a CUDA one beside the CPU torch, say) refuses to import because
-    it cannot find the detection operators ``nms`` and ``qnms`` it decorates. Declaring their schemas is enough to
-    import it; classification networks never call them.
-
-    Raises:
-        TargetError: torchvision is not installed.
+    A wheel built for another torch (such as CUDA with a CPU torch) fails to import because the operators ``nms`` and
+    ``qnms`` are missing. Declaring their schemas is sufficient; classification networks do not call them.
     """
     try:
         return importlib.import_module("torchvision")
@@ -51,7 +47,7 @@ def import_torchvision() -> ModuleType:
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _declared.append(library)
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]  # half imported by the failed try
+        del sys.modules[name]  # partially imported
     return importlib.import_module("torchvision")
 
 
@@ -61,26 +57,21 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
     Args:
         arch: name of a torchvision classification network, such as ``resnet50``.
         weights: a name of torchvision's weights for it (``IMAGENET1K_V2``; downloaded once), the path of a file with a
-            state dict (:mod:`utils.export.weight_files`), or ``random``.
-
-    Returns:
-        The module, its ImageNet labels, and ``resize_shape``, ``crop_shape``, ``mean``, ``std``, ``interpolation``.
-        Weights from a file and random ones get the preprocessing of the network's first published weights.
+            state dict (:mod:`utils.export.weight_files`), or ``random``. The latter two get the labels and the
+            preprocessing of the first published weights.
 
     Raises:
         ConfigError: ``arch`` or the name in ``weights`` is unknown.
-        ModelError: the download failed, or the file is missing or does not fit.
+        ModelError: the download failed, or the file is missing or does not match.
     """
     found = classifier(arch, weights)
     return found.module, found.labels or (), found.preprocess
 
 
 def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
-    """Return a torchvision network for images of a size; ``None``: of the size of its weights' own transforms.
+    """Return a torchvision network for images of a height and width; ``None``: those of the weights' transforms.
 
-    Raises:
-        ConfigError: ``arch`` or the name in ``weights`` is unknown, or the network cannot be built for the size.
-        ModelError: the download failed, or the file is missing or does not fit.
+    Errors are those of :func:`build`; ConfigError also if the network cannot be built for the size.
     """
     models = import_torchvision().models
     known = models.list_models(module=models)
@@ -90,18 +81,18 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     published = models.get_model_weights(arch)
     named = next(iter(published))
     if weights != RANDOM and not is_weights_file(weights):
-        named = _named(arch, weights, published)
+        named = published_weights(arch, weights, published)
     images = images_of(named)
     size = size or images.crop
     made = _Made(models, arch, images.crop, size)
     if weights == RANDOM:
         module = seeded(made, size if made.is_sized else None)
-        told = RANDOM
+        weights_name = RANDOM
     elif is_weights_file(weights):
         module = made.sized(lambda model: load_weights(model, weights, _TRAINING_HEADS))
-        told = Path(weights).name
+        weights_name = Path(weights).name
     else:
-        module, told = made.sized(partial(_downloaded, arch, named)), named.name
+        module, weights_name = made.sized(partial(downloaded, arch, named)), named.name
     return Classifier(
         module=module.eval(),
         images=images,
@@ -111,12 +102,12 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         class_ids=WNIDS,
         name=arch,
         source=f"torchvision {arch}",
-        weights=told,
+        weights=weights_name,
     )
 
 
-def _named(arch: str, weights: str, published: Any) -> Any:
-    """Return published weights by their name."""
+def published_weights(arch: str, weights: str, published: Any) -> Any:
+    """Return published weights by name."""
     if weights not in published.__members__:
         names = ", ".join(published.__members__)
         raise ConfigError(
@@ -129,10 +120,10 @@ def _named(arch: str, weights: str, published: Any) -> Any:
 
 
 def images_of(weights: Any) -> ImageNotes:
-    """Return the preprocessing torchvision publishes with these weights: their ``transforms()`` as plain numbers."""
+    """Return the preprocessing of published weights (``transforms()``)."""
     preset = weights.transforms()
-    crop, resize = _sides(preset.crop_size), _sides(preset.resize_size)
-    # of images as Pillow holds them "nearest-exact" is "nearest", and `antialias` is ignored
+    crop, resize = list(preset.crop_size), list(preset.resize_size)
+    # for Pillow images "nearest-exact" is "nearest", and `antialias` is ignored
     return ImageNotes(
         resize=resize[0] if len(resize) == 1 else (resize[0], resize[1]),
         crop=(crop[0], crop[-1]),
@@ -142,30 +133,15 @@ def images_of(weights: Any) -> ImageNotes:
     )
 
 
-def _described(weights: Any) -> tuple[Sequence[str], dict[str, Any]]:
-    """Return the class labels and the preprocessing torchvision publishes with these weights."""
-    return weights.meta["categories"], plain(images_of(weights).scaled())
-
-
-def _sides(sizes: Sequence[int]) -> list[int]:
-    """Return a preset's one length, or its height and width."""
-    return list(sizes)
-
-
 class _Made:
-    """Makes a network for a size: some are built for theirs.
-
-    Attributes:
-        free: whether the network takes any height and width as it is exported.
-        is_sized: whether it is built for one size.
-    """
+    """Builds a network for a size; ``free``: it takes any size; ``is_sized``: it is built for one size."""
 
     def __init__(self, models: ModuleType, arch: str, own: Size, size: Size) -> None:
         self._models, self._arch, self._own, self._size = models, arch, own, size
         self._options: dict[str, Any] = {}
         self._kind = next((kind for kind in ("vit", "maxvit") if arch.startswith(f"{kind}_")), "")
         self.is_sized = bool(self._kind)
-        # fixed places in the head (AdaptiveAvgPool2d of 6 or 7 cells) or windows over the whole image
+        # fixed cells in the head (AdaptiveAvgPool2d of 6 or 7) or windows over the whole image
         self.free = not arch.startswith(("alexnet", "maxvit_", "swin_", "vgg", "vit_"))
         if self._kind == "vit":
             if size[0] != size[1]:
@@ -173,11 +149,11 @@ class _Made:
         elif self._kind == "maxvit":
             self._options = {"input_size": size}
         if arch in ("googlenet", "inception_v3"):
-            # published weights expect images scaled to -1..1, which the network does itself with transform_input
+            # published weights expect images in -1..1, which transform_input does
             self._options = {"aux_logits": False, "init_weights": False, "transform_input": True}
 
     def __call__(self) -> torch.nn.Module:
-        """Return the network with the weights it is made with."""
+        """Return the network with its initial weights."""
         return self._at(self._size)
 
     def _at(self, size: Size) -> torch.nn.Module:
@@ -194,7 +170,7 @@ class _Made:
         return made
 
     def sized(self, filled: Any) -> torch.nn.Module:
-        """Return the network for the size with weights that are made for its own: positions are interpolated."""
+        """Return the network with weights of its native size; position embeddings are interpolated."""
         if self._kind != "vit" or self._size == self._own:
             found: torch.nn.Module = filled(self())
             return found
@@ -207,13 +183,13 @@ class _Made:
         return made
 
 
-def _downloaded(arch: str, weights: Any, model: torch.nn.Module) -> torch.nn.Module:
-    """Fill a network with published weights."""
+def downloaded(arch: str, weights: Any, model: torch.nn.Module) -> torch.nn.Module:
+    """Load published weights into a network and return it; raise ModelError if the download fails."""
     try:
         state = weights.get_state_dict(progress=True, check_hash=True)
-    except (OSError, RuntimeError) as error:  # no route or name, a refused connection; a truncated file
+    except (OSError, RuntimeError) as error:  # network errors; a truncated file
         raise ModelError(
-            f"cannot download {arch} {weights.name} ({first_line(error)}): no network: download the file elsewhere and "
-            "pass --weights path.pth or --weights random"
+            f"cannot download {arch} {weights.name} ({first_line(error)}): no network: download {weights.url} "
+            "elsewhere and pass --weights path.pth or --weights random"
         ) from error
     return load_state(model, state, f"{arch} {weights.name}", _TRAINING_HEADS)

@@ -1,4 +1,4 @@
-"""torchvision's segmentation networks as sources for an export."""
+"""torchvision's segmentation networks for export."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, ModelError
+from engine import ModelError
 from utils.export.graphs import first_line
 from utils.export.networks.random_weights import RANDOM, seeded
-from utils.export.networks.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision, published_weights
 from utils.export.weight_files import is_weights_file, load_state, read_state
 
 ARCHS = (
@@ -27,24 +27,24 @@ ARCHS = (
 """torchvision's segmentation networks."""
 
 AUXILIARY = "aux_classifier."
-"""Keys of a second head, which only training uses."""
+"""Key prefix of the auxiliary training head."""
 
 NOISE = (96, 96)
-"""Height and width of the noise that random weights' statistics are taken of, in pixels."""
+"""Height and width of the noise for the statistics of random weights, in pixels."""
 
 _HEADS = ("classifier.4.weight", "classifier.high_classifier.weight")
-"""The weights of a network's last layer, whose first length is the number of classes."""
+"""Weights of the last layer, whose first dimension is the number of classes."""
 
 
 @dataclass(frozen=True)
 class Segmenter:
-    """A segmentation network in eval mode, and what its files say about it.
+    """A segmentation network in eval mode with its metadata.
 
     Attributes:
-        module: takes N x 3 x H x W float32, returns N x C x H x W logits.
-        labels: class names in the order of the channels; ``None`` where they are not known.
-        short_side: length its images' short side is resized to. mean, std: as torchvision normalises.
-        weights: their name, such as ``mine.pth`` or ``random``.
+        module: N x 3 x H x W float32 to N x C x H x W logits.
+        labels: class names in the order of the channels, or ``None``.
+        short_side: length to resize the short side of images to. mean, std: for samples in 0..1.
+        weights: such as ``mine.pth`` or ``random``.
     """
 
     module: torch.nn.Module
@@ -56,7 +56,7 @@ class Segmenter:
 
 
 class Logits(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
-    """A torchvision network without its second head: the tensor ``out`` of the dictionary it returns."""
+    """A torchvision network that returns only the logits ``out``."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -69,20 +69,17 @@ class Logits(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
 
 
 def segmenter(arch: str, weights: str) -> Segmenter:
-    """Return a torchvision network with its labels and its preprocessing.
+    """Return a torchvision network with its labels and preprocessing.
 
     Args:
         arch: one of :data:`ARCHS`.
         weights: a name of torchvision's weights for it (``DEFAULT``; downloaded once), the path of a file with a state
-            dict (:mod:`utils.export.weight_files`), whose last layer says the number of classes, or ``random``.
-
-    Returns:
-        The network; labels are those of the published weights, or ``None`` where the file has another number of
-        classes.
+            dict (:mod:`utils.export.weight_files`), or ``random``. Labels are ``None`` for a file with another number
+            of classes than the published weights.
 
     Raises:
         ConfigError: the name in ``weights`` is unknown.
-        ModelError: the download failed, or the file is missing or does not fit.
+        ModelError: the download failed, or the file is missing or does not match.
     """
     models = import_torchvision().models
     published = models.get_model_weights(arch)
@@ -95,7 +92,7 @@ def segmenter(arch: str, weights: str) -> Segmenter:
         state = read_state(weights)
         head = next((state[key] for key in state for end in _HEADS if key.endswith(end)), None)
         if head is None:
-            raise ModelError(f"{weights}: holds no {' or '.join(_HEADS)}, so it is no {arch}; use the matching model")
+            raise ModelError(f"{weights}: does not contain {' or '.join(_HEADS)} of {arch}; use the matching model")
         labels = labels if len(head) == classes else None
         module = Logits(load_state(_made(models, arch, len(head)), state, weights, (AUXILIARY,)))
     else:
@@ -113,21 +110,16 @@ def segmenter(arch: str, weights: str) -> Segmenter:
 
 
 def _made(models: ModuleType, arch: str, classes: int) -> torch.nn.Module:
-    """Return a network with no weights of its own, neither published ones nor its backbone's."""
+    """Return a network without published weights, also of the backbone."""
     made: torch.nn.Module = models.get_model(arch, weights=None, weights_backbone=None, num_classes=classes)
     return made
 
 
 def _downloaded(models: ModuleType, arch: str, weights: str, published: Any) -> tuple[torch.nn.Module, Any]:
-    if weights not in published.__members__:
-        names = ", ".join(published.__members__)
-        raise ConfigError(
-            f"unknown weights {weights!r} for {arch}; use {names}, random, or the path of a .pth or .safetensors file"
-        )
-    named = published[weights]
+    named = published_weights(arch, weights, published)
     try:
         return models.get_model(arch, weights=named), named
-    except (OSError, RuntimeError) as error:  # no route or name, a refused connection; a truncated file
+    except (OSError, RuntimeError) as error:  # network errors; a truncated file
         raise ModelError(
             f"cannot download {arch} {named.name} ({first_line(error)}): no network: download the file elsewhere and "
             "pass --weights path.pth or --weights random"

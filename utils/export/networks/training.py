@@ -1,4 +1,4 @@
-"""How the zoo's own networks are trained: AdamW, a cosine rate, averaged weights; the same every time."""
+"""Reproducible training of the zoo's networks: AdamW, cosine schedule, averaged weights."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from tecoinfer_modelzoo.progress import progress
 
 @dataclass(frozen=True)
 class Plan:
-    """How a network is trained.
+    """Hyperparameters of training.
 
     Attributes:
-        steps: batches; what the training takes is set by them, not by a clock, so that it can be repeated.
-        rate: the highest learning rate. It is reached after ``warm`` steps and falls along a cosine to a hundredth.
-        decay: weight decay. clip: largest norm of the gradient.
-        average: share of the old weights in the moving average that is returned; less at the start.
-        stop: where the training is broken off, before the rate has fallen; ``None``: nowhere.
-        every: ``mark`` is called each time so many steps are done.
+        steps: number of batches.
+        rate: maximum learning rate, reached after ``warm`` steps, then decayed along a cosine to a hundredth.
+        decay: weight decay. clip: maximum gradient norm.
+        average: decay of the moving average that is returned; less at the start.
+        stop: step at which to stop early, or ``None``. every: steps between calls of ``mark``.
     """
 
     steps: int
@@ -38,10 +37,10 @@ class Plan:
 
 
 def repeatable() -> None:
-    """Make torch give the same weights every time: one thread, one seed, no operator that adds in any order."""
+    """Make training reproducible: one thread, one seed, deterministic operators."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms also imports the compiler: a second
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms also imports the compiler (1 s)
 
 
 def fit(
@@ -54,10 +53,8 @@ def fit(
     """Train a network and return the moving average of its weights, in eval mode.
 
     Args:
-        network: changed in place.
-        loss: of one batch, by the network; a scalar.
-        batches: at least ``plan.steps`` of them.
-        mark: called with the steps done, the average loss of late, and the averaged network.
+        network: changed in place. loss: scalar loss of a batch. batches: at least ``plan.steps``.
+        mark: called with the step, the recent average loss, and the averaged network.
     """
     averaged = copy.deepcopy(network).eval()
     network.train()
@@ -80,20 +77,20 @@ def fit(
 
 
 def save(network: torch.nn.Module, path: Path) -> None:
-    """Write a network's weights; the bytes do not depend on the file's name."""
+    """Write a network's weights; the bytes do not depend on the file name."""
     weights = {name: value.contiguous() for name, value in network.state_dict().items()}
     with path.open("wb") as file:  # given a path, torch would write the file's name into the file
         torch.save(weights, file)
 
 
 def _share(step: int, plan: Plan) -> float:
-    """Return the share of the highest learning rate at a step."""
+    """Return the fraction of the maximum learning rate at a step."""
     cosine = 0.5 + 0.5 * math.cos(math.pi * step / plan.steps)
     return min(1.0, (step + 1) / plan.warm) * max(0.01, cosine)
 
 
 def _average(averaged: torch.nn.Module, network: torch.nn.Module, keep: float) -> None:
-    """Move the averaged weights, and the batch norms' statistics, a little towards the network's."""
+    """Update the moving average of weights and batch norm statistics."""
     for old, new in zip(averaged.state_dict().values(), network.state_dict().values(), strict=True):  # no gradients
         if old.is_floating_point():
             old.lerp_(new, 1 - keep)

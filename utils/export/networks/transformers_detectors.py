@@ -1,12 +1,10 @@
-"""DETR and its relatives of transformers: a folder that ``save_pretrained`` wrote, or a tiny one of random weights.
+"""DETR and related detectors of transformers, from a folder of ``save_pretrained``, or small with random weights.
 
-Of a folder ``config.json``, the weights and, where it is there, ``preprocessor_config.json`` are read. Nothing is
-downloaded.
+The folder has ``config.json``, the weights and optionally ``preprocessor_config.json``. Nothing is downloaded.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,27 @@ from typing import Any
 import torch
 
 from engine import ConfigError, ModelError, TargetError
-from tecoinfer_modelzoo.files import text_of
 from utils.export.graphs import first_line
+from utils.export.networks.bert_encoder import read_config
 from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.torchvision_models import import_torchvision
 from utils.export.scripts.detector import Detector
 from utils.preprocess.image.modes import MEAN, STD
 
 SOFTMAX = ("detr", "table-transformer", "yolos")
-"""Kinds of models whose last class is no object; of the others each class has a sigmoid."""
+"""Kinds of models with a softmax whose last class is background; others use sigmoids."""
 
 TOP_K = {"conditional_detr": 100, "deformable_detr": 100}
-"""Pairs of query and class that are kept, where there are not as many as queries."""
+"""Number of (query, class) pairs to keep, if not the number of queries."""
 
 MASKED = ("detr", "table-transformer", "conditional_detr", "deformable_detr")
-"""Kinds that are told which pixels are of the image."""
+"""Kinds with an input mask of valid pixels."""
 
 ARCHS = ("detr", "rtdetr")
 
 
 class SetHead(torch.nn.Module):  # type: ignore[misc]
-    """A detector up to its raw outputs: images (and their mask) to logits and relative boxes."""
+    """Detector without postprocessing: images (and their mask) to logits and relative boxes."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -50,11 +48,7 @@ class SetHead(torch.nn.Module):  # type: ignore[misc]
 
 
 def transformers() -> Any:
-    """Import transformers, and the torchvision it needs, also where that lacks its compiled operators.
-
-    Raises:
-        TargetError: one is not installed.
-    """
+    """Import transformers and torchvision (see ``import_torchvision``); raise TargetError if one is not installed."""
     import_torchvision()
     try:
         import transformers as found
@@ -67,13 +61,13 @@ def detector(arch: str, weights: str, size: tuple[int, int] | None = None) -> De
     """Return a detector.
 
     Args:
-        arch: of a random network: one of :data:`ARCHS`.
-        weights: a folder that ``save_pretrained`` wrote, or ``random``.
+        arch: for random weights, one of :data:`ARCHS`.
+        weights: a folder of ``save_pretrained``, or ``random``.
         size: height and width of the example; ``None`` for those of the weights.
 
     Raises:
-        ConfigError: the folder holds another kind of model.
-        ModelError: it is missing or damaged.
+        ConfigError: the folder is missing or has another kind of model.
+        ModelError: it is damaged.
         TargetError: transformers is not installed.
     """
     model = _random(arch, size) if weights == RANDOM else pretrained(weights, "AutoModelForObjectDetection")
@@ -111,7 +105,7 @@ def detector(arch: str, weights: str, size: tuple[int, int] | None = None) -> De
 
 
 def _fit(found: Any, masked: bool, given: tuple[int, int] | None) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Return how images are put into the input, and the size of an example."""
+    """Return the fit of images into the input, and the size of an example."""
     if isinstance(found, Mapping) and "height" in found and "width" in found:
         return {"kind": "stretch"}, (int(found["height"]), int(found["width"]))
     if not masked and not (isinstance(found, Mapping) and "shortest_edge" in found):
@@ -126,44 +120,32 @@ def _fit(found: Any, masked: bool, given: tuple[int, int] | None) -> tuple[dict[
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object of a file, empty where there is no such file.
-
-    Raises:
-        ModelError: it holds something else.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(text_of(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: cannot be read ({first_line(error)}); get the file again") from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{path}: holds no JSON object; get the file again")
-    return found
+    """Return the JSON object in a file, empty if there is no file; raise ModelError for other content."""
+    return read_config(path) if path.is_file() else {}
 
 
 def pretrained(folder: str, loader: str) -> Any:
-    """Load a model from a folder, without the network.
+    """Load a model from a folder, offline.
 
     Raises:
-        ConfigError: it is no folder with a ``config.json``, or one of another kind of model.
+        ConfigError: the folder has no ``config.json``, or another kind of model.
         ModelError: it cannot be loaded.
     """
     if not Path(folder, "config.json").is_file():
         raise ConfigError(
-            f"--weights {folder}: no folder with a config.json; pass one that save_pretrained wrote, or random"
+            f"--weights {folder}: not a folder with a config.json; pass a folder of save_pretrained, or random"
         )
     loaders = transformers()
     try:
         return getattr(loaders, loader).from_pretrained(folder, local_files_only=True)
-    except ValueError as error:  # its model_type is none that the loader knows
+    except ValueError as error:  # unsupported model_type
         raise ConfigError(f"--weights {folder}: {first_line(error)}") from error
-    except Exception as error:  # damaged files make its readers raise anything
+    except Exception as error:  # its readers raise any exception for damaged files
         raise ModelError(f"--weights {folder}: cannot be loaded ({first_line(error)}); get the files again") from error
 
 
 def _random(arch: str, size: tuple[int, int] | None) -> Any:
-    """Return a tiny network with random weights."""
+    """Return a small network with random weights."""
     found = transformers()
     labels = {"id2label": {0: "cat", 1: "cup", 2: "spoon"}, "label2id": {"cat": 0, "cup": 1, "spoon": 2}}
     if arch == "detr":

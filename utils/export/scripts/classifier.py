@@ -1,6 +1,6 @@
-"""What the ``export_onnx.py`` of every classification folder does: flags, network, files.
+"""Common ``export_onnx.py`` of every classification folder: flags, network, files.
 
-A folder names its defaults and makes one call::
+Usage in a folder::
 
     cli.run(partial(export_classifier, __doc__, HERE, "vgg16"))
 """
@@ -13,22 +13,22 @@ from pathlib import Path
 
 import torch
 
-from engine import ConfigError, ModelError, add_version
+from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.text import did_you_mean
-from utils.export.forms import add_exporter, add_forms
+from utils.export.forms import add_common
 from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM
 from utils.export.onnx_files import ExportResult
 from utils.export.torch_export import export_onnx
 
 TIMM = ("timm/", "timm:")
-"""What the name of a timm network begins with; any other name is torchvision's."""
+"""Name prefixes of timm networks; other names are torchvision's."""
 
 SMALLEST = 32
-"""Smallest height and width that an export takes, in pixels: most networks halve them five times."""
+"""Minimum height and width in pixels: most networks halve them five times."""
 
 _FIXED = "leave the axis out of dynamic"
-"""What an error says of a network that takes no other heights and widths."""
+"""Part of the error message of a network with a fixed height and width."""
 
 
 def export_classifier(
@@ -39,30 +39,30 @@ def export_classifier(
     archs: Sequence[str] | None = None,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run an export script: write the forms asked for, and print the largest relative error of each.
+    """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring.
-        folder: where the files go unless ``--out`` says so.
-        arch: the network where ``--arch`` is left out.
-        archs: those that the folder is for; ``None``: any of torchvision's and timm's.
-        argv: the command line; ``None``: the process's own.
-
-    Returns:
-        The exit code, 0.
+        description: the script's docstring. folder: default of ``--out``. arch: default of ``--arch``.
+        archs: allowed networks; ``None``: any of torchvision and timm.
 
     Raises:
-        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a form cannot be made.
-        TargetError: torchvision, timm or what else reads the weights is not installed.
+        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
+        TargetError: torchvision, timm or safetensors is not installed.
     """
     args = _arguments(description, folder, arch, argv)
-    _check(args, archs)
-    found = find_classifier(args.arch, args.weights, _size(args.input_size))
+    check_sizes(args.batch_size, args.input_size)
+    if archs is not None and args.arch not in archs:
+        raise ConfigError(
+            f"unknown arch {args.arch!r};{did_you_mean(args.arch, archs)} this folder is for {', '.join(archs)}; "
+            "example/classification/imagenet exports any"
+        )
+    size = (args.input_size[0], args.input_size[-1]) if args.input_size else None
+    found = find_classifier(args.arch, args.weights, size)
     if found.weights == RANDOM:
         print("random weights: for functional and speed checks only")
     if not found.free:
         height, width = found.size
-        print(f"{args.arch} takes images of {height} x {width} only: in the dynamic files the batch alone is open")
+        print(f"{args.arch} takes images of {height} x {width} only: in the dynamic files only the batch is dynamic")
     for result in _written(found, args):
         print(result)
     return 0
@@ -70,48 +70,34 @@ def export_classifier(
 
 def _arguments(description: str | None, folder: Path, arch: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
-    add_version(parser)
+    add_common(parser, folder)
     parser.add_argument("--arch", default=arch, help=f"network (default: {arch})")
     parser.add_argument(
         "--weights",
         default="DEFAULT",
         help="name of published weights, path of a .pth or .safetensors file, or random (default: DEFAULT, the best)",
     )
-    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
     parser.add_argument(
         "--input_size", type=int, nargs="+", metavar="N", help="height (and width) (default: that of the weights)"
     )
-    parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
-    add_forms(parser)
-    add_exporter(parser)
     return parser.parse_args(argv)
 
 
-def _check(args: argparse.Namespace, archs: Sequence[str] | None) -> None:
-    """Refuse sizes that cannot be, and networks of other folders."""
-    sizes = args.input_size or [SMALLEST]
-    if args.batch_size < 1 or min(sizes) < SMALLEST or len(sizes) > 2:
-        said = " ".join(map(str, sizes))
+def check_sizes(batch_size: int, input_size: Sequence[int] | None) -> None:
+    """Check ``--batch_size`` and ``--input_size``; raise ConfigError for invalid ones."""
+    sizes = input_size or [SMALLEST]
+    if batch_size < 1 or min(sizes) < SMALLEST or len(sizes) > 2:
+        shown = " ".join(map(str, sizes))
         raise ConfigError(
-            f"--batch_size {args.batch_size} must be at least 1, --input_size {said} one or two numbers of at least "
-            f"{SMALLEST}"
+            f"--batch_size {batch_size} must be at least 1, --input_size {shown} one or two numbers >= {SMALLEST}"
         )
-    if archs is not None and args.arch not in archs:
-        raise ConfigError(
-            f"unknown arch {args.arch!r};{did_you_mean(args.arch, archs)} this folder is for {', '.join(archs)}; "
-            "example/classification/imagenet exports any"
-        )
-
-
-def _size(given: Sequence[int] | None) -> Size | None:
-    return None if not given else (given[0], given[-1])
 
 
 def find_classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
-    """Return a network of torchvision, or of timm where the name begins with one of :data:`TIMM`.
+    """Return a network of torchvision, or of timm if the name starts with one of :data:`TIMM`.
 
     Args:
-        arch: its name. weights: a published name, a file's path, or ``random``.
+        weights: a published name, a file's path, or ``random``.
         size: height and width; ``None`` for those of the weights.
     """
     if arch.startswith(TIMM):
@@ -124,14 +110,14 @@ def find_classifier(arch: str, weights: str, size: Size | None = None) -> Classi
 
 
 def _written(found: Classifier, args: argparse.Namespace) -> list[ExportResult]:
-    """Write the files; a timm network that turns out to take one size only is written with an open batch."""
+    """Write the files; if the network cannot be exported for any size, only the batch is dynamic."""
     try:
         return _export(found, args, found.free)
     except ModelError as error:
         if not found.free or _FIXED not in str(error):
             raise
         height, width = found.size
-        print(f"{args.arch} cannot be exported for any height and width: {height} x {width} only, the batch is open")
+        print(f"{args.arch} cannot be exported for any height and width: {height} x {width} only, the batch is dynamic")
         return _export(found, args, free=False)
 
 

@@ -1,37 +1,35 @@
-"""What the ``export_onnx.py`` of the detection folders share: flags, notes, files."""
+"""Common ``export_onnx.py`` of detectors: flags, notes, files."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine import ConfigError, add_version
-from utils.export.forms import add_exporter, add_forms
+from engine import ConfigError
+from utils.export.forms import add_common as add_common
 from utils.export.networks.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
 
 
 @dataclass(frozen=True)
 class Detector:
-    """A detector ready to be exported.
+    """A detector to export.
 
     Attributes:
-        module: takes images (and what ``inputs`` names) and returns its outputs in the order of ``outputs``.
-        name: start of the file names. source, weights: where it comes from.
+        module: takes images and the tensors of ``inputs``; returns ``outputs`` in order.
+        name: start of the file names. source, weights: provenance.
         size: height and width of the example input.
-        outputs: their names.
-        labels: names of the classes, in the order of the layout's classes.
-        note: what is stored under ``detection``: the layout, and what reading it needs.
-        mean, std: of samples in 0..1. interpolation: the filter that images are resized with.
-        free: whether height and width are open in the dynamic files.
-        image: name of the images' input.
-        inputs: other inputs than the images by name, as the example has them. axes: their dynamic axes.
-        notes: what else is stored, by key.
+        outputs: names of the outputs. labels: class names in the order of the layout.
+        note: metadata ``detection``: the layout and its parameters.
+        mean, std: for samples in 0..1. interpolation: resize filter.
+        free: whether height and width are dynamic in the dynamic files.
+        image: name of the image input.
+        inputs: example tensors of further inputs by name. axes: their dynamic axes.
+        notes: further metadata by key.
     """
 
     module: torch.nn.Module
@@ -52,35 +50,17 @@ class Detector:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def add_common(parser: argparse.ArgumentParser, folder: Path) -> None:
-    """Add the flags that all export scripts of detectors have; the files go to ``folder`` unless ``--out`` says so."""
-    add_version(parser)
-    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
-    parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
-    add_forms(parser)
-    add_exporter(parser)
-
-
 def sides(given: Sequence[int] | None, usual: tuple[int, int], multiple: int) -> tuple[int, int]:
-    """Return height and width from ``--input_size``.
-
-    Raises:
-        ConfigError: more than two numbers, or one that is no multiple of what the network needs.
-    """
+    """Return height and width from ``--input_size``; raise ConfigError if they are not one or two multiples."""
     size = usual if not given else (given[0], given[-1])
     if (given and len(given) > 2) or min(size) < multiple or size[0] % multiple or size[1] % multiple:
-        said = " ".join(map(str, given or size))
-        raise ConfigError(f"--input_size {said} must be one or two positive multiples of {multiple}")
+        shown = " ".join(map(str, given or size))
+        raise ConfigError(f"--input_size {shown} must be one or two positive multiples of {multiple}")
     return size
 
 
 def write(found: Detector, args: argparse.Namespace) -> Iterator[str]:
-    """Write the forms asked for; yield what there is to say of the weights and of each file.
-
-    Raises:
-        ConfigError: the batch is not positive.
-        ExportError: a form failed; the others were written.
-    """
+    """Write the requested forms and yield lines about the weights and each file; errors as of ``export_onnx``."""
     if args.batch_size < 1:
         raise ConfigError(f"--batch_size {args.batch_size} must be at least 1")
     if found.weights == RANDOM:

@@ -1,6 +1,6 @@
-"""What the ``export_onnx.py`` of GPT-2 style decoders does: flags, a folder of weights or random ones, files.
+"""Common ``export_onnx.py`` of GPT-2 style decoders: flags, a folder of weights or random ones, files.
 
-A folder makes one call::
+Usage in a folder::
 
     cli.run(partial(export_gpt, __doc__, HERE, "gpt2_small", "random"))
 """
@@ -16,17 +16,17 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, ModelError, add_version
+from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.extra import extra
 from tecoinfer_modelzoo.text import reason_of
-from utils.export.forms import add_exporter, add_forms
+from utils.export.forms import add_common
 from utils.export.networks.gpt_decoder import SIZES, Form, GptDecoder, cache_names, example, fitted_state, read_form
 from utils.export.networks.random_weights import RANDOM
 from utils.export.torch_export import export_onnx
 from utils.export.weight_files import load_state, read_state
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""Files of weights that a folder may have, the first one that there is."""
+"""Weights files of a folder; the first existing one is read."""
 
 END = "<|endoftext|>"
 
@@ -40,26 +40,18 @@ def export_gpt(
     source: str = "",
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run an export script: write the forms asked for, and print the largest relative error of each.
+    """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring.
-        folder: where the files go unless ``--out`` says so.
+        description: the script's docstring. folder: default of ``--out``.
         weights: default of ``--weights``: a folder in transformers' layout, or ``random``.
-        begins: the model was trained on texts with the token before them that begins one.
-        source: where the weights are from, for the file's metadata.
-        argv: the command line; ``None``: the process's own.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a form cannot be made.
+        begins: the model was trained on texts that start with the begin token.
+        source: origin of the weights, for the metadata.
     """
     args = _arguments(description, folder, weights, argv)
     if args.weights == RANDOM:
         form = _random_form(args)
-        print("random weights: for functional and speed checks only; their texts mean nothing")
+        print("random weights: for functional and speed checks only")
         torch.manual_seed(0)
         network, text, stem = GptDecoder(form), byte_tokenizer(form), args.name or f"gpt2_{args.size}"
     else:
@@ -89,7 +81,7 @@ def export_gpt(
 
 
 def _axes(form: Form) -> dict[str, dict[int, str]]:
-    """Return the open axes: samples, new tokens, and slots of the caches."""
+    """Return the dynamic axes: samples, new tokens, and slots of the caches."""
     axes = {name: {0: "batch", 1: "tokens"} for name in ("input_ids", "position_ids")}
     axes["attention_mask"] = {0: "batch", 1: "slots"}
     return axes | {name: {0: "batch", 2: "slots"} for name in cache_names(form.layers, "past")}
@@ -100,22 +92,24 @@ def read_folder(folder: Path) -> tuple[Form, GptDecoder]:
 
     Raises:
         ModelError: a file is missing, damaged, or of another model.
-        TargetError: the weights are a ``.safetensors`` file, and the package is not installed.
+        TargetError: the package safetensors is not installed.
     """
     form = read_form(folder / "config.json")
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
-        raise ModelError(f"{folder}: holds neither {' nor '.join(WEIGHTS)}; give a folder as transformers writes it")
+        raise ModelError(
+            f"{folder}: contains neither {' nor '.join(WEIGHTS)}; use a folder in the layout of transformers"
+        )
     network = GptDecoder(form)
     load_state(network, fitted_state(read_state(file)), str(file))
     return form, network
 
 
 def tokenizer_text(folder: Path) -> str:
-    """Return the ``tokenizer.json`` of a folder, or what ``vocab.json`` and ``merges.txt`` make of it.
+    """Return the ``tokenizer.json`` of a folder, or one made of ``vocab.json`` and ``merges.txt``.
 
     Raises:
-        ModelError: there is neither, or they cannot be read.
+        ModelError: the files are missing or cannot be read.
         ConfigError: the package ``tokenizers`` is not installed.
     """
     whole, words, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
@@ -123,7 +117,9 @@ def tokenizer_text(folder: Path) -> str:
         if whole.is_file():
             return whole.read_text(encoding="utf-8")
         if not (words.is_file() and merges.is_file()):
-            raise ModelError(f"{folder}: holds neither tokenizer.json nor vocab.json and merges.txt; add the tokenizer")
+            raise ModelError(
+                f"{folder}: contains neither tokenizer.json nor vocab.json and merges.txt; add the tokenizer"
+            )
         with extra("a tokenizer", "text"):
             from tokenizers import ByteLevelBPETokenizer
         made = ByteLevelBPETokenizer.from_file(str(words), str(merges))
@@ -131,20 +127,16 @@ def tokenizer_text(folder: Path) -> str:
         return str(made.to_str())
     except ModelError:
         raise
-    except Exception as error:  # the library raises the bare class
+    except Exception as error:  # tokenizers raises plain Exception
         raise ModelError(f"{folder}: its tokenizer cannot be read ({reason_of(error)}); get the files again") from error
 
 
 def byte_tokenizer(form: Form) -> str:
-    """Return a tokenizer for random weights: a token per byte, and names for the rest of the vocabulary.
-
-    Raises:
-        ConfigError: the vocabulary has no room for 256 bytes and a token that ends a text.
-    """
+    """Return a byte-level tokenizer for random weights; raise ConfigError for a vocabulary below 257 tokens."""
     with extra("a tokenizer", "text"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     if form.vocabulary < 257:
-        raise ConfigError(f"--vocabulary {form.vocabulary} must be at least 257: every byte, and the end of a text")
+        raise ConfigError(f"--vocabulary {form.vocabulary} must be at least 257: 256 bytes and the end token")
     signs = sorted(pre_tokenizers.ByteLevel.alphabet())
     names = [*signs, *(f"<|{i}|>" for i in range(len(signs), form.vocabulary - 1)), END]
     made = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
@@ -172,7 +164,7 @@ def _random_form(args: argparse.Namespace) -> Form:
 
 def _arguments(description: str | None, folder: Path, weights: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
-    add_version(parser)
+    add_common(parser, folder, batch=False)
     parser.add_argument(
         "--weights", default=weights, help="folder in transformers' layout (config.json, model.safetensors or "
         "pytorch_model.bin, tokenizer.json or vocab.json and merges.txt), or random (default: %(default)s)",
@@ -180,8 +172,5 @@ def _arguments(description: str | None, folder: Path, weights: str, argv: Sequen
     parser.add_argument("--size", choices=tuple(SIZES), default="small", help="of random weights (default: small)")
     for key in _SMALLER:
         parser.add_argument(f"--{key}", type=int, metavar="N", help="of random weights, for a quick check")
-    parser.add_argument("--name", help="start of the files' names (default: gpt2_SIZE, or the folder's name)")
-    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
-    add_forms(parser)
-    add_exporter(parser)
+    parser.add_argument("--name", help="start of the file names (default: gpt2_SIZE, or the folder's name)")
     return parser.parse_args(argv)

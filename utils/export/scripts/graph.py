@@ -1,6 +1,6 @@
-"""What the ``export_onnx.py`` of the networks over graphs does: flags, network, files.
+"""Common ``export_onnx.py`` of the networks over graphs: flags, network, files.
 
-A folder names its networks and makes one call::
+Usage in a folder::
 
     cli.run(partial(export_graph_network, __doc__, HERE, {"gcn_cora": GraphSizes("gcn", 1433, 16, 7)}))
 """
@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from engine import ConfigError, ModelError, add_version
+from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.files import text_of
-from utils.export.forms import DYNAMIC, HALF, STATIC, add_exporter, add_forms
+from utils.export.forms import DYNAMIC, HALF, STATIC, add_common
 from utils.export.networks.graph_models import (
     DENSE,
     FANOUT,
@@ -34,10 +34,10 @@ from utils.export.torch_export import export_onnx
 from utils.export.weight_files import load_state, read_state
 
 ADJACENCY = {"gcn": "symmetric", "graphsage": "mean", "gat": "attention"}
-"""What stands at edges, by the kind of network."""
+"""Edge weights by the kind of network."""
 
 NODES, EDGES, NEAR, FAR = 24, 60, 10, 5
-"""Sizes of the example: of the static file, and what the files are tried on first."""
+"""Sizes of the example and of the static file."""
 
 
 def export_graph_network(
@@ -49,21 +49,12 @@ def export_graph_network(
     features: str = "as_is",
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run an export script: write the files asked for, and print the largest relative error of each.
+    """Run an export script: write the requested files, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring.
-        folder: where the files go unless ``--out`` says so.
+        description: the script's docstring. folder: default of ``--out``. form: default of ``--form``.
         archs: sizes of networks by name, the default first.
-        form: the one where ``--form`` is left out.
-        features: how a node's numbers go in, which is stored; ``--features`` overrules it.
-        argv: the command line; ``None``: the process's own.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a file cannot be made.
+        features: default of ``--features``, the scaling of node features, which is stored.
     """
     args = _arguments(description, folder, archs, form, features, argv)
     sizes = _sizes(args, archs[args.arch])
@@ -72,7 +63,9 @@ def export_graph_network(
         print("random weights: for functional and speed checks only")
     labels = None if args.labels is None else [line for line in _lines(args.labels) if line]
     if labels is not None and len(labels) != sizes.classes:
-        raise ConfigError(f"--labels {args.labels}: {len(labels)} names for {sizes.classes} classes; write one a line")
+        raise ConfigError(
+            f"--labels {args.labels}: {len(labels)} names for {sizes.classes} classes; write one per line"
+        )
     stem = args.out / (args.arch if args.form == form else f"{args.arch}_{args.form}")
     provenance = {"source": f"utils/export/networks/graph_models.py, {sizes.kind}", "weights": str(args.weights)}
     stored: dict[str, Any] = {"notes": {"features": args.features}, "labels": labels, "provenance": provenance}
@@ -84,10 +77,8 @@ def export_graph_network(
 def graph_network(sizes: GraphSizes, weights: str | Path) -> GraphNetwork:
     """Return a network with the weights of a file, or with seeded random ones (``random``).
 
-    A file is a state dict with this module's names, which are PyTorch Geometric's, or with ``conv1``, ``conv2``.
-
-    Raises:
-        ModelError: the file cannot be read, or does not fit.
+    A file is a state dict with PyTorch Geometric's names (``convs.0``), or with ``conv1``, ``conv2``. Raises ModelError
+    if it cannot be read or does not match.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -111,24 +102,21 @@ def export_graph(
 ) -> list[ExportResult]:
     """Write the ONNX files of a network in one of its forms (:mod:`utils.export.networks.graph_models`).
 
-    The form ``scatter`` has no float16 file, as ONNX Runtime cannot add up float16 with ScatterElements; the card takes
-    the float32 file and stores float16 itself. It is exported by dynamo: the other exporter cannot write GAT's, and
-    cuts the others' messages to sizes that no card can plan for.
+    The form ``scatter`` has no float16 file, as ONNX Runtime's ScatterElements cannot add float16; the card converts
+    the float32 file to float16. It is always exported by dynamo: torchscript does not support GAT, and its graphs of
+    the other networks have data-dependent sizes.
 
     Args:
-        stem: path and start of the file names.
         form: one of :data:`utils.export.networks.graph_models.FORMS`.
-        notes: what is stored of nodes beside ``adjacency`` and ``layers``.
-        labels, provenance, forms, exporter: as of :func:`~utils.export.torch_export.export_onnx`.
+        notes: metadata ``nodes`` in addition to ``adjacency`` and ``layers``.
 
-    Raises:
-        ConfigError: the form is none of the network's, or no file is left to write.
-        ModelError, ExportError: as of :func:`~utils.export.torch_export.export_onnx`.
+    Other arguments and errors are those of :func:`~utils.export.torch_export.export_onnx`; ConfigError is raised if
+    the network does not have the form, or no file is left to write.
     """
     model = InForm(network, form)
     wanted = tuple(one for one in forms if form != SCATTER or one != HALF)
     if not wanted:
-        raise ConfigError(f"--forms {HALF}: form {SCATTER} has none; export {DYNAMIC}, which the card takes too")
+        raise ConfigError(f"--forms {HALF}: form {SCATTER} has no such file; export {DYNAMIC}, which the card supports")
     inputs, axes = _example(network.sizes, form)
     kept = {"adjacency": ADJACENCY[network.sizes.kind], "layers": network.sizes.layers, **(notes or {})}
     return export_onnx(
@@ -147,7 +135,7 @@ def export_graph(
 
 
 def _example(sizes: GraphSizes, form: str) -> tuple[dict[str, torch.Tensor], dict[str, dict[int, str]]]:
-    """Return inputs of seeded noise, and the names of their open axes."""
+    """Return inputs of seeded noise, and their dynamic axes."""
     random = torch.Generator().manual_seed(0)
 
     def rows(*shape: int) -> torch.Tensor:
@@ -180,20 +168,17 @@ def _arguments(
     argv: Sequence[str] | None,
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
-    add_version(parser)
+    add_common(parser, folder, batch=False)
     names = list(archs)
     parser.add_argument("--arch", choices=names, default=names[0], help=f"network (default: {names[0]})")
     parser.add_argument("--weights", default=RANDOM, help="a .pth or .safetensors file, or random (default: random)")
-    parser.add_argument("--form", choices=FORMS, default=form, help=f"what its inputs are (default: {form})")
+    parser.add_argument("--form", choices=FORMS, default=form, help=f"format of the inputs (default: {form})")
     for name in ("features_in", "hidden", "classes", "layers", "heads"):
-        what = {"features_in": "numbers of a node", "hidden": "width between the layers, of one head"}.get(name, name)
+        what = {"features_in": "features of a node", "hidden": "hidden width, per head"}.get(name, name)
         parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{what} (default: the network's own)")
-    parser.add_argument("--norms", action="store_true", help="batch norms behind the layers, as OGB's examples have")
+    parser.add_argument("--norms", action="store_true", help="batch norms after the layers, as in OGB's examples")
     parser.add_argument("--features", choices=("as_is", "rows"), default=features, help="rows: divided by their sum")
-    parser.add_argument("--labels", type=Path, help="names of the classes, a text file with one a line")
-    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
-    add_forms(parser)
-    add_exporter(parser)
+    parser.add_argument("--labels", type=Path, help="names of the classes, a text file with one per line")
     return parser.parse_args(argv)
 
 
@@ -207,4 +192,4 @@ def _lines(path: Path) -> list[str]:
     try:
         return [line.strip() for line in text_of(path).splitlines()]
     except (OSError, ValueError) as error:
-        raise ModelError(f"--labels {path}: cannot be read as UTF-8 text; write one name a line") from error
+        raise ModelError(f"--labels {path}: cannot be read as UTF-8 text; write one name per line") from error

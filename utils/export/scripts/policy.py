@@ -1,6 +1,6 @@
-"""What the ``export_onnx.py`` and the ``train.py`` of the zoo's policies do: flags, files, the return.
+"""Common ``export_onnx.py`` and ``train.py`` of policies: flags, files, the return.
 
-A folder names its network and makes one call::
+Usage in a folder::
 
     cli.run(partial(export_policy, __doc__, HERE / "ppo_cartpole", network(), "CartPole-v1"))
 """
@@ -22,7 +22,7 @@ from utils.export.networks.training import save
 from utils.export.torch_export import export_onnx, load_weights
 
 SEEDS = range(1000, 1100)
-"""Episodes that a policy is measured on; the training's environments are seeded otherwise."""
+"""Seeds of the evaluation episodes; training uses others."""
 
 
 def export_policy(
@@ -34,13 +34,12 @@ def export_policy(
     output: str = "logits",
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run an export script of committed weights: write the forms asked for, print the largest relative error of each.
+    """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
         description: the script's docstring.
         stem: path and start of the names of the weights (``.pth``) and of the ONNX files.
-        network: observations to actions. environment: the one it was trained on. output: name of the output.
-        argv: the command line; ``None``: the process's own.
+        network: observations to actions. environment: the training environment. output: name of the output.
     """
     parser = argparse.ArgumentParser(description=description)
     add_version(parser)
@@ -68,10 +67,9 @@ def write_policy(
     """Write a policy's ONNX files and print the largest relative error of each.
 
     Args:
-        stem: path and start of the files' names. network: observations to actions. environment: what it plays.
-        outputs: names of the outputs; the first says the action. provenance: what the files say of where they are from.
-        forms: the files to write.
-        example: observations to trace and compare on; ``None``: drawn ones of the first layer's width.
+        network: observations to actions.
+        outputs: names of the outputs; the first one gives the action.
+        example: observations to trace and compare on; ``None``: random ones of the first layer's width.
     """
     if example is None:
         inputs = next(layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)).in_features
@@ -91,10 +89,7 @@ def write_policy(
 
 
 def keep_policy(network: torch.nn.Module, environment: str, weights: Path, recording: Path) -> int:
-    """Write what a training made: the weights, and what the policy chooses in the episodes it is measured on.
-
-    Prints the mean return of :data:`SEEDS` in PyTorch, one episode after the other.
-    """
+    """Write trained weights and the recorded actions of the evaluation episodes; print their mean return."""
     save(network, weights)
     rows: list[tuple[int, int, object, object]] = []
     totals = []

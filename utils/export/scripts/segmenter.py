@@ -1,6 +1,6 @@
-"""What the ``export_onnx.py`` of torchvision's segmentation networks does: flags, network, files.
+"""Common ``export_onnx.py`` of torchvision's segmentation networks: flags, network, files.
 
-A folder names its networks and makes one call::
+Usage in a folder::
 
     cli.run(partial(export_segmenter, __doc__, HERE, ("fcn_resnet50", "fcn_resnet101")))
 """
@@ -14,42 +14,28 @@ from pathlib import Path
 
 import torch
 
-from engine import ConfigError, add_version
+from engine import ConfigError
 from tecoinfer_modelzoo.files import text_of
-from utils.export.forms import add_exporter, add_forms
+from utils.export.forms import add_common
 from utils.export.graphs import first_line
 from utils.export.networks.random_weights import RANDOM
 from utils.export.networks.torchvision_segmentation import segmenter
+from utils.export.scripts.classifier import check_sizes
 from utils.export.torch_export import export_onnx
-
-SMALLEST = 32
-"""Smallest height and width that an export takes, in pixels."""
 
 
 def export_segmenter(
     description: str | None, folder: Path, archs: Sequence[str], argv: Sequence[str] | None = None
 ) -> int:
-    """Run an export script: write the forms asked for, and print the largest relative error of each.
+    """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring.
-        folder: where the files go unless ``--out`` says so.
+        description: the script's docstring. folder: default of ``--out``.
         archs: the networks of the folder, the default first.
-        argv: the command line; ``None``: the process's own.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a form cannot be made.
     """
     args = _arguments(description, folder, archs, argv)
     sizes = args.input_size
-    if args.batch_size < 1 or min(sizes) < SMALLEST or len(sizes) > 2:
-        raise ConfigError(
-            f"--batch_size {args.batch_size} must be at least 1, --input_size {' '.join(map(str, sizes))} one or two "
-            f"numbers of at least {SMALLEST}"
-        )
+    check_sizes(args.batch_size, sizes)
     found = segmenter(args.arch, args.weights)
     if found.weights == RANDOM:
         print("random weights: for functional and speed checks only")
@@ -82,21 +68,17 @@ def _arguments(
     description: str | None, folder: Path, archs: Sequence[str], argv: Sequence[str] | None
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
-    add_version(parser)
+    add_common(parser, folder)
     parser.add_argument("--arch", choices=archs, default=archs[0], help=f"network (default: {archs[0]})")
     parser.add_argument(
         "--weights",
         default="DEFAULT",
         help="name of published weights, path of a .pth or .safetensors file, or random (default: DEFAULT)",
     )
-    parser.add_argument("--labels", type=Path, help="JSON list of the class names, for weights of one's own")
-    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
+    parser.add_argument("--labels", type=Path, help="JSON list of the class names, for custom weights")
     parser.add_argument(
         "--input_size", type=int, nargs="+", default=[520], metavar="N", help="height (and width) of the static file"
     )
-    parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
-    add_forms(parser)
-    add_exporter(parser)
     return parser.parse_args(argv)
 
 
@@ -106,5 +88,5 @@ def _labels(path: Path) -> list[str]:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--labels {path}: cannot be read as JSON ({first_line(error)}); write a list") from error
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise ConfigError(f"--labels {path}: is no JSON list of names; write one name per class")
+        raise ConfigError(f"--labels {path}: is not a JSON list of names; write one name per class")
     return found

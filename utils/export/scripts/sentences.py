@@ -1,6 +1,6 @@
-"""What the ``export_onnx.py`` of embedders and rerankers does: flags, network, files.
+"""Common ``export_onnx.py`` of embedders and rerankers: flags, network, files.
 
-A folder says what its networks are and makes one call::
+Usage in a folder::
 
     cli.run(partial(export_sentences, __doc__, HERE, Wanted(make=..., archs=..., note=...), texts))
 """
@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine import add_version
-from utils.export.forms import add_exporter, add_forms
+from utils.export.forms import add_common
 from utils.export.networks.bert_encoder import Sizes, sizes_of
 from utils.export.networks.bert_heads import Headed
 from utils.export.networks.random_weights import RANDOM
@@ -26,16 +25,16 @@ from utils.fetch import fetched_path, is_fetched_path
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a folder exports.
+    """The models that a folder exports.
 
     Attributes:
-        make: what makes the module for its sizes, such as ``partial(Embedded, pooling="cls")``.
-        archs: sizes of random networks by name, the default first; empty where there are none.
-        read: what makes sizes of a folder's ``config.json``.
-        note: what is stored under ``embedding``: pooling, normalize, compare, prefixes; nothing of a reranker.
-        weights: folder that is read where ``--weights`` does not say another one; ``None``: it must.
-        name: of the files, where it is not the folder's of the weights, or the architecture's.
-        max_length: tokens of a text at most, where ``--max_length`` does not say; ``None``: the model's places.
+        make: returns the module for its sizes, such as ``partial(Embedded, pooling="cls")``.
+        archs: sizes of random networks by name, the default first; may be empty.
+        read: returns the sizes in a ``config.json``.
+        note: metadata ``embedding``: pooling, normalize, compare, prefixes; empty for a reranker.
+        weights: default of ``--weights``; ``None``: required.
+        name: of the files; ``None``: that of the folder or architecture.
+        max_length: default of ``--max_length``; ``None``: the model's positions.
     """
 
     make: Callable[[Sizes], Headed]
@@ -50,20 +49,14 @@ class Wanted:
 def export_sentences(
     description: str | None, folder: Path, wanted: Wanted, texts: Path | None = None, argv: Sequence[str] | None = None
 ) -> int:
-    """Run an export script: write the forms asked for, and print the largest relative error of each.
+    """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring.
-        folder: where the files go unless ``--out`` says so.
-        wanted: what is exported.
-        texts: a ``.jsonl`` whose ``text`` a random network's tokenizer gets its words from.
-        argv: the command line; ``None``: the process's own.
-
-    Returns:
-        The exit code, 0.
+        description: the script's docstring. folder: default of ``--out``.
+        texts: a ``.jsonl`` whose ``text`` is the vocabulary of a random network's tokenizer.
 
     Raises:
-        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a form cannot be made.
+        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
         FetchError: weights cannot be downloaded.
     """
     args = _arguments(description, folder, wanted, argv)
@@ -95,7 +88,7 @@ def export_sentences(
 
 def _arguments(description: str | None, folder: Path, wanted: Wanted, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
-    add_version(parser)
+    add_common(parser, folder, batch=False)
     random = ", or random" if wanted.archs else ""
     parser.add_argument(
         "--weights",
@@ -106,20 +99,17 @@ def _arguments(description: str | None, folder: Path, wanted: Wanted, argv: Sequ
     if wanted.archs:
         first = next(iter(wanted.archs))
         parser.add_argument("--arch", choices=list(wanted.archs), default=first, help=f"of random weights ({first})")
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, where it is not in the folder")
-    parser.add_argument("--max_length", type=int, help="tokens of a text at most (default: the model's places)")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, if it is not in the folder")
+    parser.add_argument("--max_length", type=int, help="maximum tokens of a text (default: the model's positions)")
     if wanted.note:
-        parser.add_argument("--query_prefix", help="what is put before a query, stored in the files")
-        parser.add_argument("--passage_prefix", help="what is put before a passage, stored in the files")
-    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
+        parser.add_argument("--query_prefix", help="prefix of queries, stored in the files")
+        parser.add_argument("--passage_prefix", help="prefix of passages, stored in the files")
     parser.add_argument("--length", type=int, default=64, help="tokens of a text in the static file (default: 64)")
-    add_forms(parser)
-    add_exporter(parser)
     return parser.parse_args(argv)
 
 
 def _random(wanted: Wanted, arch: str, texts: Path | None, length: int | None) -> TextModel:
-    """Return a network of random weights that knows the words of some texts."""
+    """Return a network of random weights with a tokenizer for the words of some texts."""
     sizes = wanted.archs[arch]
     lines = [] if texts is None else texts.read_text(encoding="utf-8").splitlines()
     description = small_tokenizer(sizes.kind, [str(json.loads(line)["text"]) for line in lines if line.strip()])

@@ -1,6 +1,6 @@
-"""What the ``export_onnx.py`` of classifiers of text does: flags, network, files.
+"""Common ``export_onnx.py`` of classifiers of text: flags, network, files.
 
-A folder names its networks and makes one call::
+Usage in a folder::
 
     cli.run(partial(export_text_classifier, __doc__, HERE, ARCHS, HERE / "data/sentences.tsv"))
 """
@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine import ConfigError, add_version
+from engine import ConfigError
 from utils.datasets.text.texts import load_texts
-from utils.export.forms import add_exporter, add_forms
+from utils.export.forms import add_common
 from utils.export.networks.bert_encoder import Sizes
 from utils.export.networks.bert_heads import POOLINGS, Classified
 from utils.export.networks.random_weights import RANDOM
@@ -37,20 +37,12 @@ def export_text_classifier(
     texts: Path,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run an export script: write the forms asked for, and print the largest relative error of each.
+    """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring.
-        folder: where the files go unless ``--out`` says so.
+        description: the script's docstring. folder: default of ``--out``.
         archs: sizes of random networks by name, the default first.
-        texts: labelled texts, whose words and labels a random network gets.
-        argv: the command line; ``None``: the process's own.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a form cannot be made.
+        texts: labelled texts, the vocabulary and labels of a random network.
     """
     args = _arguments(description, folder, archs, argv)
     if args.weights == RANDOM:
@@ -79,7 +71,7 @@ def _arguments(
     description: str | None, folder: Path, archs: Mapping[str, Sizes], argv: Sequence[str] | None
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
-    add_version(parser)
+    add_common(parser, folder)
     first = next(iter(archs))
     parser.add_argument(
         "--weights",
@@ -87,26 +79,22 @@ def _arguments(
         help="folder with config.json, model.safetensors and tokenizer.json, or random",
     )
     parser.add_argument("--arch", choices=list(archs), default=first, help=f"of random weights (default: {first})")
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, where it is not in the folder")
-    parser.add_argument("--max_length", type=int, help="tokens of a text at most (default: the model's places)")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, if it is not in the folder")
+    parser.add_argument("--max_length", type=int, help="maximum tokens of a text (default: the model's positions)")
     parser.add_argument(
-        "--pooling", choices=POOLINGS, help="where the classes' matrix stands on the pooled vectors of the tokens"
+        "--pooling", choices=POOLINGS, help="pooling of the token vectors, if the classifier uses the pooled vector"
     )
-    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
     parser.add_argument("--length", type=int, default=64, help="tokens of a text in the static file (default: 64)")
-    parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
-    add_forms(parser)
-    add_exporter(parser)
     return parser.parse_args(argv)
 
 
 def _random(args: argparse.Namespace, sizes: Sizes, texts: Path) -> TextModel:
-    """Return a network of random weights that knows the words and labels of some texts."""
+    """Return a network of random weights with the words and labels of some texts."""
     data = load_texts(texts)
     batch = data.batch(range(len(data)))
     labels = sorted({str(label) for label in batch.targets or ()})
     if not labels:
-        raise ConfigError(f"{texts}: holds no labels; give it a column label")
+        raise ConfigError(f"{texts}: does not contain labels; add a column label")
     if args.tokenizer is None:
         description = small_tokenizer(sizes.kind, batch.samples)
     else:

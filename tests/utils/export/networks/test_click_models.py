@@ -1,4 +1,4 @@
-"""How DeepFM is made of features and trained: the same every time, and it learns."""
+"""DeepFM: features, and reproducible training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = [
 CLICKS = [Click(i % 2 == 1) for i in range(300)]
 
 
-def test_the_vocabularies_are_those_of_the_training() -> None:
+def test_vocabularies_are_the_training_values() -> None:
     pytest.importorskip("torch")
     from utils.export.networks.click_models import Wish, features_of
 
@@ -32,7 +32,7 @@ def test_the_vocabularies_are_those_of_the_training() -> None:
     assert found.notes == {"split": {"how": "random"}}
 
 
-def test_training_is_the_same_every_time_and_learns(request: pytest.FixtureRequest) -> None:
+def test_training_is_reproducible_and_learns(request: pytest.FixtureRequest) -> None:
     torch = pytest.importorskip("torch")
     request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
     from utils.export.networks.click_models import Wish, features_of, predictor, trained
@@ -45,10 +45,10 @@ def test_training_is_the_same_every_time_and_learns(request: pytest.FixtureReque
     assert ((made[0] > 0) & (made[0] < 1)).all()
 
 
-def test_inputs_of_other_names_are_refused() -> None:
+def test_other_input_names_raise() -> None:
     pytest.importorskip("torch")
     from utils.export.networks.click_models import network_of
 
     fields = [{"name": "x", "input": "rows", "kind": "hashed", "size": 3}]
-    with pytest.raises(ConfigError, match="the inputs are rows; name them ids and dense"):
+    with pytest.raises(ConfigError, match=r"rows.*ids and dense"):
         network_of(Features.from_json({"fields": fields}))

@@ -1,4 +1,4 @@
-"""The features of models on Criteo's logs, and that the task takes such logs."""
+"""Features of models on Criteo's logs, and the task with such logs."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_lines_become_counts_and_rows(how: str, tmp_path: Path) -> None:
             assert arrays["ids"][row, place] == wanted % size
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_values_raise() -> None:
     with pytest.raises(ConfigError, match="3 tables for 26 categories"):
         criteo_features([1, 2, 3])
-    with pytest.raises(ConfigError, match="hash 'md5' is none of crc32, hex"):
+    with pytest.raises(ConfigError, match=r"hash 'md5'.*crc32, hex"):
         criteo_features(ROWS, "md5")
-    with pytest.raises(ConfigError, match="--max_rows -1 must be at least 1, or 0"):
+    with pytest.raises(ConfigError, match="--max_rows -1"):
         capped(ROWS, -1)
     with pytest.raises(DataError, match="C1 'xyz' is not a hexadecimal number"):
         criteo_features(ROWS, "hex").encoded([{"C1": "xyz"}])
@@ -72,7 +72,7 @@ def test_sizes() -> None:
     assert [array.shape for array in arrays.values()] == [(2, 13), (2, 26)]
 
 
-def test_the_task_takes_criteo(tmp_path: Path) -> None:
+def test_task_loads_criteo(tmp_path: Path) -> None:
     file = tmp_path / "day_0"
     file.write_text("\n".join(clicks(5)), encoding="ascii")
     options = Namespace(script="single", user=None, batch_size=2)

@@ -1,4 +1,4 @@
-"""JinaBERT v2 computes what its paper says, written again here in numpy, one text, head and token at a time."""
+"""JinaBERT v2 against a NumPy implementation of its paper, by text, head and token."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _line(x: Any, w: Any, name: str) -> Any:
 
 
 def _reference(ids: list[int], w: dict[str, Any], heads: int, layers: int) -> Any:
-    """Return the mean vector, of length 1, of one text without padding."""
+    """Return the normalized mean vector of one text without padding."""
     # six heads: those of four, then the first and the third of eight
     steep = [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]
     e = "embeddings."
@@ -56,10 +56,10 @@ def _reference(ids: list[int], w: dict[str, Any], heads: int, layers: int) -> An
         for i in range(len(ids)):
             seen = []
             for h in range(heads):
-                looks = [
+                scores = [
                     float(q[i][h] @ k[j][h]) / math.sqrt(q[i].shape[1]) - steep[h] * abs(i - j) for j in range(len(ids))
                 ]
-                shares = np.exp(np.array(looks) - max(looks))
+                shares = np.exp(np.array(scores) - max(scores))
                 seen.append(sum(s * v[j][h] for j, s in enumerate(shares / shares.sum())))
             y = _norm(
                 _line(np.concatenate(seen), w, f"{p}attention.output.dense") + x[i], w, f"{p}attention.output.LayerNorm"
@@ -72,7 +72,7 @@ def _reference(ids: list[int], w: dict[str, Any], heads: int, layers: int) -> An
     return mean / np.linalg.norm(mean)
 
 
-def test_it_is_the_papers_model() -> None:
+def test_model_matches_the_paper() -> None:
     import torch
 
     from utils.export.networks.jina_encoder import JinaEmbedded
@@ -93,14 +93,14 @@ def test_it_is_the_papers_model() -> None:
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-def test_slopes_are_alibis() -> None:
+def test_alibi_slopes() -> None:
     from utils.export.networks.jina_encoder import slopes
 
     assert slopes(8) == [2**-n for n in range(1, 9)]
     assert slopes(12) == [2**-n for n in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
 
 
-def test_a_configuration_of_another_model_is_refused() -> None:
+def test_config_of_another_model_raises() -> None:
     from utils.export.networks.jina_encoder import jina_sizes
 
     assert jina_sizes(CONFIG, "config.json").activation == "gelu"

@@ -1,5 +1,5 @@
 # ruff: noqa: E402 - what is imported later needs what importorskip looks for
-"""Random weights keep every number within what float16 can be judged on."""
+"""Random weights keep activations in the range of float16."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def deep(norm: bool) -> Any:
 
 
 @pytest.mark.parametrize("norm", [True, False])
-def test_forty_layers_keep_their_range_and_spread_no_rounding(norm: bool) -> None:
+def test_forty_layers_keep_their_range_and_do_not_amplify_rounding(norm: bool) -> None:
     model = seeded(partial(deep, norm), (32, 32))
     assert not model.training
     x = torch.randn(2, 3, 32, 32)
@@ -46,14 +46,14 @@ def test_forty_layers_keep_their_range_and_spread_no_rounding(norm: bool) -> Non
     assert (one - other).abs().max() / one.abs().max() < 0.02
 
 
-def test_the_last_norm_of_a_residual_block_is_small_and_those_of_shortcuts_are_not() -> None:
+def test_only_the_last_norm_of_a_residual_block_is_scaled() -> None:
     model = seeded(BasicBlock)
     assert model.bn2.weight.tolist() == [RESIDUAL_SCALE] * 3
     assert model.downsample[1].weight.tolist() == [1] * 3
     assert seeded(partial(deep, True), (32, 32))[1].bias.tolist() == [BIAS] * 8
 
 
-def test_zeros_and_layer_scales_are_seen() -> None:
+def test_zero_weights_and_layer_scales_are_filled() -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -73,7 +73,7 @@ def test_zeros_and_layer_scales_are_seen() -> None:
     assert made.norm.weight.tolist() == [1] * 4
 
 
-def test_the_same_each_time_and_the_callers_numbers_are_left_alone() -> None:
+def test_weights_are_reproducible_and_keep_the_callers_random_state() -> None:
     torch.manual_seed(5)
     wanted = torch.rand(1)
     torch.manual_seed(5)

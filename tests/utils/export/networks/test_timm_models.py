@@ -1,5 +1,5 @@
 # ruff: noqa: E402 - what is imported later needs what importorskip looks for
-"""timm's networks through the zoo's door: preprocessing as timm's own, labels, sizes, and names that are wrong."""
+"""timm networks: preprocessing equal to timm's, labels, sizes, unknown names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def timm() -> Any:
 
 
 def configs(timm: Any) -> dict[str, Any]:
-    """Return data configs by the first name that has each; of images of at most 300 pixels."""
+    """Return data configs by the first name that has each; for images of at most 300 pixels."""
     found: dict[Any, tuple[str, Any]] = {}
     for name in timm.list_pretrained():
         config = timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
@@ -41,7 +41,7 @@ def configs(timm: Any) -> dict[str, Any]:
     return dict(found.values())
 
 
-def test_every_data_config_prepares_images_as_timm_does(timm: Any) -> None:
+def test_preprocessing_matches_timm_for_every_data_config(timm: Any) -> None:
     found = configs(timm)
     assert {config["crop_mode"] for config in found.values()} == {"center", "squash"}
     assert {config["interpolation"] for config in found.values()} == {"bilinear", "bicubic"}
@@ -72,7 +72,7 @@ def test_a_small_network_with_its_labels_and_its_preprocessing(timm: Any, tmp_pa
         assert torch.equal(loaded.module(torch.ones(1, 3, 64, 64)), found.module(torch.ones(1, 3, 64, 64)))
 
 
-def test_a_transformer_is_built_for_the_size_and_takes_no_other() -> None:
+def test_transformer_has_a_fixed_size() -> None:
     found = classifier("vit_tiny_patch16_224", "random", (64, 64))
     assert not found.free
     with torch.no_grad():
@@ -85,15 +85,15 @@ def test_a_transformer_is_built_for_the_size_and_takes_no_other() -> None:
         (
             "inception_v5",
             "random",
-            r"unknown arch 'timm/inception_v5'; did you mean 'inception_v\d'\? timm [\d.]+ knows",
+            r"unknown arch 'timm/inception_v5'; did you mean 'inception_v\d'\? timm [\d.]+ has",
         ),
         ("inception_v4", "tf_in2k", r"unknown weights 'tf_in2k' for timm/inception_v4; did you mean 'tf_in1k'"),
         ("inception_v4.nothing", "random", "unknown weights 'nothing' for timm/inception_v4"),
         ("deepseek_vit_412m", "random", "crop_mode border"),
-        ("vit_small_patch16_224.dino", "random", "has no classifier, its output is features"),
+        ("vit_small_patch16_224.dino", "random", "timm/vit_small_patch16_224.dino has no classifier"),
     ],
 )
-def test_names_that_are_wrong_are_one_line(arch: str, weights: str, message: str) -> None:
+def test_unknown_names_raise_one_line(arch: str, weights: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         classifier(arch, weights)
     assert "\n" not in str(caught.value)

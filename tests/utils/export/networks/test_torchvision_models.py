@@ -14,7 +14,8 @@ pytest.importorskip("onnxsim")
 import onnx
 
 from engine import ConfigError, ModelError
-from utils.export.networks.torchvision_models import _described, build, import_torchvision
+from utils.export.networks.classifiers import plain
+from utils.export.networks.torchvision_models import build, images_of, import_torchvision
 
 pytestmark = pytest.mark.torch
 
@@ -53,26 +54,30 @@ def test_random_weights_are_seeded_and_stay_in_range() -> None:
     assert 0.01 < answer.std() < 100
 
 
-def test_the_filter_and_scale_of_the_weights_are_told(torchvision: Any) -> None:
-    bicubic = _described(torchvision.models.Swin_T_Weights.IMAGENET1K_V1)[1]
+def test_preprocessing_of_published_weights(torchvision: Any) -> None:
+    bicubic = plain(images_of(torchvision.models.Swin_T_Weights.IMAGENET1K_V1).scaled())
     assert bicubic == {"resize_shape": 232, "crop_shape": 224, "interpolation": "bicubic"} | {
         "mean": [0.485, 0.456, 0.406],
         "std": [0.229, 0.224, 0.225],
     }
-    assert _described(torchvision.models.EfficientNet_V2_L_Weights.IMAGENET1K_V1)[1]["mean"] == [0.5, 0.5, 0.5]
+    assert plain(images_of(torchvision.models.EfficientNet_V2_L_Weights.IMAGENET1K_V1).scaled())["mean"] == [
+        0.5,
+        0.5,
+        0.5,
+    ]
 
 
-def test_a_preset_of_a_height_and_a_width_and_a_filter_that_pillow_names_otherwise(torchvision: Any) -> None:
+def test_preset_with_two_sizes_and_nearest_exact(torchvision: Any) -> None:
     preset = torchvision.transforms._presets.ImageClassification(
         crop_size=4, interpolation=torchvision.transforms.InterpolationMode.NEAREST_EXACT
     )
     preset.resize_size = [8, 6]
     weights = SimpleNamespace(transforms=lambda: preset, meta={"categories": ["a"]})
-    told = _described(weights)[1]
-    assert (told["resize_shape"], told["crop_shape"], told["interpolation"]) == ([8, 6], 4, "nearest")
+    found = plain(images_of(weights).scaled())
+    assert (found["resize_shape"], found["crop_shape"], found["interpolation"]) == ([8, 6], 4, "nearest")
 
 
-def test_the_callers_random_numbers_are_left_alone() -> None:
+def test_the_callers_random_state_is_kept() -> None:
     torch.manual_seed(7)
     wanted = torch.rand(1)
     torch.manual_seed(7)
@@ -111,10 +116,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_network")
-def test_no_network_is_one_line_with_the_fix() -> None:
-    with pytest.raises(
-        ModelError, match=r"no network: download the file elsewhere and pass --weights path.pth"
-    ) as caught:
+def test_failed_download_is_one_line() -> None:
+    with pytest.raises(ModelError, match=r"resnet50 IMAGENET1K_V2.*https://.*--weights path.pth") as caught:
         build("resnet50", "IMAGENET1K_V2")
     assert "\n" not in str(caught.value)
 
@@ -122,7 +125,7 @@ def test_no_network_is_one_line_with_the_fix() -> None:
 class TestScript:
     @pytest.mark.long
     @pytest.mark.slow
-    def test_exports_with_random_weights_and_says_so(
+    def test_export_with_random_weights(
         self, script: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         options = ("--arch", "resnet18", "--weights", "random", "--input_size", 64, "--batch_size", 2)
@@ -147,7 +150,7 @@ class TestScript:
             (["--batch_size", "0"], "--batch_size 0 must be at least 1"),
         ],
     )
-    def test_a_mistake_is_one_line_and_exit_code_2(
+    def test_invalid_flags_exit_with_2(
         self,
         options: list[str],
         message: str,
@@ -156,7 +159,7 @@ class TestScript:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         assert script(SCRIPT, *options, "--out", tmp_path) == 2
-        told = capsys.readouterr().err
-        assert message in told
-        assert told.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert printed.count("\n") == 1
         assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""torchvision's segmentation networks: weights of one's own, random ones, and what their files say."""
+"""torchvision's segmentation networks: custom and random weights, metadata."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.skipif(find_spec("torchvision") is None, reason="torchv
 SMALLEST = "lraspp_mobilenet_v3_large"
 
 
-def test_every_segmentation_network_of_torchvision_is_known() -> None:
+def test_archs_are_all_segmentation_networks_of_torchvision() -> None:
     models = import_torchvision().models
     assert sorted(models.list_models(module=models.segmentation)) == sorted(ARCHS)
 
 
 def own_weights(folder: Path, classes: int, *, auxiliary: bool = False) -> Path:
-    """Write a state dict of a small network as a user has it, under names of a wrapper."""
+    """Write a state dict of a small network with the key prefix of a wrapper."""
     models = import_torchvision().models
     torch.manual_seed(1)
     made = models.get_model(SMALLEST, weights=None, weights_backbone=None, num_classes=classes)
@@ -37,7 +37,7 @@ def own_weights(folder: Path, classes: int, *, auxiliary: bool = False) -> Path:
     return folder / "mine.pth"
 
 
-def test_weights_of_ones_own(tmp_path: Path) -> None:
+def test_custom_weights(tmp_path: Path) -> None:
     found = segmenter(SMALLEST, str(own_weights(tmp_path, 5, auxiliary=False)))
     assert found.labels is None
     assert (found.weights, found.short_side) == ("mine.pth", 520)
@@ -49,25 +49,25 @@ def test_weights_of_ones_own(tmp_path: Path) -> None:
     assert known.labels[15] == "person"
 
 
-def test_what_cannot_be_loaded(tmp_path: Path) -> None:
+def test_invalid_weights_raise(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown weights 'BEST'.*COCO_WITH_VOC_LABELS_V1"):
         segmenter(SMALLEST, "BEST")
     torch.save({"conv.weight": torch.zeros(2)}, tmp_path / "other.pth")
-    with pytest.raises(ModelError, match=r"other.pth: holds no classifier.4.weight or"):
+    with pytest.raises(ModelError, match=r"other.pth: .*classifier.4.weight or"):
         segmenter(SMALLEST, str(tmp_path / "other.pth"))
     with pytest.raises(ModelError, match="does not exist"):
         segmenter(SMALLEST, str(tmp_path / "none.pth"))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--input_size", "16"], "--input_size 16"), (["--batch_size", "0"], "--batch_size 0")]
+    ("words", "flag"), [(["--input_size", "16"], "--input_size 16"), (["--batch_size", "0"], "--batch_size 0")]
 )
-def test_sizes_that_cannot_be(words: list[str], said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_sizes_raise(words: list[str], flag: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=flag):
         export_segmenter("x", tmp_path, (SMALLEST,), ["--weights", "random", *words])
 
 
-def test_labels_that_are_none(tmp_path: Path) -> None:
+def test_invalid_labels_raise(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("{}")
     words = [
         "--weights",
@@ -79,7 +79,7 @@ def test_labels_that_are_none(tmp_path: Path) -> None:
         "--input_size",
         "32",
     ]
-    with pytest.raises(ConfigError, match="is no JSON list of names"):
+    with pytest.raises(ConfigError, match=r"labels.json: is not a JSON list"):
         export_segmenter("x", tmp_path, (SMALLEST,), words)
 
 

@@ -29,7 +29,7 @@ SMALLEST = (
     pytest.param("mnasnet0_5", 64, marks=pytest.mark.long),
     pytest.param("swin_v2_t", 64, marks=pytest.mark.long),
 )
-"""One of each family that has no case of its own, and a small side."""
+"""The smallest network of each family without another test, and a small size."""
 
 
 @pytest.mark.long
@@ -60,7 +60,7 @@ def test_the_smallest_of_a_family(
         ("imagenet", ["--arch", "timm/resnet51"], "unknown arch 'timm/resnet51'; did you mean 'resnet5"),
         ("vgg16", ["--arch", "resnet18"], "this folder is for vgg11, vgg13, vgg16"),
         ("swin_t", ["--arch", "swin_x"], "unknown arch 'swin_x'; did you mean 'swin_"),
-        ("vgg16", ["--weights", "IMAGENET1K_FEATURES"], "features without a classifier; use DEFAULT"),
+        ("vgg16", ["--weights", "IMAGENET1K_FEATURES"], "weights IMAGENET1K_FEATURES"),
         ("vit_b_16", ["--weights", "random", "--input_size", "65"], "vit_b_16 cannot be built for --input_size 65 65"),
         ("vit_b_16", ["--weights", "random", "--input_size", "64", "96"], "vit_b_16 takes square images"),
         (
@@ -68,11 +68,11 @@ def test_the_smallest_of_a_family(
             ["--arch", "maxvit_t", "--weights", "random", "--input_size", "64"],
             "maxvit_t cannot be built for",
         ),
-        ("imagenet", ["--input_size", "8"], "--input_size 8 one or two numbers of at least 32"),
+        ("imagenet", ["--input_size", "8"], "--input_size 8 one or two numbers >= 32"),
         ("googlenet", ["--weights", "none.safetensors"], "none.safetensors does not exist"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_invalid_flags_exit_with_2(
     folder: str,
     options: list[str],
     message: str,
@@ -81,15 +81,15 @@ def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert script(f"classification/{folder}/export_onnx.py", *options, "--out", tmp_path) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("arch", ["googlenet", "inception_v3"])
-def test_published_weights_of_inception_scale_images_themselves(arch: str, tmp_path: Path) -> None:
-    """A published file holds the auxiliary heads, and its network scales what comes from ImageNet's mean."""
+def test_published_inception_weights_transform_their_input(arch: str, tmp_path: Path) -> None:
+    """A published file has auxiliary heads, and its network converts from ImageNet's normalization."""
     from utils.export.networks.torchvision_models import import_torchvision
 
     models = import_torchvision().models

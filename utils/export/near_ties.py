@@ -1,7 +1,6 @@
-"""Near ties: where a file ranks two values the other way round because they are as good as equal, it is not wrong.
+"""Near ties: a file that swaps two nearly equal values in a ranking (TopK, ArgMax, ArgMin) is not wrong.
 
-A float16 file that picks another of two such values answers as the float32 model does that picks the same one. So the
-float32 model is run with the picks of the file, and each pick is judged by the value it points to.
+The float32 model is run with the indices that the file picked, and each index is judged by the value it points to.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
 _MASKED = 1e4
-"""Numbers as large as this stand for what is masked: they say nothing of the scale of the others."""
+"""Magnitude from which a value counts as masked and is ignored in the scale of the others."""
 
 _SAME = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"})
-"""Operators that leave picks what they are."""
+"""Operators that do not change indices."""
 
 
-class Choice(NamedTuple):
-    """A node that picks places by value; ``picks``: the value with the places, of shape ``info``."""
+class RankingNode(NamedTuple):
+    """A node that ranks ``ranked``; ``picks``: name of its output of indices, of shape ``info``."""
 
     node: NodeProto
     picks: str
@@ -35,8 +34,8 @@ class Choice(NamedTuple):
     info: ValueInfoProto
 
 
-def choices(model: ModelProto) -> list[Choice]:
-    """Return the TopK, ArgMax and ArgMin nodes of a model's main graph whose sizes are known."""
+def ranking_nodes(model: ModelProto) -> list[RankingNode]:
+    """Return the TopK, ArgMax and ArgMin nodes of a model's main graph whose shapes are known."""
     inferred = infer_shapes(model).graph
     known = {one.name: one for one in (*inferred.value_info, *inferred.input, *inferred.output)}
     found = []
@@ -44,12 +43,14 @@ def choices(model: ModelProto) -> list[Choice]:
         if node.op_type in ("TopK", "ArgMax", "ArgMin") and not node.domain:
             index = node.output[-1]
             if index in known and node.input[0] in known:
-                found.append(Choice(node, index, known[node.input[0]], known[index]))
+                found.append(RankingNode(node, index, known[node.input[0]], known[index]))
     return found
 
 
-def picks_inside(model: ModelProto, made: Sequence[Choice], inputs: Sequence[Array], dtype: str) -> dict[str, Array]:
-    """Return what each of these nodes picks in a model on these inputs, by the name of its index."""
+def picks_inside(
+    model: ModelProto, made: Sequence[RankingNode], inputs: Sequence[Array], dtype: str
+) -> dict[str, Array]:
+    """Return the indices that these nodes compute on these inputs, by the name of the index output."""
     from engine.onnx import copy_model
 
     shown = copy_model(model)
@@ -59,8 +60,8 @@ def picks_inside(model: ModelProto, made: Sequence[Choice], inputs: Sequence[Arr
     return {one.picks: outputs[one.picks] for one in made}
 
 
-def picks_given(model: ModelProto, made: Sequence[Choice], wanted: Sequence[Array]) -> dict[str, Array]:
-    """Return the picks among a source model's outputs, by the name of the index; no others are known."""
+def picks_given(model: ModelProto, made: Sequence[RankingNode], wanted: Sequence[Array]) -> dict[str, Array]:
+    """Return the indices among a source model's outputs, by the name of the index output."""
     ends = {one.name: array for one, array in zip(model.graph.output, wanted, strict=True)}
     writers = {name: node for node in model.graph.node for name in node.output}
     shapes = {one.picks: len(one.info.type.tensor_type.shape.dim) for one in made}
@@ -75,59 +76,55 @@ def picks_given(model: ModelProto, made: Sequence[Choice], wanted: Sequence[Arra
 
 
 def with_picks(
-    model: ModelProto, made: Sequence[Choice], inputs: Sequence[Array], picks: Mapping[str, Array]
+    model: ModelProto, made: Sequence[RankingNode], inputs: Sequence[Array], picks: Mapping[str, Array]
 ) -> tuple[list[Array], float]:
-    """Run a model that makes these picks instead of its own.
-
-    Args:
-        model: a float32 model. made: its choices. inputs: one array per input.
-        picks: by the name of the index; int64.
+    """Run a float32 model with given indices (int64, by name) instead of those its ranking nodes compute.
 
     Returns:
-        Its outputs, and the largest gap between a value picked and the one that should have been, relative to the
-        largest of the latter; infinite where the picks are none of that node's.
+        The outputs, and the largest gap between a picked value and the best one, relative to the largest of the best;
+        infinity for invalid indices.
     """
     taken = [one for one in made if one.picks in picks]
-    told = _told(model, taken)
-    found = answers(told, [*inputs, *(picks[one.picks] for one in taken)], "float32")
+    instrumented = _with_pick_inputs(model, taken)
+    found = answers(instrumented, [*inputs, *(picks[one.picks] for one in taken)], "float32")
     count = len(model.graph.output)
     gaps = [_gap(one.node, ranked, picks[one.picks]) for one, ranked in zip(taken, found[count:], strict=True)]
     return found[:count], max(gaps, default=np.inf)
 
 
-def _told(model: ModelProto, taken: Sequence[Choice]) -> ModelProto:
-    """Return a copy in which the picks are further inputs, and what is ranked further outputs."""
+def _with_pick_inputs(model: ModelProto, taken: Sequence[RankingNode]) -> ModelProto:
+    """Return a copy with the indices as extra inputs and the ranked values as extra outputs."""
     from onnx import TensorProto, helper
 
     from engine.onnx import copy_model
 
-    told = copy_model(model)
-    nodes = {node.output[-1]: node for node in told.graph.node}
-    ends = {one.name for one in told.graph.output}
+    instrumented = copy_model(model)
+    nodes = {node.output[-1]: node for node in instrumented.graph.node}
+    ends = {one.name for one in instrumented.graph.output}
     for number, one in enumerate(taken):
         node = nodes[one.picks]
-        place = list(told.graph.node).index(node)
+        place = list(instrumented.graph.node).index(node)
         rank = len(one.info.type.tensor_type.shape.dim)
         fed = f"pick{number}"
-        told.graph.input.append(
+        instrumented.graph.input.append(
             helper.make_tensor_value_info(fed, TensorProto.INT64, [f"{fed}_{axis}" for axis in range(rank)])
         )
         values = [name for name in node.output[:-1] if name]
         made = [helper.make_node("Identity", [fed], [one.picks])]
         made += [helper.make_node("GatherElements", [node.input[0], fed], [name], axis=_axis(node)) for name in values]
-        shown = told.graph.output.add()
+        shown = instrumented.graph.output.add()
         shown.CopyFrom(one.ranked)
         shown.name = f"{fed}_ranked"
         made.append(helper.make_node("Identity", [node.input[0]], [shown.name]))
-        del told.graph.node[place]
+        del instrumented.graph.node[place]
         for new in reversed(made):
-            told.graph.node.insert(place, new)
-    assert ends <= {one.name for one in told.graph.output}  # noqa: S101 - outputs are only added
-    return told
+            instrumented.graph.node.insert(place, new)
+    assert ends <= {one.name for one in instrumented.graph.output}  # noqa: S101 - outputs are only added
+    return instrumented
 
 
 def answers(model: ModelProto, inputs: Sequence[Array], dtype: str) -> list[Array]:
-    """Return what a model computes on the baseline; its floating-point inputs are brought to this dtype."""
+    """Return the outputs of a model on the baseline; floating-point inputs are cast to ``dtype``."""
     from engine.onnx import save_model
 
     with tempfile.TemporaryDirectory() as folder:
@@ -138,8 +135,8 @@ def answers(model: ModelProto, inputs: Sequence[Array], dtype: str) -> list[Arra
 
 
 def run(engine: Engine, inputs: Sequence[Array], dtype: str) -> list[Array]:
-    """Return an engine's outputs as a list; float32 inputs are brought to the engine's dtype."""
-    half = [dtype == "float16" and tensor.dtype == np.float16 for tensor in engine.inputs]  # whole numbers may not be
+    """Return an engine's outputs as a list; float32 inputs are cast to the engine's input dtypes."""
+    half = [dtype == "float16" and tensor.dtype == np.float16 for tensor in engine.inputs]  # not integer inputs
     both = zip(inputs, half, strict=True)
     found = engine([x.astype(np.float16) if narrow and x.dtype == np.float32 else x for x, narrow in both])
     return found if isinstance(found, list) else [found]
@@ -151,7 +148,7 @@ def _axis(node: NodeProto) -> int:
 
 
 def _gap(node: NodeProto, ranked: Array, picked: Array) -> float:
-    """Return the largest gap of the values picked to the best ones, relative to the largest of those."""
+    """Return the largest gap between the picked and the best values, relative to the largest of the best."""
     flags = {attribute.name: attribute.i for attribute in node.attribute}
     axis = _axis(node)
     if node.op_type != "TopK" and not flags.get("keepdims", 1):
@@ -161,7 +158,7 @@ def _gap(node: NodeProto, ranked: Array, picked: Array) -> float:
     if values.shape[:-1] != index.shape[:-1] or not ((index >= 0) & (index < size)).all() or np.isnan(values).any():
         return float("inf")
     if (np.diff(np.sort(index, axis=-1), axis=-1) == 0).any():
-        return float("inf")  # one place twice
+        return float("inf")  # an index occurs twice
     upward = node.op_type == "ArgMin" or (node.op_type == "TopK" and not flags.get("largest", 1))
     best = np.sort(values, axis=-1)
     best = best[..., :count] if upward else best[..., ::-1][..., :count]
