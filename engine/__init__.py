@@ -100,6 +100,7 @@ _HOMES = {
     ),
 }
 _FORMER = {
+    "tecoinfer_modelzoo.errors": ("PictureError",),
     "engine.backends.ort": ("HostSession", "refusal"),
     "engine.batching.batch": ("batch_of", "fits", "run_sharded", "split"),
     "engine.batching.independence": ("batching_of",),
@@ -109,7 +110,7 @@ _FORMER = {
         "THRESHOLD",
         "ValueStats",
         "Difference",
-        "census",
+        "value_stats",
         "differences",
         "measure",
         "precision_of",

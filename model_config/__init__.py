@@ -1,7 +1,7 @@
-"""The functional check of the zoo: ``model.yaml`` says how each model is run, ``python -m model_config.check`` runs it.
+"""The functional check of the zoo: runs the cases of ``model.yaml`` with ``python -m model_config.check``.
 
-``config`` reads and checks the files, ``runner`` runs the steps and yields one structured result per step, ``check`` is
-the command line.
+``cases`` reads and validates the case files, ``run`` executes the steps, ``judge`` compares accuracy and speed,
+``reports`` writes the results, and ``check`` is the command line.
 """
 
 from tecoinfer_modelzoo import check

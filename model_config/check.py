@@ -38,7 +38,7 @@ from tecoinfer_modelzoo.text import shortened
 from utils.places import check_outputs
 
 SHARED = ("utils", "contrib/utils")
-"""Folders whose files are held to the rules of shared code."""
+"""Folders whose files must follow the rules of shared code."""
 
 _GIB = 2**30
 
@@ -82,9 +82,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     memory = "limit of each step (default: 8, or three quarters of a smaller machine)"
     add("--memory_limit", dest="memory", type=_positive, default=default_memory() / _GIB, metavar="GIB", help=memory)
     add("--work_dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
-    add("--strict", action="store_true", help="also bound the change on other data (95 %%), else exit code 4")
-    add("--no_host_speed", action="store_true", help="do not judge this host's times: it is busy or shared")
-    add("--no_cache", action="store_true", help="also run what has passed and not changed since")
+    add(
+        "--strict",
+        action="store_true",
+        help="also require a bound on other data within the tolerance (exit code 4)",
+    )
+    add("--no_host_speed", action="store_true", help="do not judge times of this host (for a busy or shared host)")
+    add("--no_cache", action="store_true", help="also run cases that passed before and have not changed")
     add(
         "--env",
         action="append",
@@ -115,7 +119,7 @@ def _count(text: str) -> int:
 
 
 def _check_packages(args: argparse.Namespace) -> None:
-    """Say what is missing before anything runs."""
+    """Report missing packages before anything runs."""
     from tecoinfer_modelzoo.extra import extra
 
     with extra("the check"):
@@ -172,7 +176,7 @@ def _of_shared(root: Path) -> tuple[str, ...]:
     from model_config.structure import check_shared
     from model_config.structure.source import listed
 
-    # The folder `utils` of a project beside an installed zoo is not the zoo's.
+    # A folder `utils` in a project that uses an installed zoo does not belong to the zoo.
     folders = [name for name in SHARED if (root / name).is_dir() and (name != "utils" or has_packages(root))]
     names = [name for folder in folders for name in listed(folder, root)]
     return tuple(str(finding) for finding in check_shared(names, root))
@@ -181,7 +185,7 @@ def _of_shared(root: Path) -> tuple[str, ...]:
 def _run(
     cases: Sequence[Case], problems: Sequence[Problem], check: CheckResult, args: argparse.Namespace, root: Path
 ) -> tuple[list[CaseResult], bool]:
-    """Return what came of the cases, and whether Ctrl-C ended the run before its end."""
+    """Return the results of the cases, and whether Ctrl-C interrupted the run."""
     from model_config.cases.imports import Imports
     from model_config.run.one_case import Settings, check_case
     from model_config.run.schedule import run_all
@@ -224,7 +228,7 @@ def _run(
 
 _PRINTING = threading.Lock()
 _HEARD = 1000
-"""Characters of a step's line that are shown."""
+"""Maximum characters shown of a line that a step prints."""
 
 
 def _show_line(case: str, step: str, line: str) -> None:
@@ -234,7 +238,7 @@ def _show_line(case: str, step: str, line: str) -> None:
 
 @contextmanager
 def _progress(steps: int) -> Iterator[Callable[[str, str], None]]:
-    """Show a bar on a terminal; anything else stays quiet."""
+    """Show a progress bar on a terminal, and nothing otherwise."""
     from tqdm import tqdm
 
     with tqdm(total=steps, unit="step", disable=None, leave=False) as bar:
@@ -279,7 +283,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _report(check: CheckResult, args: argparse.Namespace) -> None:
-    """Print the table and write what is asked for, the plainest first: nothing found is lost to a later failure."""
+    """Print the table and write the requested files, JSON first: a later failure must not lose the results."""
     from model_config.reports.terminal import print_table
     from model_config.reports.text import write_text
 
@@ -289,7 +293,7 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
         if args.json is not None:
             from utils.pipeline.report.report import write_json
 
-            with suppress(OSError):  # what is wrong with the folder, writing into it says
+            with suppress(OSError):  # write_json reports any problem with the folder
                 args.json.absolute().parent.mkdir(parents=True, exist_ok=True)
             write_json(check.to_dict(), args.json)
     if args.junit is not None:
@@ -307,7 +311,7 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
 
 
 def command(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Run :func:`main` as a process of its own: SIGTERM is like Ctrl-C, so that a check CI gives up leaves nothing."""
+    """Run :func:`main` as a separate process; SIGTERM acts like Ctrl-C, so an aborted CI job leaves no processes."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     leave_contributed(root)
     with adopting():

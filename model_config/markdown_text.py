@@ -1,4 +1,4 @@
-"""Markdown as text: what every reader of a README needs."""
+"""Markdown helpers shared by the readers of README files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ _BEGIN, _END = "<!--", "-->"
 
 
 def without_comments(text: str) -> str:
-    """Return a text without its comments; one that does not end is left as it is.
+    """Return a text without its HTML comments; an unterminated comment is kept.
 
-    Not by a regular expression: that looks for the end from every beginning of a comment that has none.
+    Does not use a regular expression: its run time is quadratic in the number of unterminated comments.
     """
     kept, place = [], 0
     while (begin := text.find(_BEGIN, place)) >= 0 and (end := text.find(_END, begin + len(_BEGIN))) >= 0:

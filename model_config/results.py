@@ -1,4 +1,4 @@
-"""What a check finds out, as plain data: every report is drawn from these and nothing else."""
+"""Results of a check as plain data; every report is generated from these classes alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 3
-"""Version of the JSON layout; it rises when a field changes its meaning or goes."""
+"""Version of the JSON layout; it increases when a field changes its meaning or is removed."""
 
 
 class Verdict(str, Enum):
-    """What is said of a case or of one of its parts, from best to worst in the order of :data:`SEVERITY`."""
+    """Verdict on a case or on one of its parts; :data:`SEVERITY` gives the order."""
 
     NONE = "not judged"
     PASS = "PASS"  # noqa: S105
@@ -22,27 +22,27 @@ class Verdict(str, Enum):
 
 
 SEVERITY = tuple(Verdict)
-"""The verdicts from the one that matters least to the one that decides."""
+"""The verdicts in order of increasing severity."""
 
 EXIT_CODES = {Verdict.NONE: 0, Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.INCONCLUSIVE: 4}
 """Exit code of a check by its verdict; 2 is an unusable configuration, 130 an interrupted run."""
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict that decides; :attr:`Verdict.NONE` where there is none."""
+    """Return the most severe verdict; :attr:`Verdict.NONE` for an empty sequence."""
     return max(verdicts, key=SEVERITY.index, default=Verdict.NONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that a case breaks.
+    """A rule violation of a case.
 
     Attributes:
         file: path relative to the repository's root, with forward slashes.
-        line: counted from 1; 0 where the whole file or folder is meant.
+        line: line number from 1; 0 for the whole file or folder.
         rule: short name of the rule, such as ``readme-headings``.
         message: what is wrong, with the value.
-        fix: what to do about it.
+        fix: how to fix it.
     """
 
     file: str
@@ -58,21 +58,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step did.
+    """Result of one step.
 
     Attributes:
         case, step: names of the case and of the step (a key of :data:`model_config.cases.config.STEPS`).
         command: the argument list that was run.
-        passed: the step did all that is asked of it.
+        passed: whether the step met all requirements.
         seconds: wall time.
-        exit_code: the process's; negative for a signal, ``None`` where it did not end by itself or never started.
-        reason: one line that says why it failed; empty where it passed.
+        exit_code: exit code of the process; negative for a signal, ``None`` if it was killed or never started.
+        reason: one line with the reason of the failure; empty if the step passed.
         stdout, stderr: its log files.
-        eval_metric: the metric a valid step printed, where it printed one.
-        peak_memory: largest resident memory in bytes of the step and its children; ``None`` where unknown.
-        result: the JSON file the step wrote, where it can write one.
-        images: images with the answers drawn on them, where the step can draw.
-        cpu_seconds: computing time of the step and its children; ``None`` where unknown.
+        eval_metric: the metric that a valid step printed, if any.
+        peak_memory: peak resident memory in bytes of the step and its children; ``None`` if unknown.
+        result: the JSON file that the step wrote, if supported.
+        images: images with the predictions drawn on them, if supported.
+        cpu_seconds: CPU time of the step and its children; ``None`` if unknown.
     """
 
     case: str
@@ -93,22 +93,22 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A metric beside the one it must equal.
+    """Comparison of a metric with its reference.
 
     Attributes:
-        verdict: the gate's. reason: one line that says why, and what would decide it.
-        against: what the reference is: ``onnx float32``, or where a source framework's figure comes from.
-        metric_name, metric, reference: what was measured, and both values.
-        relative_difference: (metric - reference) / \\|reference\\|; NaN where the reference is 0 and the metric is not.
-        tolerance: largest relative difference that passes, such as 0.001.
-        samples: pairs that were compared; 0 where there are no per-sample records.
-        units: independent units among them: as many as samples where each is independent; 0 without records.
-        differing: units whose records differ. changed: names of the first of them.
-        better, worse: records that got better and worse, by the metric's direction; 0 where it is not their mean.
+        verdict: verdict of the gate. reason: one line with the reason, and what is needed for a decision.
+        against: the reference: ``onnx float32``, or the source of a source framework's value.
+        metric_name, metric, reference: name of the metric, measured value and reference value.
+        relative_difference: (metric - reference) / \\|reference\\|; NaN if only the reference is 0.
+        tolerance: maximum relative difference, such as 0.001.
+        samples: number of compared pairs; 0 without per-sample records.
+        units: number of independent units; equals ``samples`` if each is independent; 0 without records.
+        differing: number of units whose records differ. changed: names of the first of them.
+        better, worse: records that improved and degraded, by the metric's direction; 0 if it is not their mean.
         method: how ``bound`` was computed (:mod:`model_config.judge.bound`); empty without an estimate.
         interval: 95 % interval of the relative difference on other data; ``None`` without an estimate.
         bound: largest absolute relative difference in the interval; ``None`` without an estimate.
-        needed: samples with which the bound would be within the tolerance; ``None`` where it is, or none would do.
+        needed: samples needed for a bound within the tolerance; ``None`` if already reached or unreachable.
         tail: pairs (deviation / margin, share of samples with at least this ratio) of method ``margins``.
         higher_is_better: the metric's direction.
     """
@@ -137,13 +137,13 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A time beside the stored one of the same case.
+    """Comparison of a time with the stored time of the same case.
 
     Attributes:
-        verdict: ``FAIL`` only for what cannot be noise. reason: one line.
-        what: such as ``simulated latency`` or ``host, relative to the calibration kernel``.
-        value, baseline: in ``unit``; the baseline is ``None`` where none is stored.
-        ratio: how many times slower than the baseline; below 1 is faster.
+        verdict: ``FAIL`` only if noise cannot explain the difference. reason: one line.
+        what: the measured quantity, such as ``simulated latency`` or ``host, relative to the calibration kernel``.
+        value, baseline: in ``unit``; ``baseline`` is ``None`` if none is stored.
+        ratio: value / baseline; above 1 is slower, below 1 is faster.
         bucket: ``faster``, ``same``, ``1.05``, ``1.2``, ``1.5`` or ``2``: the largest bound that the ratio reaches.
     """
 
@@ -159,17 +159,17 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """All that is known of one case.
+    """Complete result of one case.
 
     Attributes:
         case, run_dir: the case's name, and its folder relative to the repository's root.
-        target: engine of its valid step; empty where it has none.
-        findings: broken rules: of the configuration, of the structure, of the scorecard.
-        steps, accuracy, speed: what ran and what was compared.
+        target: engine of its valid step; empty without one.
+        findings: rule violations of the configuration, the structure and the scorecard.
+        steps, accuracy, speed: results of the steps and the comparisons.
         seconds: wall time of the whole case.
-        cached: everything was taken from an earlier check of the same contents.
-        partial: which part of its data the valid step evaluated; empty for all of it.
-        notes: lines that explain without judging, such as ``random weights: accuracy is not judged``.
+        cached: whether the result was loaded from an earlier check of the same contents.
+        partial: the part of the data that the valid step evaluated; empty for all of it.
+        notes: explanations that do not affect the verdict, such as ``random weights: accuracy is not judged``.
     """
 
     case: str
@@ -199,12 +199,12 @@ class CaseResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the parts."""
+        """The most severe verdict of the parts."""
         return worst(list(self.parts.values()))
 
     @property
     def reasons(self) -> list[str]:
-        """Return one line for everything that did not pass, the structure first."""
+        """Return one line for each part that did not pass, the structure first."""
         lines = [str(finding) for finding in self.findings]
         lines += [f"{step.step}: {step.reason}" for step in self.steps if not step.passed]
         judged: list[Accuracy | Speed] = [*self.accuracy, *self.speed]
@@ -213,16 +213,16 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A whole check.
+    """Result of a whole check.
 
     Attributes:
         cases: in the order of the files.
-        problems: what is wrong with the configuration outside any case.
-        interrupted: Ctrl-C ended it; ``cases`` has what was done until then.
+        problems: configuration problems that do not belong to a case.
+        interrupted: whether Ctrl-C stopped the check; ``cases`` then holds the results so far.
         seconds: wall time.
-        commit: the checkout's commit, with ``-dirty`` where files differ; empty outside a git repository.
-        date: when it began, ISO 8601 in UTC.
-        logs: folder of the steps' logs.
+        commit: commit of the checkout, with ``-dirty`` if files differ; empty outside a git repository.
+        date: start time, ISO 8601 in UTC.
+        logs: folder with the logs of the steps.
         environment: versions and machine (:func:`utils.pipeline.report.report.environment`).
     """
 
@@ -237,7 +237,7 @@ class CheckResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the cases."""
+        """The most severe verdict of the cases."""
         return Verdict.FAIL if self.problems else worst([case.verdict for case in self.cases])
 
     @property
@@ -246,7 +246,7 @@ class CheckResult:
         return 130 if self.interrupted else EXIT_CODES[self.verdict]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data with ``schema_version``; paths are texts."""
+        """Return the result as plain data with ``schema_version``; paths become strings."""
         data = asdict(self)
         for plain, case in zip(data["cases"], self.cases, strict=True):
             plain["verdict"] = case.verdict.value

@@ -1,4 +1,4 @@
-"""Python files as trees, parsed by one thread at a time."""
+"""Thread-safe parsing of Python files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ast
 import threading
 
 MOST = 1_000_000
-"""Characters of a file that is parsed: a tree takes some hundred times the memory of its text."""
+"""Maximum characters of a parsed file: a tree takes several hundred times the memory of its text."""
 
 LONGEST_LINE = 20_000
-"""Characters of a line: the parser takes quadratic time over the parts of a name that is imported."""
+"""Maximum characters of a line: the parser needs quadratic time for the parts of an imported dotted name."""
 
 _lock = threading.Lock()
 
@@ -17,12 +17,12 @@ _lock = threading.Lock()
 def parsed(source: str | bytes) -> ast.Module:
     """Return the syntax tree of a file's contents.
 
-    Python 3.11 counts the depth of a tree once for all threads: where two parse at a time and a garbage collection lets
-    the other one in, it fails with a ``SystemError``.
+    Uses a lock: the Python 3.11 parser shares its recursion counter among threads, so that concurrent parsing can fail
+    with a ``SystemError`` if a garbage collection switches threads.
 
     Raises:
-        SyntaxError: it is no Python. ValueError: it has null bytes, is nested too deeply, or longer than
-            :data:`MOST`, or a line of it than :data:`LONGEST_LINE`.
+        SyntaxError: invalid Python.
+        ValueError: null bytes, nesting too deep, or longer than :data:`MOST` or a line than :data:`LONGEST_LINE`.
     """
     if len(source) > MOST:
         raise ValueError(f"it is longer than {MOST // 1_000_000} MB; split it")

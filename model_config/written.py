@@ -1,4 +1,4 @@
-"""What steps have written, which may be anything: only plain files of a bounded size are left for those who read."""
+"""Handling of untrusted files that steps write: only regular files of a limited size are kept for later reading."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.trees import walk
 
 STRANGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What comes of a JSON file that holds something else than was asked for."""
+"""Exceptions that a JSON file with unexpected content can cause."""
 
 LOGS = (".stdout", ".stderr")
 
 MOST_JSON = 64 << 20
 MOST = 256 << 20
-"""Bytes of a JSON file, and of any other, that are read."""
+"""Maximum bytes that are read of a JSON file, and of any other file."""
 
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or too large. ValueError: it is no JSON, or too deep.
+        OSError: the file cannot be read, is not a regular file, or is too large.
+        ValueError: invalid JSON, or nesting too deep.
     """
     try:
         return json.loads(read_regular(path, MOST_JSON).decode("utf-8"))
@@ -34,13 +35,15 @@ def read_json(path: Path) -> Any:
 
 
 def settle(folder: Path, most_log: int) -> str:
-    """Remove what is no plain file from a folder in which steps write, and say what that was: one line, or nothing.
+    """Remove entries other than regular files and folders from a folder that steps write to.
 
-    A pipe or a device would make its reader wait for ever, and a link (a hard one too) leads where a later step of the
-    check, or the check, would write.
+    Reading a pipe or device could block forever, and a symbolic or hard link could redirect later writes of the check.
 
     Args:
         most_log: bytes that a log (``.stdout``, ``.stderr``) may have.
+
+    Returns:
+        One line that lists the removed entries; empty if there were none.
     """
     found = []
     for place, folders, files in walk(folder):
@@ -51,7 +54,7 @@ def settle(folder: Path, most_log: int) -> str:
                 if what:
                     path.unlink()
                     found.append(f"{path.relative_to(folder)} is {what}")
-            except OSError as error:  # it cannot be removed either
+            except OSError as error:  # it cannot be removed
                 found.append(f"{path.relative_to(folder)}: {error.strerror}")
     if not found:
         return ""
@@ -60,7 +63,7 @@ def settle(folder: Path, most_log: int) -> str:
 
 
 def _strange(found: os.stat_result, most: int) -> str:
-    """Return what a folder's entry is; nothing where it is a folder or a file to be read."""
+    """Return the type of an invalid entry; empty for a folder or a regular file within the size limit."""
     if stat.S_ISDIR(found.st_mode):
         return ""
     if stat.S_ISLNK(found.st_mode):

@@ -45,6 +45,10 @@ class ImageError(DataError, OSError):
     """An image cannot be read; also an ``OSError`` like Pillow's errors, so that scripts can skip the image."""
 
 
+PictureError = ImageError
+"""The earlier name, for code that catches it."""
+
+
 class EngineError(TecoInferError, RuntimeError):
     """The engine failed during computation, or was used after :meth:`Engine.release`."""
 

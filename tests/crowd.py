@@ -36,7 +36,7 @@ class Kept(TopK):
 
     def update(self, predictions: Any, targets: Any, contexts: Any = None) -> Any:
         flags = super().update(predictions, targets)
-        self.flags += flags.tolist()
+        self.flags += flags.values.tolist()
         return flags
 
 

@@ -54,6 +54,6 @@ _HOMES = {
     ),
     "engine.onnx.tails": ("KINDS", "Tail", "output_tails"),
     "engine.onnx.float16": ("to_float16",),
-    "engine.onnx.half_range": ("Loss", "constant_tensors", "fusing_harm", "loss"),
+    "engine.onnx.half_range": ("Loss", "constant_tensors", "fusion_loss_message", "loss"),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

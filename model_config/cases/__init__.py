@@ -1,1 +1,1 @@
-"""What is checked: cases as ``model.yaml`` says them, and what each of them is made of."""
+"""Cases of the check: their definition in ``model.yaml``, and the files they depend on."""

@@ -1,4 +1,4 @@
-"""What a case is: the steps of a model, their parameters, and what its metric must equal."""
+"""Definition of a case: the steps of a model, their parameters, and the accuracy rule."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ STEPS = {
     "single": "run_example_single",
     "multi": "run_example_multi",
 }
-"""Name of each step, in the order they run, and its key in a case."""
+"""Name of each step, in the order of execution, and its key in a case."""
 
 MODEL, DATA = "model", "data"
-"""Names of the only model and of the only data path, as :mod:`utils.pipeline.flags.options` has them."""
+"""Default names of a single model and data path, as in :mod:`utils.pipeline.flags.options`."""
 
 GATES = ("specification", "strict")
 """Values of a case's ``accuracy.gate``."""
@@ -32,7 +32,7 @@ class Command:
     Attributes:
         name: a key of :data:`STEPS`.
         run_file: the script, relative to the case's ``run_dir``.
-        params: command-line parameters in the order they are passed, ``others`` included.
+        params: command-line parameters in the order they are passed, including ``others``.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Command:
 
     @property
     def ckpts(self) -> dict[str, str]:
-        """The model files by name, relative to ``run_dir``; a single one is called :data:`MODEL`."""
+        """The model files by name, relative to ``run_dir``; a single one is named :data:`MODEL`."""
         return self._paths("ckpt", MODEL)
 
     @property
     def data_paths(self) -> dict[str, str]:
-        """The data paths by name, relative to ``run_dir`` or absolute; a single one is called :data:`DATA`."""
+        """The data paths by name, relative to ``run_dir`` or absolute; a single one is named :data:`DATA`."""
         return self._paths("data_path", DATA)
 
     def _paths(self, key: str, only: str) -> dict[str, str]:
@@ -72,18 +72,18 @@ def _words(value: Scalar | Sequence[Scalar] | Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyRule:
-    """What a case's metric must equal, and how closely.
+    """References and tolerances for the metric of a case.
 
     Attributes:
-        tolerance: largest relative difference from the ``onnx`` target in float32.
-        baseline_ckpt: ONNX file of that run, relative to ``run_dir``, or several by name; empty for those that go with
-            the step's own.
-        reference: metric of the source framework, where it is known.
-        reference_source: where ``reference`` comes from.
-        reference_tolerance: largest relative difference from ``reference``.
-        run_reference: a script that evaluates the source framework's model on the same data, run as a valid step is.
-        secondary_metrics: names of secondary metrics of the report that are judged by the same tolerance.
-        gate: ``specification``, or ``strict``, which also asks for a 95 % bound on other data within the tolerance.
+        tolerance: maximum relative difference from the ``onnx`` target in float32.
+        baseline_ckpt: ONNX file of the baseline, relative to ``run_dir``, or several by name; empty for the step's
+            own.
+        reference: metric of the source framework, if known.
+        reference_source: source of ``reference``.
+        reference_tolerance: maximum relative difference from ``reference``.
+        run_reference: a script that evaluates the source framework's model on the same data, run like a valid step.
+        secondary_metrics: names of secondary metrics of the report, judged with the same tolerance.
+        gate: ``specification``, or ``strict``, which also requires a 95 % bound on other data within the tolerance.
     """
 
     tolerance: float = 0.001
@@ -103,9 +103,9 @@ class Case:
     Attributes:
         name: its ``case_name``.
         run_dir: the model's folder relative to the repository's root, with forward slashes.
-        steps: what to run; empty where the case has problems.
-        source, line: where it is described.
-        accuracy: what its metric must equal.
+        steps: steps to run; empty if the case has problems.
+        source, line: file and line of the definition.
+        accuracy: references and tolerances of its metric.
     """
 
     name: str

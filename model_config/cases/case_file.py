@@ -1,4 +1,4 @@
-"""YAML with line numbers: what a ``model.yaml`` says, entry by entry, so that a bad one spoils no other."""
+"""Entries of a ``model.yaml`` with line numbers; an invalid entry does not affect the others."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     import yaml
 
 MOST_ENTRIES = 2000
-"""Cases of a file; the zoo's own has a hundred."""
+"""Maximum number of cases of a file; the zoo's own has about a hundred."""
 
 MOST_TROUBLES = 20
-"""What is told of an entry; one with more is no entry."""
+"""Maximum number of problems reported per entry; an entry with more is invalid."""
 
 LONGEST_NAME = 100
-"""Characters of a case's name, which folders and logs of a check have in theirs."""
+"""Maximum characters of a case's name, which is part of folder and log names."""
 
 MOST_CHARACTERS = 4 << 20
-"""Characters of all entries together, each alias counted as what it stands for."""
+"""Maximum characters of all entries together, with aliases expanded."""
 
 _ENTRY = re.compile(r"^-(?=\s|$)", re.MULTILINE)
-"""Start of an entry of the list a file holds."""
+"""Start of a list entry."""
 
 _NAME = re.compile(r"""case_name:[ ]*["']?([\w.+-]+)""")
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that cannot be used: its line (from 1; 0: the whole file), key (or nothing), reason and remedy."""
+    """A problem: line (from 1; 0: the whole file), key (or empty), reason and fix."""
 
     line: int
     key: str
@@ -47,12 +47,12 @@ class Entry:
     """One entry of the list.
 
     Attributes:
-        line: where it starts.
-        data: what it says, in plain types; ``None`` where ``troubles`` say that it cannot be read.
-        name: its ``case_name``, guessed from the text where it cannot be read; empty where there is none.
-        troubles: keys given twice, and what is not YAML.
-        node: its place in the parsed text, for :meth:`line_of`.
-        before: lines of the file before that text.
+        line: its first line.
+        data: its content as plain types; ``None`` if it cannot be read (see ``troubles``).
+        name: its ``case_name``, guessed from the text if it cannot be parsed; empty if missing.
+        troubles: duplicate keys and YAML errors.
+        node: its YAML node, for :meth:`line_of`.
+        before: number of lines of the file before the parsed text.
     """
 
     line: int
@@ -63,7 +63,7 @@ class Entry:
     before: int = 0
 
     def line_of(self, key: str) -> int:
-        """Return the line of a key such as ``run_export.params``, or of the nearest thing around it that is there."""
+        """Return the line of a key such as ``run_export.params``, or of its nearest existing parent."""
         node, line = self.node, self.line
         for part in key.split("."):
             found = next((pair for pair in _pairs(node) if str(pair[0].value) == part), None)
@@ -74,9 +74,9 @@ class Entry:
 
 
 def read_entries(text: str) -> tuple[list[Entry], list[Trouble]]:
-    """Return the entries of a file and what is wrong with the file as a whole.
+    """Return the entries of a file and the problems of the file as a whole.
 
-    Where the text is not YAML, each piece that starts with ``- `` is read by itself: the others are still usable.
+    If the text is not valid YAML, each piece that starts with ``- `` is parsed separately.
     """
     starts = [match.start() for match in _ENTRY.finditer(text)]
     if len(starts) > MOST_ENTRIES:
@@ -88,13 +88,13 @@ def read_entries(text: str) -> tuple[list[Entry], list[Trouble]]:
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         found, trouble = _read_piece(text[start:end], text.count("\n", 0, start))
         entries += found
-    # A first piece that is no entry, such as a broken comment, was what made the text unreadable.
+    # A first piece without an entry, such as a broken comment, caused the error.
     broken = any(entry.troubles for entry in entries)
     return entries, [] if broken or trouble is None else [trouble]
 
 
 def _read_piece(piece: str, before: int) -> tuple[list[Entry], Trouble | None]:
-    """Return the entries of a piece of a file that stands behind so many lines, and what is wrong with it."""
+    """Return the entries of a piece of a file with ``before`` lines in front of it, and its problem."""
     found, trouble = _read(piece, before)
     if trouble is None:
         return found, None
@@ -103,7 +103,7 @@ def _read_piece(piece: str, before: int) -> tuple[list[Entry], Trouble | None]:
 
 
 def _read(text: str, before: int = 0) -> tuple[list[Entry], Trouble | None]:
-    """Return the entries of a text that stands behind so many lines of the file, and why it cannot be read."""
+    """Return the entries of a text with ``before`` lines in front of it, and the reason if it cannot be read."""
     import yaml
 
     try:
@@ -120,7 +120,7 @@ def _read(text: str, before: int = 0) -> tuple[list[Entry], Trouble | None]:
 
 
 def _entries(nodes: Sequence[yaml.Node], before: int) -> Iterator[Entry]:
-    """Yield the entries of a list; where aliases make the file too large, with a trouble instead of what they say."""
+    """Yield the entries of a list; once aliases make the file too large, with a problem instead of data."""
     left = MOST_CHARACTERS
     for node in nodes:
         line = node.start_mark.line + 1 + before
@@ -144,7 +144,7 @@ def _named(node: yaml.Node) -> str:
 
 
 def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return keys and values of a mapping; none of any other node."""
+    """Return keys and values of a mapping; empty for any other node."""
     if node is None or not isinstance(node.value, list):
         return []
     return [pair for pair in node.value if isinstance(pair, tuple)]

@@ -1,4 +1,4 @@
-"""Which cases a change touches: those of its folder, and those whose scripts come to use what it changed."""
+"""Cases affected by a change: of their entry, their folder, their data, or files that their scripts use."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.text import one_line
 
 EVERYTHING = ("pyproject.toml", "constraints*.txt", "model_config/*.py")
-"""What touches every case: the packages everything runs on, and the check itself."""
+"""Files that affect every case: the dependencies, and the check itself."""
 
 
 def changed_cases(cases: Sequence[Case], rev: str, root: Path = ROOT) -> tuple[list[Case], dict[str, str]]:
-    """Return the cases that a change touches, in their order, and for the name of each of them why.
+    """Return the cases that a change affects, in their order, and the reason by case name.
 
-    The change is what differs from where the branch left ``rev``: commits, what is not yet committed, and files that
-    git does not know yet (ignored ones are not looked at).
-
+    The change is the difference from the merge base with ``rev``: commits, uncommitted changes, and untracked files
+    (except ignored ones).
     Args:
         cases: all cases.
         rev: a commit, branch or tag.
         root: the repository.
 
     Raises:
-        ConfigError: there is no git repository, ``rev`` is unknown, or the history that is here is too short.
+        ConfigError: not a git repository, ``rev`` is unknown, or the local history is too short.
     """
     base = _merge_base(rev, root)
     changed = _changed_files(base, root)
@@ -44,14 +43,14 @@ def changed_cases(cases: Sequence[Case], rev: str, root: Path = ROOT) -> tuple[l
 
 
 def _changed_files(base: str, root: Path) -> list[str]:
-    """Return the files that differ from a commit, and those that git does not know yet, sorted."""
+    """Return the files that differ from a commit, and untracked files, sorted."""
     diff = _git(root, "diff", "--name-only", "--no-renames", "--relative", "-z", base).split("\0")
     untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
     return sorted({name for name in (*diff, *untracked) if name})
 
 
 def _reason(case: Case, changed: Sequence[str], imports: Imports, before: dict[str, Any]) -> str:
-    """Return why a change touches a case; nothing where it does not."""
+    """Return the reason why a change affects a case; empty if it does not."""
     source = relative(case.source, imports.root)
     if source in changed and before.get(case.name) != _described(_text(case.source)).get(case.name):
         return f"its entry in {source} {'changed' if case.name in before else 'is new'}"
@@ -83,14 +82,14 @@ def _data(case: Case, root: Path) -> list[str]:
 
 
 def _described(text: str) -> dict[str, Any]:
-    """Return what a file says of each case, by name; what cannot be read says nothing."""
+    """Return the entries of a file by case name, without invalid ones."""
     return {entry.name: entry.data for entry in read_entries(text)[0] if not entry.troubles}
 
 
 def _text(file: Path) -> str:
     try:
         return text_of(file, "replace")
-    except OSError:  # reading the cases has said so
+    except OSError:  # reported when the cases are read
         return ""
 
 
@@ -98,7 +97,7 @@ def _merge_base(rev: str, root: Path) -> str:
     try:
         commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}")
     except ConfigError as error:
-        _git(root, "rev-parse", "--git-dir")  # says better what is wrong where this is no repository
+        _git(root, "rev-parse", "--git-dir")  # raises a clearer error if this is not a repository
         shallow = _git(root, "rev-parse", "--is-shallow-repository").strip() == "true"
         fix = "fetch the whole history: git fetch --unshallow" if shallow else "check the name, or git fetch it"
         raise ConfigError(f"--changed_since {rev}: no such commit in {root}; {fix}") from error
@@ -110,7 +109,7 @@ def _merge_base(rev: str, root: Path) -> str:
 
 
 def _at(commit: str, name: str, root: Path) -> str:
-    """Return a file as it was; nothing where it was not."""
+    """Return the text of a file at a commit; empty if it did not exist."""
     try:
         return _git(root, "show", f"{commit}:./{name}")
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Reading ``model.yaml``: every problem of every file is found in one go, one line each."""
+"""Reading and validation of ``model.yaml``; all problems of all files are reported at once, one line each."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 ROOT = clone() or Path.cwd()
-"""The repository that ``run_dir`` starts from: the clone that runs; of an installed zoo the current folder."""
+"""Root that ``run_dir`` starts from: the clone, or for an installed zoo the current folder."""
 
 CONFIGS = ("model_config/model.yaml", "contrib/model_config/model.yaml")
 """The files with the cases of the core and of contributors, relative to the repository's root."""
 
 FULL = "model_config/full.yaml"
-"""The file with cases that measure all of a model of which the check's case runs a part; only asked for by name."""
+"""File with cases that measure a whole model of which the check runs a part; used only if given with --config."""
 
 HISTORICAL_PREFIX = "TecoInference"
-"""First part a ``run_dir`` may have; it is the historical name of the repository's root."""
+"""Optional first part of a ``run_dir``, the historical name of the repository's root."""
 
 RULE = "model-yaml"
-"""Rule of every finding about a ``model.yaml``."""
+"""Rule of all findings about a ``model.yaml``."""
 
 PARAMETERS = ("ckpt", "batch_size", "data_path", "target", "dtype")
-"""Parameters an example step has, in the order they are passed; ``others`` holds the rest."""
+"""Parameters of an example step, in the order they are passed; ``others`` holds the rest."""
 
 REQUIRED = ("ckpt", "batch_size", "target", "dtype")
-"""Those it must have: an environment needs no data."""
+"""Required parameters; an environment needs no data."""
 
 LARGEST_BATCH = 2**31 - 1
 
@@ -75,25 +75,25 @@ ACCURACY = (
 """Keys of a case's ``accuracy``."""
 
 DEPRECATED = "accept_inconclusive"
-"""A key of ``accuracy`` that is read and changes nothing: the gate decides."""
+"""A deprecated key of ``accuracy`` that has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a case cannot be used: the case's name (empty: it concerns the whole file), and the broken rule."""
+    """A configuration problem: name of the case (empty: the whole file), and the finding."""
 
     case: str
     finding: Finding
 
 
 def read_cases(files: Iterable[Path], root: Path = ROOT) -> tuple[list[Case], list[Problem]]:
-    """Read the cases of all files, in their order, and everything that is wrong with them.
+    """Read the cases of all files, in their order, and all problems.
 
-    A case with a problem is listed too, without steps, so that it can be reported; the others are as usable as ever.
-    A name that is used twice is listed once, with a problem: which of the two is meant is not to be guessed.
+    A case with a problem is listed without steps, so that it can be reported; other cases are unaffected. A duplicate
+    name is listed once, with a problem.
 
     Args:
-        files: files in the format that ``model_config/README.md`` describes.
+        files: files in the format described in ``model_config/README.md``.
         root: the repository that ``run_dir`` starts from.
     """
     cases: dict[str, Case] = {}
@@ -112,10 +112,10 @@ def read_cases(files: Iterable[Path], root: Path = ROOT) -> tuple[list[Case], li
 
 
 def load_cases(files: Iterable[Path], root: Path = ROOT) -> list[Case]:
-    """Return the cases of all files, all of them usable.
+    """Return the cases of all files, which must be valid.
 
     Raises:
-        ConfigError: there is a problem; the text has one line for every problem of every file.
+        ConfigError: there is a problem; the message has one line for each problem of each file.
     """
     cases, problems = read_cases(files, root)
     if problems:
@@ -124,7 +124,7 @@ def load_cases(files: Iterable[Path], root: Path = ROOT) -> list[Case]:
 
 
 def relative(path: Path, root: Path) -> str:
-    """Return a path relative to the repository where it lies in it, with forward slashes."""
+    """Return a path with forward slashes, relative to the repository if it lies in it."""
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 
@@ -133,10 +133,10 @@ def _without_steps(case: Case) -> Case:
 
 
 def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
-    """Return the named cases in the files' order, or all where no name is given.
+    """Return the named cases in the files' order, or all without names.
 
     Raises:
-        ConfigError: a name is not the name of a case, or there is no case at all.
+        ConfigError: an unknown name, or there are no cases.
     """
     known = [case.name for case in cases]
     if not known:
@@ -150,7 +150,7 @@ def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
 
 
 class _Reader:
-    """Reads one file and collects its problems; what could not be read is left out of the result."""
+    """Reads one file and collects its problems; invalid values are left out of the result."""
 
     def __init__(self, file: Path, root: Path) -> None:
         self.file = file
@@ -161,12 +161,12 @@ class _Reader:
         self.entry = Entry(0)
 
     def note(self, case: str, line: int, key: str, what: str, fix: str) -> None:
-        """Note a problem of a case, or of the whole file where ``case`` is empty."""
+        """Record a problem of a case, or of the whole file if ``case`` is empty."""
         said = ": ".join(filter(None, (case, shortened(key, 200), what)))
         self.problems.append(Problem(case, Finding(relative(self.file, self.root), line, RULE, said, fix)))
 
     def problem(self, key: str, what: str, fix: str) -> None:
-        """Note a problem of the current case; of very many the first ones."""
+        """Record a problem of the current case, up to a maximum number."""
         self.noted += 1
         if self.noted <= MOST_TROUBLES:
             self.note(self.case, self.entry.line_of(key), key, what, fix)
@@ -174,7 +174,7 @@ class _Reader:
             self.note(self.case, self.entry.line, "", "has more problems than are shown", "correct those first")
 
     def read(self) -> list[Case]:
-        """Return the cases of the file, those with problems included; an empty file has none."""
+        """Return the cases of the file, including those with problems; an empty file has none."""
         try:
             text = yaml_text(self.file)
         except OSError as error:
@@ -283,7 +283,7 @@ class _Reader:
         return Command(name, run_file, own | self._kept(others, f"{where}.others", run_dir))
 
     def _kept(self, params: dict[str, Any], where: str, run_dir: str) -> dict[str, Any]:
-        """Return parameters; note those that would lead the step out of its folder, and too many of them."""
+        """Return parameters; report paths that leave the folder of the case, and too long command lines."""
         folder = os.path.realpath(self.root / run_dir)
         for key, value in params.items() if run_dir else ():
             found = leaving(value, folder)
@@ -296,7 +296,7 @@ class _Reader:
         return params
 
     def _own(self, params: dict[str, Any], where: str) -> dict[str, Any]:
-        """Read the parameters that are not among ``others``."""
+        """Read the parameters that are not in ``others``."""
         texts: dict[str, Any] = {key: self._text(params, key, where) for key in ("target", "dtype")}
         texts |= {key: self._paths(params, key, where) for key in ("ckpt", "data_path")}
         self._check_dtype(texts["dtype"], f"{where}.dtype")
@@ -318,14 +318,15 @@ class _Reader:
             self.problem(where, what, "write a number without quotes, such as 64")
 
     def _paths(self, params: dict[str, Any], key: str, where: str) -> Paths:
-        """Return a path, or several by name; what cannot be used is left out and noted."""
+        """Return a path, or several by name; invalid ones are left out and reported."""
         value = params.get(key)
         if not isinstance(value, dict) or not value:
             return self._text(params, key, where, "write a path, or a 'name: path' line for each of several")
         found = {}
         for name, path in value.items():
             if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-                self.problem(f"{where}.{key}", f"{shown_value(name)} is no name", "use letters, digits and underscores")
+                what = f"{shown_value(name)} is not a valid name"
+                self.problem(f"{where}.{key}", what, "use letters, digits and underscores")
             elif not isinstance(path, str) or not _usable(path):
                 self.problem(f"{where}.{key}.{name}", _what(path), "write a path")
             else:
@@ -341,7 +342,7 @@ class _Reader:
         return others
 
     def _parameters(self, item: Any, where: str) -> dict[str, Any]:
-        """Read free parameters: names that can follow ``--``, and values that are scalars or lists of scalars."""
+        """Read free parameters: flag names, and values that are scalars or lists of scalars."""
         if not isinstance(item, dict) or not item:
             self.problem(where, _what(item), "write 'name: value' lines, or leave the key out")
             return {}
@@ -357,7 +358,7 @@ class _Reader:
         return item
 
     def _mapping(self, item: Any, where: str, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the entry's known keys; note missing and unknown ones."""
+        """Return the entry's known keys; report missing and unknown ones."""
         if not isinstance(item, dict):
             self.problem(
                 where, _what(item), f"write 'key: value' lines with the keys {', '.join(required or optional)}"
@@ -377,7 +378,7 @@ class _Reader:
                 self.problem(f"{prefix}{key}", "is missing", "add it")
 
     def _text(self, fields: dict[str, Any], key: str, where: str = "", fix: str = "write a text") -> str:
-        """Return a required text, or nothing where it is missing (noted already) or unusable (noted here)."""
+        """Return a required text; empty if it is missing (already reported) or invalid (reported here)."""
         value = fields.get(key, "")
         if key not in fields or (isinstance(value, str) and _usable(value)):
             return str(value)
@@ -387,7 +388,7 @@ class _Reader:
         return ""
 
     def _run_dir(self, text: str) -> str:
-        """Return the folder relative to the root, or nothing where it is not a folder of the repository."""
+        """Return the folder relative to the root; empty if it is not a folder of the repository."""
         path = PurePosixPath(text)
         parts = path.parts[1:] if path.parts[:1] == (HISTORICAL_PREFIX,) else path.parts
         folder, root = os.path.realpath(self.root.joinpath(*parts)), os.path.realpath(self.root)
@@ -408,21 +409,21 @@ class _Reader:
             self.problem(key, f"file {shown_value(text)} does not exist in run_dir {run_dir!r}", "check the name")
 
     def _check_inside(self, text: str, key: str, run_dir: str) -> bool:
-        """Say whether a path stays in the model's folder, links included; note a problem where it does not."""
+        """Return whether a path stays in the model's folder with links resolved; report a problem if not."""
         if leaves(text, os.path.realpath(self.root / run_dir)):
             self.problem(key, f"{shown_value(text)} leaves run_dir {run_dir!r}", "write a path inside it")
             return False
         return True
 
     def _check_data(self, text: str, key: str, run_dir: str) -> None:
-        """Note a relative ``data_path`` that leaves the repository; an absolute one (a shared disk) is meant so."""
+        """Report a relative ``data_path`` that leaves the repository; an absolute one (a shared disk) is allowed."""
         reached = Path(os.path.realpath(self.root / run_dir / text))
         if not os.path.isabs(text) and not reached.is_relative_to(os.path.realpath(self.root)):
             self.problem(key, f"{shown_value(text)} leaves the repository", "write the data set's absolute path")
 
 
 def _located(params: Mapping[str, Any], name: str, where: str) -> list[tuple[str, str]]:
-    """Return each path of a parameter with its place in the file."""
+    """Return each path of a parameter with its key in the file."""
     value = params.get(name)
     if isinstance(value, Mapping):
         return [(f"{where}.{name}.{key}", path) for key, path in value.items()]
@@ -434,7 +435,7 @@ def _shown(key: Any) -> str:
 
 
 def _usable(value: Any) -> bool:
-    """Say whether a value can be a command-line argument."""
+    """Return whether a value can be a command-line argument."""
     if isinstance(value, str):
         return bool(value.strip()) and value.isprintable() and len(value) <= LONGEST_VALUE
     return isinstance(value, (bool, int, float))
@@ -445,7 +446,7 @@ def _empty(value: Any) -> bool:
 
 
 def _what(value: Any) -> str:
-    """Name what is wrong with a value."""
+    """Return the reason why a value is invalid."""
     if _empty(value):
         return "is empty"
     if isinstance(value, str) and len(value) > LONGEST_VALUE:

@@ -1,9 +1,9 @@
-"""What a script is made of: the files of the repository it can come to use, found without running it.
+"""Static search for the files of the repository that a script may use.
 
-Imports anywhere in a file count, in functions too, and so do the packages' ``__init__`` on the way. Texts count where
-they name something of the repository: a module (``"engine.registry"``), a table's entry
-(``"engine.backends.cpu:CpuEngine"``), a file beside the module or among the passes (``"default_pass.py"``). Data files
-belong to the package they lie in. So the answer may hold too much, but it misses only what is put together at run time.
+Includes imports anywhere in a file, also in functions, and the ``__init__`` files of their packages, and strings that
+name something of the repository: a module (``"engine.registry"``), a table entry
+(``"engine.backends.cpu:CpuEngine"``), a file in the same folder or a pass (``"default_pass.py"``). Data files belong to
+their package. The result may contain too many files, but misses only names that are composed at run time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ PASSES = "engine/passes"
 """Folder that ``pass_path`` may be relative to."""
 
 CONTRIB = "contrib"
-"""Folder whose ``utils`` adds to the core's, for scripts inside it."""
+"""Folder whose ``utils`` extends the core's, for scripts inside it."""
 
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w.]*|([A-Za-z_]\w*(?:\.\w+)+)", re.ASCII)
 _FILE = re.compile(r"[\w./-]+\.\w+", re.ASCII)
 _TEXT = 200
-"""Longest text that can be a name."""
+"""Maximum length of a string that can be a name."""
 
 
 class _Source(NamedTuple):
-    """What one file mentions: modules, modules relative to a folder, and files."""
+    """Names in one file: modules, modules relative to a folder, and files."""
 
     modules: frozenset[str]
     relative: frozenset[tuple[str, str]]
@@ -43,11 +43,11 @@ class _Source(NamedTuple):
 
 
 class Imports:
-    """The import graph of a repository; files are read as they are needed, each once.
+    """The import graph of a repository; files are read on demand, each once.
 
     Args:
         root: the repository.
-        gone: files that are no longer there but are to be found all the same: who imports a deleted file uses it.
+        gone: deleted files that are treated as existing: a file that imports a deleted one is affected.
     """
 
     def __init__(self, root: Path, gone: Iterable[str] = ()) -> None:
@@ -60,20 +60,20 @@ class Imports:
         self._imported: dict[tuple[str, str], frozenset[str]] = {}
 
     def of_case(self, case: Case) -> frozenset[str]:
-        """Return the files that a case's steps use, relative to the root; its scripts are among them."""
+        """Return the files that a case's steps use, including its scripts, relative to the root."""
         steps = [*case.steps, *filter(None, [case.accuracy.run_reference])]
         scripts = [os.path.normpath(f"{case.run_dir}/{step.run_file}") for step in steps]
         named = [value for step in case.steps for value in map(str, step.params.values())]
-        given = list(self._files([*named, *(f"{name}.py" for name in named)], case.run_dir))  # a pass file, say
+        given = list(self._files([*named, *(f"{name}.py" for name in named)], case.run_dir))  # such as a pass file
         contrib = [CONTRIB] if PurePosixPath(case.run_dir).parts[:1] == (CONTRIB,) else []
         return self.closure([*scripts, *given], [case.run_dir, "", *contrib])
 
     def closure(self, files: Iterable[str], folders: Sequence[str]) -> frozenset[str]:
-        """Return the files and all they use.
+        """Return the files and all files they use.
 
         Args:
-            files: where to begin, relative to the root.
-            folders: where their imports are looked for, relative to the root.
+            files: start files, relative to the root.
+            folders: import search folders, relative to the root.
         """
         found: set[str] = set()
         waiting = [file for file in files if self._is_file(file)]
@@ -96,10 +96,10 @@ class Imports:
             yield from self._imported[file, folder]
 
     def _found_alone(self, file: str) -> Iterator[str]:
-        """Yield what a file uses wherever else its imports are looked for."""
+        """Yield the files that a file uses independent of the search folders."""
         target = os.path.relpath(os.path.realpath(self.root / file), self._real_root)
         if not target.startswith(".."):
-            yield target  # of a link
+            yield target  # target of a link
         if not file.endswith(".py"):
             return
         source, own = self._source(file), os.path.dirname(file)
@@ -108,7 +108,7 @@ class Imports:
         yield from self._files(source.files, own)
 
     def _resolve(self, module: str, folder: str) -> Iterator[str]:
-        """Yield a module's file and its packages' in a folder, where it has a part of them."""
+        """Yield the file of a module, and those of its packages, in a search folder."""
         first, *parts = module.split(".")
         if first not in self._names(folder):
             return
@@ -121,13 +121,13 @@ class Imports:
                 yield f"{place}/__init__.py"
 
     def _names(self, folder: str) -> frozenset[str]:
-        """Return what the modules and packages right in a folder can be called."""
+        """Return the names of the modules and packages directly in a folder."""
         if folder not in self._inside:
             top = f"{folder}/" if folder else ""
             gone = {file[len(top) :].split("/")[0] for file in self.gone if file.startswith(top)}
             try:
                 there = os.listdir(self.root / folder)
-            except OSError:  # no folder
+            except OSError:  # not a folder
                 there = []
             self._inside[folder] = frozenset(name.removesuffix(".py") for name in gone.union(there))
         return self._inside[folder]
@@ -140,7 +140,7 @@ class Imports:
                     yield path
 
     def _data(self, package: str) -> list[str]:
-        """Return the files of a package that are neither Python nor prose, those of plain folders in it included."""
+        """Return the files of a package other than Python and prose, including those in subfolders."""
         found = [file for file in self.gone if file.startswith(f"{package}/") and not file.endswith((".py", ".md"))]
         for folder, folders, files in walk(self.root / package):
             place = os.path.relpath(folder, self.root)
@@ -168,13 +168,13 @@ class Imports:
 
 
 def _read(path: Path, folder: str) -> _Source:
-    """Return what a file mentions; nothing where it is gone or no Python."""
+    """Return the names in a file; empty if it is missing or not Python."""
     modules: set[str] = set()
     relative: set[tuple[str, str]] = set()
     files: set[str] = set()
     try:
         tree = parsed(read_regular(path, MOST))
-    except (OSError, SyntaxError, ValueError):  # the step that runs it says what is wrong with it
+    except (OSError, SyntaxError, ValueError):  # reported by the step that runs it
         return _Source(frozenset(), frozenset(), frozenset())
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -189,13 +189,13 @@ def _read(path: Path, folder: str) -> _Source:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Return what a statement imports: modules, or names of one."""
+    """Return the imported modules, or names of one."""
     module = node.module if isinstance(node, ast.ImportFrom) else None
     found = [".".join(filter(None, (module, alias.name))) for alias in node.names]
     return [name for name in found if len(name) <= _TEXT]
 
 
 def _module_in(text: str) -> list[str]:
-    """Return the module that a text names, if it is one."""
+    """Return the module that a string names, if any."""
     match = _MODULE.fullmatch(text)
     return [match[1] or match[2]] if match else []

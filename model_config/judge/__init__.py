@@ -1,1 +1,1 @@
-"""Judging a run: its accuracy beside the baseline, its speed beside what is stored."""
+"""Judgement of a run: accuracy compared with the baseline, speed compared with stored figures."""

@@ -1,4 +1,4 @@
-"""The accuracy part of a check: the metric of a case's target beside the baseline's and the source framework's."""
+"""The accuracy part of a check: the metric of a target compared with the baseline and the source framework."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from utils.fetch import kept_path
 from utils.pipeline.resume.records import find_records
 
 RunStep = Callable[[Command, str, Sequence[str]], StepResult]
-"""Runs a step under another name, with further arguments that win over its own."""
+"""Runs a step under another name, with additional arguments that override its own."""
 
 BASELINE = ("--target", "onnx", "--dtype", "float32")
-"""What makes a valid step the baseline's."""
+"""Arguments that make a valid step the baseline."""
 
 BASELINE_NAME = "baseline"
 """Name of the baseline's step."""
 
-RANDOM = "random weights: the metric means nothing, so raw outputs are compared with the baseline's, not accuracy"
+RANDOM = "random weights: the metric is meaningless, so raw outputs are compared with the baseline's, not accuracy"
 
 
 def judge_case(
@@ -42,18 +42,18 @@ def judge_case(
     *,
     strict: bool = False,
 ) -> tuple[list[Accuracy], list[StepResult], list[str]]:
-    """Judge the metric of a valid step that passed, and the secondary metrics that the case lists.
+    """Judge the metric of a passed valid step, and the secondary metrics that the case lists.
 
     Args:
         case, step: the case and its valid step.
-        valid: what the step did.
-        folder: the model's folder in which it ran, with the files its export made.
-        run: runs the baseline, and the source framework's evaluation.
-        foreign: computes a metric that is not the zoo's own; default: with the limits of a step.
-        strict: also ask for a 95 % bound within the tolerance, as ``gate: strict`` in the case does.
+        valid: result of the step.
+        folder: the copy of the model's folder with the exported files.
+        run: runs the baseline and the source framework's evaluation.
+        foreign: computes contributed metrics; default: with the limits of a step.
+        strict: also require a 95 % bound within the tolerance, like ``gate: strict`` of the case.
 
     Returns:
-        The comparisons, the steps that were run for them, and notes.
+        The comparisons, the additional steps, and notes.
     """
     if any(_weights(kept_path(folder, ckpt)) == "random" for ckpt in step.ckpts.values()):
         return _random(case, folder, run)
@@ -79,7 +79,7 @@ def judge_case(
 
 
 class _How(NamedTuple):
-    """How a comparison is judged."""
+    """Settings of a comparison."""
 
     against: str
     tolerance: float
@@ -88,7 +88,7 @@ class _How(NamedTuple):
 
 
 def _random(case: Case, folder: Path, run: RunStep) -> tuple[list[Accuracy], list[StepResult], list[str]]:
-    """Compare the raw outputs of the step with the most samples that shows answers."""
+    """Compare the raw outputs of the single or multi step with the most samples."""
     from model_config.judge import agreement
 
     step = next((one for name in ("multi", "single") for one in case.steps if one.name == name), None)
@@ -106,7 +106,7 @@ def _random(case: Case, folder: Path, run: RunStep) -> tuple[list[Accuracy], lis
 
 
 def _is_half(ckpt: Path) -> bool:
-    """Say whether a file takes or gives float16, as the only form of a model may: then it cannot run in float32."""
+    """Return whether a model has float16 inputs or outputs, so that it cannot run in float32."""
     from onnx import TensorProto
 
     from engine.onnx import load_model
@@ -116,18 +116,18 @@ def _is_half(ckpt: Path) -> bool:
 
 
 def _weights(ckpt: Path) -> str:
-    """Return what the export noted about the weights; empty where it noted nothing."""
+    """Return the export's note about the weights; empty if there is none."""
     from engine.onnx import load_model, metadata
     from utils.stored import ModelMetadata
 
     try:
         return str(ModelMetadata(metadata(load_model(ckpt))).provenance.get("weights", ""))
-    except TecoInferError:  # another engine's file; the step has shown that it runs
+    except TecoInferError:  # a file of another engine; the step has run with it
         return ""
 
 
 def baseline_of(case: Case, step: Command, folder: Path) -> Paths:
-    """Return the ONNX files of the baseline: those the case names, the float32 twins of the step's, or the same."""
+    """Return the ONNX files of the baseline: those of the case, the float32 twins of the step's, or the same."""
     if case.accuracy.baseline_ckpt:
         return case.accuracy.baseline_ckpt
     twins = {name: _twin(ckpt, folder) for name, ckpt in step.ckpts.items()}
@@ -135,7 +135,7 @@ def baseline_of(case: Case, step: Command, folder: Path) -> Paths:
 
 
 def _twin(ckpt: str, folder: Path) -> str:
-    """Return the float32 file that goes with a float16 one, where there is one, else the same."""
+    """Return the float32 file of the same model for a float16 file if it exists, else the same file."""
     twin = ckpt.replace("_float16", "")
     return twin if kept_path(folder, twin).is_file() else ckpt
 
@@ -146,7 +146,7 @@ def _is_baseline(step: Command, ckpt: Paths) -> bool:
 
 
 def _against_run(valid: StepResult, other: StepResult, how: _How) -> Accuracy:
-    """Compare with another run over the same data, by the records of both where they wrote them."""
+    """Compare with another run over the same data, by the records of both if available."""
     metric = math.nan if valid.eval_metric is None else valid.eval_metric
     reference = math.nan if other.eval_metric is None else other.eval_metric
     by_figures = partial(
@@ -171,13 +171,13 @@ def _against_run(valid: StepResult, other: StepResult, how: _How) -> Accuracy:
             why += str(error)
         except KeyError as error:
             why += f"a --json file has no {error}; write it as utils.pipeline.cli does"
-        except STRANGE as error:  # records that do not belong to the metric
+        except STRANGE as error:  # records that do not fit the metric
             why += typed_reason(error)
     return replace(by_figures(why=why), reason=why)
 
 
 def _secondary(names: Sequence[str], valid: StepResult, other: StepResult, how: _How) -> list[Accuracy]:
-    """Judge secondary metrics of the report by the figures of both runs."""
+    """Judge secondary metrics of the report by the values of both runs."""
     ours, theirs = (_read(step.result).get("secondary") for step in (valid, other))
     found = []
     for name in names if other.passed else ():
@@ -191,7 +191,7 @@ def _secondary(names: Sequence[str], valid: StepResult, other: StepResult, how: 
 
 
 def _with_records(*steps: StepResult) -> list[tuple[Path, Path]]:
-    """Return the ``--json`` file of each step, and its records; without steps that have not written both."""
+    """Return the ``--json`` file and the records of each step, for steps that wrote both."""
     written = [step.result for step in steps if step.result is not None]
     found = [(result, find_records(result)) for result in written]
     return [(result, records) for result, records in found if records is not None]
@@ -210,7 +210,7 @@ def _by_records(results: Sequence[tuple[Path, Path]], how: _How) -> Accuracy:
 
 
 def _against_figure(valid: StepResult, reference: float, how: _How) -> Accuracy:
-    """Compare with a published figure, or one of another machine."""
+    """Compare with a published value, or one of another machine."""
     result = read_result(valid.result)
     metric = result.get("metric", valid.eval_metric)
     return judge_figures(
@@ -224,7 +224,7 @@ def _against_figure(valid: StepResult, reference: float, how: _How) -> Accuracy:
 
 
 def cut_short(valid: StepResult | None) -> str:
-    """Return in words that the valid step evaluated a part of its data; empty where it evaluated all of it."""
+    """Describe the evaluated part of the data; empty if the valid step evaluated all of it."""
     result = {} if valid is None else _read(valid.result)
     if result.get("finished") is not False:
         return ""
@@ -232,12 +232,12 @@ def cut_short(valid: StepResult | None) -> str:
 
 
 def direction(result: Path | None) -> bool:
-    """Say whether a higher metric is better: what the result says, or true for one that says nothing."""
+    """Return whether a higher metric is better, from the result; default true."""
     return _read(result).get("higher_is_better") is not False
 
 
 def _read(path: Path | None) -> dict[str, Any]:
-    """Return the JSON of a step; nothing where it wrote nothing that can be read."""
+    """Return the JSON of a step; empty if it cannot be read."""
     try:
         found = read_json(path) if path is not None else {}
     except STRANGE:
@@ -246,7 +246,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 
 def read_result(path: Path | None) -> dict[str, Any]:
-    """Return metric and samples that a step wrote down; nothing where it wrote nothing that can be read."""
+    """Return metric and samples of a step's JSON; empty if it cannot be read."""
     try:
         found = _read(path)
         return {
@@ -254,5 +254,5 @@ def read_result(path: Path | None) -> dict[str, Any]:
             "metric": float(found["metric"]),
             "samples": int(found["samples"]),
         }
-    except STRANGE:  # a script with a JSON of its own
+    except STRANGE:  # a JSON file of another format
         return {}

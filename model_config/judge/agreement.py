@@ -1,7 +1,7 @@
-"""A model with random weights beside its baseline: the raw outputs of both for the same samples.
+"""Comparison of a model with random weights with its baseline: the raw outputs of both for the same samples.
 
-Its metric means nothing, but its outputs must still be those that the file computes in float32, up to what the target's
-precision allows: the formula and the tolerances are an export's own (:mod:`utils.export.agree`).
+Its metric is meaningless, but its outputs must equal the file's float32 results within the target's precision. Formula
+and tolerances are those of the export (:mod:`utils.export.agree`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from model_config.written import STRANGE, read_json
 from utils.export.agree import FORMULA, TOLERANCES, relative_error
 
 RAW = ("--skip_postprocess", "true")
-"""What lets a script that shows answers show raw outputs instead."""
+"""Arguments that make a script report raw outputs instead of predictions."""
 
 OUTPUTS, BASELINE_OUTPUTS = "outputs", "outputs-baseline"
 """Names of the two steps."""
@@ -34,11 +34,11 @@ def judge_outputs(target: StepResult, baseline: StepResult, dtype: str, against:
     """Compare the raw outputs of two runs, sample by sample.
 
     Args:
-        target, baseline: the steps. dtype: the target's precision; int8 is held to float16's tolerance.
-        against: what the baseline is.
+        target, baseline: the steps. dtype: the target's precision; int8 uses the tolerance of float16.
+        against: description of the baseline.
 
     Returns:
-        ``PASS`` where the outputs of all samples agree within the tolerance, else ``FAIL``; or why nothing can be said.
+        ``PASS`` if all outputs agree within the tolerance, else ``FAIL``; or why they cannot be compared.
     """
     for step in (target, baseline):
         if not step.passed:
@@ -64,21 +64,21 @@ def _judged(verdict: Verdict, reason: str, against: str, good: int, count: int, 
 
 
 def words(step: Command, dtype: str = "", ckpt: Any = None) -> tuple[str, ...]:
-    """Return the arguments that follow a step's own for its raw outputs, of the baseline where ``dtype`` is given."""
+    """Return the additional arguments of a step for its raw outputs; for the baseline with ``dtype``."""
     baseline = ("--target", "onnx", "--dtype", dtype) if dtype else ()
     return (*baseline, *(Command(step.name, step.run_file, {"ckpt": ckpt}).arguments if ckpt else ()), *RAW)
 
 
 def _outputs(result: Path | None) -> dict[str, list[Array]]:
-    """Return the values that a result holds of every sample's outputs; nothing where it holds none."""
+    """Return the values of every sample's outputs in a result; empty if there are none."""
     try:
         found = read_json(result) if result is not None else {}
         return {str(one["name"]): _arrays(one["answer"]["outputs"]) for one in found.get("answers", [])}
-    except STRANGE:  # a script with a JSON of its own
+    except STRANGE:  # a JSON file of another format
         return {}
 
 
 def _arrays(outputs: Sequence[Mapping[str, Any]]) -> list[Array]:
-    """Return the values of one sample, an array per output, and at last the shapes, which must be the same."""
+    """Return the values of one sample, an array per output, followed by the shapes, which must be equal."""
     values = [np.array([math.nan if x is None else float(x) for x in one["values"]]) for one in outputs]
     return [*values, *(np.array(one["shape"], np.float64) for one in outputs)]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -84,13 +84,13 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
         seed: of the groups that the jackknife deletes.
 
     Returns:
-        ``None`` where there is no estimate: a single unit, a reference of 0, a metric without a value for some group.
+        ``None`` without an estimate: a single unit, a reference of 0, a metric without a value for some group.
     """
     target, reference = valued.whole()
     if not reference or pairs.total < 2:
         return None
     if pairs.margins is not None and valued.bounds is not None:
-        ratios, units = changes_of_margins(pairs)
+        ratios, units = changes_of_margins(replace(pairs, changed=valued.changed()))
         scale = (valued.bounds[1] - valued.bounds[0]) / abs(reference)
         return _of_tail(ratios, units, scale, abs(target - reference) / abs(reference), tolerance)
     if _is_binary(pairs) and valued.is_mean():
@@ -234,6 +234,21 @@ class Valued:
     def whole(self) -> tuple[float, float]:
         """Return the metric of all records of both runs."""
         return self._compute(np.ones(self._pairs.total))
+
+    def changed(self) -> Array:
+        """Return per sample that both ran whether its value differs, N booleans.
+
+        A record may have columns that do not affect the metric, such as figures at other cuts. Samples with another
+        number of records than one count as changed if any record differs.
+        """
+        pairs, changed = self._pairs, self._pairs.changed.copy()
+        if self._metric is not None and len(pairs.target) == len(pairs.baseline) == len(changed):
+            for place in np.flatnonzero(changed).tolist():
+                one, other = (
+                    _number(self._metric.weighing(records[place : place + 1]), np.ones(1)) for records in pairs.records
+                )
+                changed[place] = one != other
+        return changed
 
     def without(self, seed: int) -> Floats:
         """Return both runs' metric without each group of units in turn; shape groups x 2."""

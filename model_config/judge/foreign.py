@@ -1,8 +1,8 @@
-"""Metrics that the check does not import: what a limited process says of them, looked at before it is used.
+"""Metrics that the check does not import: their values are computed in a limited process and validated here.
 
-A metric of the zoo itself is made in the check's own process. Any other (of ``contrib/``, of a script, of a package
-that a model asks for) is made by :mod:`model_config.run.foreign_answers`, which computes the numbers that the gate asks
-a metric for. The verdict follows from them here.
+A metric of the zoo itself is created in the check's process. Any other (of ``contrib/``, a script, or a package) is
+computed by :mod:`model_config.run.foreign_answers`, which returns the numbers that the gate needs. The verdict is
+computed from them here.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _SEED = 0
 
 
 class Answered(Valued):
-    """A metric of the records of two runs, by the numbers that another process computed.
+    """A metric of the records of two runs, from numbers that another process computed.
 
     Args:
         pairs: the records.
-        said: the answer of :func:`said_of`.
+        said: result of :func:`said_of`.
 
     Raises:
-        DataError: a number is missing or unusable.
+        DataError: a number is missing or invalid.
     """
 
     def __init__(self, pairs: Pairs, said: Mapping[str, Any]) -> None:
+        super().__init__(pairs)
         self.higher_is_better, self.bounds = direction_of(said), bounds_of(said)
         self._is_mean = is_mean(pairs, None) and _of(said, "mean", bool)
         self._whole = _numbers(said, "whole", (2,))
@@ -46,27 +47,27 @@ class Answered(Valued):
         return self._is_mean
 
     def whole(self) -> tuple[float, float]:
-        """Return the metric of all records of both runs."""
+        """Return the metric over all records, for both runs."""
         return float(self._whole[0]), float(self._whole[1])
 
     def without(self, seed: int) -> Floats:
-        """Return both runs' metric without each group of units in turn, for the only seed that was asked for."""
+        """Return the metric of both runs without each group of units in turn; only for the requested seed."""
         if seed != _SEED:
             raise DataError(f"the metric was computed with seed {_SEED}, not {seed}; use that one")
         return self._without
 
 
 def said_of(definition: Any, root: Path, records: Sequence[str] | None, seed: int) -> dict[str, Any]:
-    """Return what :class:`Answered` is made of, in JSON's types; for the process that imports the metric.
+    """Return the data for :class:`Answered` as JSON types; called in the process that imports the metric.
 
     Args:
-        definition: of the metric.
-        root: the repository that has it.
-        records: the files of both runs; ``None``: only the metric's own attributes.
-        seed: as :func:`model_config.judge.gate.judge` has it.
+        definition: definition of the metric.
+        root: the repository that contains it.
+        records: the records files of both runs; ``None``: only the metric's attributes.
+        seed: seed of :func:`model_config.judge.gate.judge`.
 
     Raises:
-        DataError: there is no such metric, or the records do not belong to it.
+        DataError: the metric does not exist, or the records do not fit it.
     """
     metric = metric_from_json(definition, root)
     bounds = None if metric.bounds is None else [float(end) for end in metric.bounds]
@@ -80,14 +81,14 @@ def said_of(definition: Any, root: Path, records: Sequence[str] | None, seed: in
 
 
 def valued_of(definition: Any, records: tuple[Path, Path], pairs: Pairs, foreign: Foreign) -> Metric | Valued:
-    """Return a metric of the zoo itself, or what another process says of any other.
+    """Return a metric of the zoo itself, or the values of any other metric, from another process.
 
     Args:
-        definition: of the metric. records: the files of both runs. pairs: what they hold.
-        foreign: asks for a metric that is not the zoo's.
+        definition: definition of the metric. records: files of both runs. pairs: their content.
+        foreign: client for contributed metrics.
 
     Raises:
-        DataError: there is no such metric, or no answer that can be used.
+        DataError: the metric does not exist, or the answer is invalid.
     """
     if _is_core(definition):
         return metric_from_json(definition, None)
@@ -105,7 +106,7 @@ def _asked(foreign: Foreign, **question: Any) -> dict[str, Any]:
 
 
 def _is_core(definition: Any) -> bool:
-    """Say whether a definition names a class of the zoo itself, or is none at all, which needs no other process."""
+    """Return whether a definition names a class of the zoo or is invalid, so that no other process is needed."""
     if not isinstance(definition, Mapping) or not isinstance(definition.get("class"), str):
         return True
     module = definition["class"].rpartition(":")[0]
@@ -133,15 +134,15 @@ def bounds_of(said: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _numbers(said: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Floats:
-    """Return an array of an answer; NaN and infinity are numbers here, as a metric of some units may be either."""
+    """Return an array of an answer; NaN and infinity are allowed, as the metric of some units may have them."""
     value = _of(said, name, list)
     flat = [one for row in value for one in (row if isinstance(row, list) else [row])]
     if not all(type(one) in (int, float) for one in flat):
-        raise DataError(f"the metric's process answered {name}: {shown_value(value)}, which are no numbers")
+        raise DataError(f"the metric's process answered {name}: {shown_value(value)}, which are not numbers")
     try:
         found = np.array(value, dtype=np.float64)
     except (ValueError, OverflowError, TypeError) as error:
-        raise DataError(f"the metric's process answered {name} that are no numbers: {error}") from error
+        raise DataError(f"the metric's process answered {name} with invalid numbers: {error}") from error
     if found.shape != shape:
         raise DataError(f"the metric's process answered {name} of shape {found.shape}, not {shape}")
     return found

@@ -163,7 +163,7 @@ def _reason(result: Accuracy, grouped: bool) -> str:
         if result.better + result.worse:
             words += f" ({result.better} better, {result.worse} worse)"
     if result.bound is not None:
-        words += f"; on other data at most {100 * result.bound:.2g} % (95 %, {result.method})"
+        words += f"; on other data at most {float(f'{100 * result.bound:.2g}'):g} % (95 %, {result.method})"
     if result.verdict is Verdict.INCONCLUSIVE:
         needed = "no number of samples" if result.needed is None else f"{_spaced(result.needed)} samples"
         words += f", which the strict gate does not accept: {needed} would do"

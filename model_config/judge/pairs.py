@@ -215,18 +215,25 @@ def _array_pairs(target: Path, baseline: Path) -> Pairs:
 
 def _with_margins(pairs: Pairs, both: tuple[Any, Any], ran: Array) -> Pairs:
     """Add the margins of the samples that both runs could evaluate, with the unit of each and whether it changed."""
-    kept = np.cumsum(ran) - 1
-    samples = tuple(kept[one.sample] for one in both)
-    count = int(np.count_nonzero(ran))
-    by_sample = replace(pairs, units=samples, count=count, unit_names=())
-    changed = np.zeros(count, np.bool_)
-    changed[by_sample.differing_units()] = True
-    units = np.arange(count)
-    for codes, owners in zip(pairs.codes, samples, strict=True):
-        units[owners] = codes  # a sample without records stays a unit of its own
     margins = tuple(one.margins[ran] for one in both)
     if np.isnan(margins).any():
         return pairs
+    kept = np.cumsum(ran) - 1
+    used = tuple(ran[one.sample] for one in both)  # records of samples that both runs could evaluate
+    samples = tuple(kept[one.sample[mask]] for one, mask in zip(both, used, strict=True))
+    count = int(np.count_nonzero(ran))
+    target, baseline = (records[mask] for records, mask in zip(pairs.records, used, strict=True))
+    by_sample = replace(pairs, target=target, baseline=baseline, units=samples, count=count, unit_names=())
+    changed = np.zeros(count, np.bool_)
+    changed[by_sample.differing_units()] = True
+    names = both[0].sample_units
+    if both[0].record_units is None and both[1].record_units is None and names:
+        table = {name: code for code, name in enumerate(pairs.unit_names)}
+        units = np.array([table[name] for name, done in zip(names, ran.tolist(), strict=True) if done], np.int64)
+        return replace(pairs, margins=margins, sample_units=units, changed=changed)
+    units = pairs.count + np.arange(count)  # a sample without records is a unit of its own
+    for codes, mask, owners in zip(pairs.codes, used, samples, strict=True):
+        units[owners] = codes[mask]
     return replace(pairs, margins=margins, sample_units=units, changed=changed)
 
 

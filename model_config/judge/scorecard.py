@@ -1,7 +1,7 @@
-"""The scorecard of a model: ``numerics.yaml`` and ``perf.yaml`` in its folder, written by a check and by nothing else.
+"""The scorecard of a model: ``numerics.yaml`` and ``perf.yaml`` in its folder, written only by a check.
 
-Both hold what a run found, with the versions, hashes, commit and date it found it with, and a digest of themselves: a
-figure that was typed in is noticed. ``teco check --update`` writes them, and a check holds its figures against them.
+Both contain the results of a run with its versions, hashes, commit and date, and a digest that detects manual edits.
+``teco check --update`` writes them, and a check compares its figures with them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from utils.fetch import kept_path
 
 SCHEMA_VERSION = 1
-"""Version of both files' layout; it rises when a field changes its meaning or goes."""
+"""Version of the layout of both files; it increases when a field changes its meaning or is removed."""
 
 NUMERICS, PERF = "numerics.yaml", "perf.yaml"
 
 PACKAGES = ("numpy", "onnx", "onnxruntime")
-"""Packages whose versions are noted."""
+"""Packages whose versions are recorded."""
 
 _FIX = "let `teco check {case} --update` write it"
 _ENTRIES = {NUMERICS: "metrics", PERF: "figures"}
@@ -43,16 +43,16 @@ _ENTRIES = {NUMERICS: "metrics", PERF: "figures"}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a check of one case found, ready to be written.
+    """Results of the check of one case for the scorecard.
 
     Attributes:
         case, step: the case and its valid step.
-        metric_name, metric, samples: of the valid step; ``metric_name`` is empty where the metric means nothing.
+        metric_name, metric, samples: of the valid step; ``metric_name`` is empty if the metric is meaningless.
         accuracy: the comparisons.
-        speed: as :func:`model_config.judge.speed.figures` gives it.
-        model_sha256, data_sha256: of the ONNX files and of all files of the data set; ``None`` for data elsewhere.
+        speed: result of :func:`model_config.judge.speed.figures`.
+        model_sha256, data_sha256: of the ONNX files and of all files of the data set; ``None`` for missing data.
         higher_is_better: the metric's direction.
-        others: what the case has on other targets.
+        others: results on other targets.
     """
 
     case: Case
@@ -69,20 +69,20 @@ class Measured:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells one entry of a file from another."""
+        """Identification of the entry in a file."""
         params = self.step.params
         names = ("target", "dtype", "batch_size")
         return {"case": self.case.name, **{name: params[name] for name in names}}
 
 
 def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a model's content; of several, that of their names and hashes; empty where one is missing.
+    """Return the SHA-256 of a model's content, or of the names and hashes of several; empty if one is missing.
 
-    That is the hash of its file; of a model with weights in other files, one of all of them.
+    This is the hash of its file, or a combined hash for a model with external weights.
 
     Args:
-        folder: what the paths are relative to.
-        ckpts: as :attr:`model_config.cases.case.Command.ckpts` has them.
+        folder: folder that the paths are relative to.
+        ckpts: paths by name, as in :attr:`model_config.cases.case.Command.ckpts`.
     """
     files = {name: kept_path(folder, path) for name, path in ckpts.items()}
     if not all(file.is_file() for file in files.values()):
@@ -91,20 +91,20 @@ def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
 
 
 def hash_data(folder: Path, paths: Mapping[str, str]) -> str | None:
-    """Return the SHA-256 of a data set's files, names included; of several, that of their names and hashes.
+    """Return the SHA-256 of the files of a data set and their names, or of the names and hashes of several data sets.
 
     Args:
-        folder: what the paths are relative to.
-        paths: as :attr:`model_config.cases.case.Command.data_paths` has them.
+        folder: folder that the paths are relative to.
+        paths: paths by name, as in :attr:`model_config.cases.case.Command.data_paths`.
 
     Returns:
-        ``None`` where there is no data, or some of it is not there.
+        ``None`` without data, or if some of it is missing.
     """
     return _joined({name: _hash_path(kept_path(folder, path)) for name, path in paths.items()})
 
 
 def _joined(hashes: Mapping[str, str | None]) -> str | None:
-    """Return the only hash, or one of all."""
+    """Return the only hash, or the combined hash of several."""
     if not hashes or None in hashes.values():
         return None
     if len(hashes) == 1:
@@ -128,10 +128,10 @@ def _hash_path(path: Path) -> str | None:
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """Return one file of a scorecard; empty where there is none.
+    """Return one file of a scorecard; empty if it does not exist.
 
     Raises:
-        ConfigError: it is not what a check writes.
+        ConfigError: the file is not a valid scorecard.
     """
     path = folder / name
     try:
@@ -147,7 +147,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _is_scorecard(found: Mapping[Any, Any], key: str) -> bool:
-    """Say whether YAML's mapping has the form of a file that a check writes."""
+    """Return whether parsed YAML has the form of a scorecard file."""
     entries = found.get(key, [])
     whole = isinstance(entries, list) and all(isinstance(name, str) for name in found)
     return whole and all(isinstance(entry, dict) and all(map(_is_field, entry.items())) for entry in entries)
@@ -160,14 +160,14 @@ def _is_field(field: tuple[Any, Any]) -> bool:
 
 
 def stored_speed(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the speed figures stored for a case in seconds, and their ``processor``; empty where there are none."""
+    """Return the figures stored for a case in seconds, and their ``processor``; empty if there are none."""
     entry = _entry(read(folder, PERF).get("figures", []), key) or {}
     figures = {name: float(value) for name, value in entry.items() if name.endswith("_s") and value is not None}
     return figures | ({"processor": str(entry["processor"])} if entry.get("processor") else {})
 
 
 def compare(folder: Path, found: Measured, root: Path) -> list[Finding]:
-    """Return where the stored figures are not what a check writes, or not what this one found."""
+    """Return findings for invalid stored figures, and for differences from those of this run."""
     findings = []
     for name in (NUMERICS, PERF):
         path = folder / name
@@ -178,7 +178,7 @@ def compare(folder: Path, found: Measured, root: Path) -> list[Finding]:
             findings.append(Finding(relative(path, root), 0, "scorecard", what.split(": ", 1)[-1], fix))
             continue
         if data and data.get("digest") != _digest(data):
-            message = "its digest is not that of its figures: it was edited by hand"
+            message = "its digest does not match its figures: it was edited manually"
             findings.append(Finding(relative(path, root), 0, "scorecard", message, _FIX.format(case=found.case.name)))
     return findings or _differences(folder, found, root)
 
@@ -196,7 +196,7 @@ def _differences(folder: Path, found: Measured, root: Path) -> list[Finding]:
 
 
 def write(folder: Path, found: Measured, commit: str, date: str) -> list[Path]:
-    """Write what a check found into both files, beside the entries of other cases; return them.
+    """Write the results into both files, keeping the entries of other cases; return the written files.
 
     Raises:
         ConfigError: a file cannot be read or written.
@@ -257,12 +257,12 @@ def _digest(data: Mapping[str, Any]) -> str:
     plain = {key: value for key, value in data.items() if key != "digest"}
     try:
         return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
-    except (TypeError, ValueError):  # keys of several types, halves of characters: no check has written them
+    except (TypeError, ValueError):  # keys of several types, or surrogates: not written by a check
         return ""
 
 
 def _leaf(value: Any) -> Any:
-    """Return a figure as YAML and JSON both read it back: no NaN, and floats to ten digits."""
+    """Return a value that YAML and JSON read back unchanged: NaN as ``None``, floats with ten digits."""
     if isinstance(value, float):
         return float(f"{value:.10g}") if math.isfinite(value) else None
     return value

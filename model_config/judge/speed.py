@@ -1,7 +1,7 @@
-"""The speed part of a check: what a run took, beside what is stored for the same case.
+"""The speed part of a check: times of a run compared with the stored ones of the same case.
 
-Simulated times do not depend on the host, so they are compared as they are. Host times are first divided by what a
-fixed piece of work, run beside them on the same cores, takes: another machine, or a busy one, changes both.
+Simulated times do not depend on the host and are compared directly. Host times are first divided by the time of a fixed
+calibration kernel on the same cores, to compensate for a different or busy machine.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUCKETS = (2.0, 1.5, 1.2, 1.05)
-"""How many times slower than the stored figure; the largest bound that is reached names the bucket."""
+"""Bounds on the ratio to the stored figure; the largest bound that is reached names the bucket."""
 
 SIMULATED_LIMIT = 1.05
-"""A simulated time is computed, not measured: what is this much slower is a change of the model or the zoo."""
+"""Ratio at which a simulated time fails; it is computed, so a difference is a change of the model or the zoo."""
 
 HOST_LIMIT = 2.0
-"""A host time fails only where every one of :data:`TRIES` runs is this many times slower than stored."""
+"""Ratio at which a host time fails, if all of :data:`TRIES` runs reach it."""
 
 TRIES = 3
 
 _HOST = "host time per sample over the calibration kernel's"
 
 MIN_SECONDS = 1.0
-"""Wall seconds below which a host time says more of the start of threads than of the model: it is not judged."""
+"""Minimum wall time in seconds for judging a host time; shorter runs are dominated by thread start-up."""
 
 
 def figures(valid: StepResult, kernel: float) -> dict[str, Any]:
-    """Return a run's speed figures: ``simulated_s`` and ``host_s`` per sample, ``kernel_s``, and ``run_s`` of it all.
+    """Return a run's figures: ``simulated_s`` and ``host_s`` per sample, ``kernel_s``, and ``run_s`` of the whole run.
 
     Args:
         valid: a valid step that passed.
-        kernel: seconds of :func:`kernel_seconds` beside it.
+        kernel: time of :func:`kernel_seconds` measured with it.
     """
     if valid.result is None:
         return {}
@@ -57,7 +57,7 @@ def figures(valid: StepResult, kernel: float) -> dict[str, Any]:
                 "simulated_s": 1 / float(device["simulated_sps"]),
                 "simulated_latency_s": float(device["simulated_latency"]),
             }
-    except STRANGE:  # a script with a JSON of its own
+    except STRANGE:  # a JSON file of another format
         return {}
     return found
 
@@ -69,13 +69,13 @@ def judge_speed(
     *,
     host: bool = True,
 ) -> list[Speed]:
-    """Compare figures with those stored for the same case; nothing stored is no verdict.
+    """Compare figures with those stored for the same case; without stored figures there is no verdict.
 
     Args:
-        now: as :func:`figures` gives them.
-        stored: the same of the scorecard, with the name of the ``processor`` they were measured on.
-        again: runs once more and returns the figures; called where the host seems to be slower than it may be.
-        host: judge host times too; false on a machine whose times cannot be trusted.
+        now: result of :func:`figures`.
+        stored: figures of the scorecard, with the ``processor`` they were measured on.
+        again: repeats the run and returns the figures; called if the host time is too slow.
+        host: also judge host times; false on a machine with unreliable times.
     """
     judged = []
     if "simulated_s" in now:
@@ -86,7 +86,7 @@ def judge_speed(
 
 
 def bucket_of(ratio: float) -> str:
-    """Return the bucket of a time that is ``ratio`` times the stored one."""
+    """Return the bucket of a ratio to the stored time."""
     bound = next((bound for bound in BUCKETS if ratio >= bound), None)
     if bound is not None:
         return f"{bound:g}"
@@ -139,7 +139,7 @@ def _host(now: Mapping[str, float], stored: Mapping[str, Any], again: Callable[[
 
 @cache
 def _work() -> bytes:
-    """Return bytes that compress like text: the same in every process."""
+    """Return bytes that compress like text, the same in every process."""
     return b"".join(b"%d %d\n" % (i * i, i * 7919 % 104729) for i in range(10_000))
 
 
@@ -161,7 +161,7 @@ def kernel_seconds(cores: tuple[int, ...] = ()) -> float:
 
 @contextmanager
 def _bound(cores: tuple[int, ...]) -> Iterator[None]:
-    """Keep this thread on some cores."""
+    """Bind this thread to some cores."""
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield
         return

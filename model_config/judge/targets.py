@@ -1,4 +1,4 @@
-"""The metric of a case on the targets that its valid step does not name, for the scorecard."""
+"""The metric of a case on the targets other than that of its valid step, for the scorecard."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from model_config.judge.accuracy import BASELINE_NAME, RunStep, baseline_of, rea
 from model_config.results import StepResult
 
 TARGETS = (("onnx", "float32"), ("cpu", "float32"))
-"""Targets whose metric a scorecard holds beside that of the case's own, and the dtype of each."""
+"""Targets whose metric is in a scorecard in addition to the case's own, with their dtypes."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnTarget:
-    """A metric on one target: what the valid step wrote down there."""
+    """Metric of the valid step on one target."""
 
     target: str
     dtype: str
@@ -32,12 +32,12 @@ def on_other_targets(
 
     Args:
         case, step: the case and its valid step, which passed.
-        folder: the model's folder in which it ran, with the files its export made.
-        ran: steps that were run before: the baseline is not run again.
-        run: runs the others.
+        folder: the copy of the model's folder with the exported files.
+        ran: steps already run; the baseline is not repeated.
+        run: runs the other steps.
 
     Returns:
-        What was found, and a note on every target where the step failed or wrote down nothing.
+        The results, and a note on every target whose step failed or wrote no result.
     """
     found, notes = [], []
     for target, dtype in TARGETS:
@@ -51,5 +51,5 @@ def on_other_targets(
         if said:
             found.append(OnTarget(target, dtype, said["metric_name"], said["metric"], said["samples"]))
         else:
-            notes.append(f"{target} is not in the scorecard: {result.reason or 'the step wrote down no metric'}")
+            notes.append(f"{target} is not in the scorecard: {result.reason or 'the step wrote no metric'}")
     return found, notes

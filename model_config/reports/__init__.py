@@ -1,6 +1,6 @@
-"""What a check found, for people and programs: terminal, JUnit, Markdown, one HTML page, and the page of the zoo.
+"""Reports of a check: terminal, JUnit, Markdown, an HTML page, and the page of the zoo.
 
-``schema.json`` describes the JSON that :meth:`model_config.results.CheckResult.to_dict` gives.
+``schema.json`` describes the JSON of :meth:`model_config.results.CheckResult.to_dict`.
 """
 
 from model_config.reports.junit import junit_xml

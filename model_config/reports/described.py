@@ -1,4 +1,4 @@
-"""What people say of a model in one line: ``zoo.yaml`` in its folder, in every language of the pages."""
+"""One-line descriptions of a model: ``zoo.yaml`` in its folder, in every language of the pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tecoinfer_modelzoo.text import did_you_mean, one_line, shown_value
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 TEXTS = "zoo.yaml"
-"""Name of the file; it need not be there."""
+"""Name of the optional file."""
 
 LANGUAGES = ("en", "zh")
 KEYS = ("does", "weights")
@@ -22,11 +22,11 @@ _EXAMPLE = 'does: {en: "reads a handwritten digit", zh: "..."}'
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The texts of a model by language, each one line of Markdown whose links start at the repository's root.
+    """Descriptions of a model by language, each one line of Markdown with links relative to the repository's root.
 
     Attributes:
-        does: what the model does.
-        weights: where its weights come from, and the data that its figures are measured on.
+        does: purpose of the model.
+        weights: source of its weights, and the data of its figures.
     """
 
     does: Mapping[str, str]
@@ -34,10 +34,10 @@ class Described:
 
 
 def read_described(folder: Path) -> Described | None:
-    """Return the texts of a model's folder; ``None`` where there is no file.
+    """Return the descriptions of a model's folder; ``None`` without the file.
 
     Raises:
-        ConfigError: the file cannot be read, or lacks a text.
+        ConfigError: the file cannot be read, or a text is missing.
     """
     path = folder / TEXTS
     try:
@@ -47,24 +47,24 @@ def read_described(folder: Path) -> Described | None:
     except (OSError, YamlError) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)}); write lines such as {_EXAMPLE}") from error
     if not isinstance(found, dict):
-        raise ConfigError(f"{path}: is no mapping; write lines such as {_EXAMPLE}")
+        raise ConfigError(f"{path}: is not a mapping; write lines such as {_EXAMPLE}")
     _check_keys(path, "", found, KEYS)
     return Described(*(_texts(path, key, found[key]) for key in KEYS))
 
 
 def unlinked(text: str) -> str:
-    """Return a text as it is read: without the addresses of links and the marks of code."""
+    """Return a text without link addresses and code marks."""
     return re.sub(r"\[([^\[\]]*)\]\([^()]*\)", r"\1", text).replace("`", "")
 
 
 def _texts(path: Path, key: str, found: object) -> dict[str, str]:
     if not isinstance(found, dict):
-        raise ConfigError(f"{path}: {key} is no mapping of languages; write lines such as {_EXAMPLE}")
+        raise ConfigError(f"{path}: {key} is not a mapping of languages; write lines such as {_EXAMPLE}")
     _check_keys(path, f"{key}: ", found, LANGUAGES)
     for language in LANGUAGES:
         text = found[language]
         if not isinstance(text, str) or not text.strip() or not text.isprintable() or "|" in text:
-            raise ConfigError(f"{path}: {key}: {language} is no text in one line without '|'; write one, in quotes")
+            raise ConfigError(f"{path}: {key}: {language} must be one line of quoted text without '|'; correct it")
     return {language: found[language].strip() for language in LANGUAGES}
 
 

@@ -1,4 +1,4 @@
-"""The result of a check as JUnit XML, which CI services show beside a change."""
+"""The result of a check as JUnit XML, which CI services display with a change."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from model_config.results import Accuracy, CaseResult, CheckResult, Speed, StepR
 from tecoinfer_modelzoo.formatting import clean, clean_line
 
 _LINES, _CHARACTERS, _BYTES = 100, 20_000, 65_536
-"""How much of a log's end goes into the XML."""
+"""Maximum bytes and lines of a log's end in the XML."""
 
 
 def junit_xml(check: CheckResult) -> str:
-    """Return a check as JUnit XML: a suite per case; a test per rule broken, step and comparison.
+    """Return a check as JUnit XML: a suite per case, a test per finding, step and comparison.
 
-    An inconclusive comparison of a strict gate is an error, because the check does not pass with it either. What is not
-    judged is skipped. Characters that XML forbids become U+FFFD.
+    An inconclusive comparison of a strict gate is an error, as it also prevents a pass. Comparisons that are not judged
+    are skipped. Characters that XML forbids become U+FFFD.
     """
     root = Element("testsuites", name="model_config.check")
     if check.problems or check.interrupted:
@@ -47,9 +47,9 @@ def _add_case(root: Element, case: CaseResult, date: str) -> None:
     if date:
         suite.set("timestamp", clean_line(date))
     properties = SubElement(suite, "properties")
-    told = {"run_dir": case.run_dir, "target": case.target, "cached": str(case.cached).lower()}
-    told |= {"partial": case.partial, **{f"note {index}": note for index, note in enumerate(case.notes, 1)}}
-    for key, value in told.items():
+    values = {"run_dir": case.run_dir, "target": case.target, "cached": str(case.cached).lower()}
+    values |= {"partial": case.partial, **{f"note {index}": note for index, note in enumerate(case.notes, 1)}}
+    for key, value in values.items():
         if value:
             SubElement(properties, "property", name=key, value=clean_line(value))
     _add_findings(suite, case)

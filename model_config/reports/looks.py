@@ -1,4 +1,4 @@
-"""How verdicts look in reports. A case that passed on a part of its data has a look of its own."""
+"""Display of verdicts in reports; a case that passed on a part of its data has its own look."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from model_config.results import CaseResult, CheckResult, Verdict
 
 
 class Look(NamedTuple):
-    """What stands for a verdict.
+    """Display of a verdict.
 
     Attributes:
-        word: in tables. sign: beside it on a page, so that colour alone says nothing.
-        emoji: the sign in Markdown. style: on a terminal, as rich names it. slug: part of a page's CSS class.
-        rank: its place in order, the best first.
+        word: in tables. sign: shown with it on a page, so that the meaning does not depend on colour.
+        emoji: the sign in Markdown. style: on a terminal, in rich's syntax. slug: part of a page's CSS class.
+        rank: sort position, the best first.
     """
 
     word: str
@@ -25,7 +25,7 @@ class Look(NamedTuple):
 
 
 PARTIAL = Look("PASS (part)", "≈", "🟡", "yellow", "partial", 2)
-"""Passed on a part of the data."""
+"""Look of a pass on a part of the data."""
 
 _LOOKS = {
     Verdict.NONE: Look(Verdict.NONE.value, "–", "➖", "dim", "none", 0),
@@ -59,7 +59,7 @@ def check_look(check: CheckResult) -> Look:
 
 
 def count_looks(check: CheckResult) -> dict[str, int]:
-    """Return how many cases have each look, by its word, the worst first."""
+    """Return the number of cases with each look, by its word, the worst first."""
     looks = [case_look(case) for case in check.cases]
     every = sorted({*_LOOKS.values(), PARTIAL}, key=lambda look: look.rank, reverse=True)
     return {look.word: looks.count(look) for look in every}

@@ -16,7 +16,7 @@ from tecoinfer_modelzoo.formatting import clean_line, plural, seconds
 _T = TypeVar("_T")
 
 LIMIT = 60_000
-"""Largest number of characters; GitHub refuses a comment of more than 65 536."""
+"""Maximum number of characters; GitHub rejects comments of more than 65 536."""
 
 _TABLE_SHARE = LIMIT // 2
 _BLOCK = LIMIT // 3
@@ -28,7 +28,7 @@ _CUT = " [...]"
 def markdown(check: CheckResult) -> str:
     """Return a check as GitHub Markdown of at most :data:`LIMIT` characters, the worst cases first.
 
-    Whatever comes from the check is escaped: it can neither break the table, nor become HTML, nor mention anybody.
+    All text from the check is escaped, so that it cannot break the table, insert HTML or mention users.
     """
     cases = sorted(check.cases, key=lambda case: case_look(case).rank, reverse=True)
     head = f"## {check_look(check).emoji} {escape(text.headline(check))}\n\n{escape(_summary(check))}\n"
@@ -69,7 +69,7 @@ def _summary(check: CheckResult) -> str:
 
 
 def _fitting(items: Sequence[_T], write: Callable[[_T], str], room: int, what: str) -> str:
-    """Return the first items, written, that fit into so many characters, and how many do not."""
+    """Return the first items, formatted, within ``room`` characters, and the number of omitted ones."""
     kept = ""
     for index, item in enumerate(items):
         piece = write(item)

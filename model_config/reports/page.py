@@ -1,4 +1,4 @@
-"""The result of a check as one HTML page that needs nothing else."""
+"""The result of a check as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from utils.pages.page import Pages
 
 _LOG_BYTES = 65_536
-"""Bytes of each log's end that go into a page."""
+"""Maximum bytes of each log's end in a page."""
 _TAIL = 12
-"""Lines of a log that are shown before one asks for more."""
+"""Lines of a log that are shown before it is expanded."""
 _IMAGES = 6
-"""Images of a case; of each step, the first ones in turn."""
+"""Maximum number of images of a case, taken from its steps in turn."""
 
 
 def html_page(check: CheckResult) -> str:
-    """Return a check as one HTML page, with everything in it: styles, script, logs, plots and images.
+    """Return a check as one HTML page with embedded styles, script, logs, plots and images.
 
-    The page makes no request, and a content security policy keeps it so: it runs no script but its own, whatever the
-    check found in logs and names. Logs and images are read from the paths in the check; what is gone is left out.
+    The page makes no requests, and its content security policy allows only its own script, whatever text the logs and
+    names contain. Logs and images are read from the paths in the check; missing files are left out.
 
     Raises:
         ConfigError: jinja2 or Pillow is not installed.
@@ -36,7 +36,7 @@ def html_page(check: CheckResult) -> str:
 
 
 def case_logs(step: StepResult) -> list[tuple[str, text.Log]]:
-    """Return the logs of a step that have anything in them, with their names; the telling one first."""
+    """Return the non-empty logs of a step with their names, the more informative one first."""
     logs = [
         (name, text.read_log(path, _LOG_BYTES)) for name, path in (("stdout", step.stdout), ("stderr", step.stderr))
     ]
@@ -44,7 +44,7 @@ def case_logs(step: StepResult) -> list[tuple[str, text.Log]]:
 
 
 def case_images(case: CaseResult) -> list[Thumbnail]:
-    """Return the images of a case: the first of every step, then the second ones, up to six."""
+    """Return up to six images of a case: the first of every step, then the second ones, and so on."""
     most = max((len(step.images) for step in case.steps), default=0)
     turns = (step.images[turn] for turn in range(most) for step in case.steps if turn < len(step.images))
     return thumbnails(list(dict.fromkeys(turns))[:_IMAGES])
@@ -88,4 +88,4 @@ _FUNCTIONS: Mapping[str, Any] = {
     "tail_plot": tail_plot,
 }
 PAGES = Pages(Path(__file__).resolve().parent / "templates", _FILTERS, _FUNCTIONS)
-"""Of a check, and of the zoo."""
+"""Templates of the pages of a check and of the zoo."""

@@ -1,6 +1,6 @@
 """Geometry of the plots in the HTML pages; the templates draw it as SVG.
 
-Every position is a percentage of the plot's width, so that a plot fits a phone and its text keeps its size.
+All positions are percentages of the plot's width, so that a plot scales while its text keeps its size.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from model_config.results import Accuracy, Speed
 from tecoinfer_modelzoo.formatting import clean_line, percent, share
 
 _MARGIN = 6.0
-"""Percent left free at both ends, where the outermost labels stand."""
+"""Percent of free space at both ends, for the outermost labels."""
 _LABEL_ROOM = 13.0
-"""Percent between two labels of ticks, so that they do not touch on a phone."""
+"""Minimum distance of two tick labels in percent, so that they do not overlap on a phone."""
 _RATIOS = (1.0, 2.0, 1.5, 1.2, 0.5, 5.0, 10.0, 0.2, 20.0, 50.0, 100.0, 0.1)
-"""Ratios worth a label, the most important first."""
+"""Ratios that get a label, the most important first."""
 _BUCKETS = (1.05, 1.2, 1.5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on the axis; without a label, a line only."""
+    """A mark on the axis; without a label only a line."""
 
     x: float
     label: str = ""
@@ -30,11 +30,11 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class DifferencePlot:
-    """A relative difference with its interval, on the band of what is tolerated.
+    """A relative difference with its interval, on the tolerance band.
 
     Attributes:
-        label: all of it in words, for those who do not see it.
-        band, interval: left end and width; no interval where there is no estimate.
+        label: text alternative for screen readers.
+        band, interval: left end and width; the interval is ``None`` without an estimate.
         zero, point: positions. ticks: marks of the axis.
     """
 
@@ -51,8 +51,8 @@ class RatioPlot:
     """A time as a multiple of its baseline, on a logarithmic axis.
 
     Attributes:
-        label: all of it in words.
-        bar: left end and width of what lies between baseline and value.
+        label: text alternative for screen readers.
+        bar: left end and width of the range between baseline and value.
         one, point: positions of the baseline and of the value. ticks: marks of the axis.
     """
 
@@ -64,7 +64,7 @@ class RatioPlot:
 
 
 def difference_plot(one: Accuracy) -> DifferencePlot | None:
-    """Return the plot of a comparison; ``None`` where its difference is no finite number."""
+    """Return the plot of a comparison; ``None`` if its difference is not finite."""
     ends = [*(one.interval or ()), one.relative_difference, one.tolerance]
     if not all(map(math.isfinite, ends)):
         return None
@@ -91,12 +91,12 @@ def difference_plot(one: Accuracy) -> DifferencePlot | None:
 
 @dataclass(frozen=True, slots=True)
 class TailPlot:
-    """The share of samples whose deviation reaches a part of their margin, both axes logarithmic.
+    """Share of samples by the ratio of deviation to margin, both axes logarithmic.
 
     Attributes:
-        label: all of it in words.
-        points: of the curve, as an SVG list in percent of width and height.
-        change: position of the ratio 1, where predictions change. ticks: marks of the axis of ratios.
+        label: text alternative for screen readers.
+        points: points of the curve, as an SVG list in percent of width and height.
+        change: position of the ratio 1, above which predictions change. ticks: marks of the axis of ratios.
     """
 
     label: str
@@ -106,7 +106,7 @@ class TailPlot:
 
 
 def tail_plot(one: Accuracy) -> TailPlot | None:
-    """Return the plot of deviation over margin; ``None`` without margins, or where all outputs are equal."""
+    """Return the plot of deviation over margin; ``None`` without margins, or if all outputs are equal."""
     if not one.tail:
         return None
     low = math.floor(min(math.log10(ratio) for ratio, _ in one.tail))
@@ -124,7 +124,7 @@ def tail_plot(one: Accuracy) -> TailPlot | None:
 
 
 def ratio_plot(one: Speed) -> RatioPlot | None:
-    """Return the plot of a time beside its baseline; ``None`` where there is no baseline."""
+    """Return the plot of a time and its baseline; ``None`` without a baseline."""
     if one.ratio is None or not (math.isfinite(one.ratio) and one.ratio > 0):
         return None
     low, high = math.log(min(0.75, one.ratio / 1.3)), math.log(max(2.4, one.ratio * 1.3))
@@ -148,6 +148,6 @@ def _place(value: float, low: float, high: float) -> float:
 
 
 def _nice_step(reach: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least two of which lie within the reach."""
+    """Return 1, 2 or 5 times a power of ten, so that at least two steps lie within the reach."""
     power = 10.0 ** math.floor(math.log10(reach))
     return next(power * factor for factor in (5, 2, 1, 0.5) if 2 * power * factor <= reach)

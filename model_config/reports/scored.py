@@ -1,4 +1,4 @@
-"""The models of the zoo with what their scorecards say, for the page about all of them."""
+"""Models of the zoo with their scorecards, for the page of the zoo."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.formatting import clean_line
 
 PLACES = {"core": "example", "contrib": "contrib/example"}
-"""Where models are: folders ``<domain>/<model>`` below these, from the repository's root."""
+"""Folders that contain the models as ``<domain>/<model>``, from the repository's root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What tells one entry of a scorecard from another."""
+    """Identification of a scorecard entry."""
 
     case: str
     target: str
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class ScoredMetric:
-    """A metric of a case, and the comparisons it stood in."""
+    """A metric of a case, and its comparisons."""
 
     key: Key
     name: str
@@ -42,7 +42,7 @@ class ScoredMetric:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Times of a case in seconds: a sample's on the host, beside the calibration kernel's; simulated ones, if any."""
+    """Times of a case in seconds: host time per sample, calibration kernel, and optionally simulated time."""
 
     key: Key
     host: float | None
@@ -52,7 +52,7 @@ class Figures:
 
     @property
     def relative(self) -> float | None:
-        """A sample's host time over the calibration kernel's."""
+        """Host time per sample divided by the time of the calibration kernel."""
         return self.host / self.kernel if self.host is not None and self.kernel else None
 
 
@@ -61,11 +61,11 @@ class ScoredModel:
     """A model's folder with its scorecard.
 
     Attributes:
-        name, domain, place, path, title: folder, the one around it, a key of :data:`PLACES`, path from the root, and
+        name, domain, place, path, title: folder, its parent folder, a key of :data:`PLACES`, path from the root, and
             the first heading of its README.
-        metrics, figures: of ``numerics.yaml`` and ``perf.yaml``; both empty where it was never checked.
-        commit, date, versions, written_by: of the newer of the two files.
-        texts: of its ``zoo.yaml``; ``None`` where it has none.
+        metrics, figures: content of ``numerics.yaml`` and ``perf.yaml``; both empty if it was never checked.
+        commit, date, versions, written_by: from the newer of the two files.
+        texts: content of its ``zoo.yaml``; ``None`` without the file.
     """
 
     name: str
@@ -89,7 +89,7 @@ class ScoredModel:
 
 
 def find_models(root: Path) -> list[ScoredModel]:
-    """Return the models below a root, core first, each sorted by path.
+    """Return the models below a root, the core's first, each group sorted by path.
 
     Raises:
         ConfigError: a scorecard cannot be read, or is not one.
@@ -178,7 +178,7 @@ def _figures(entry: Mapping[str, Any]) -> Figures:
 
 
 def _title(folder: Path) -> str:
-    """Return the first heading of the README; the folder's name where there is none."""
+    """Return the first heading of the README; the folder's name if there is none."""
     try:
         lines = text_of(folder / "README.md", "replace").splitlines()
     except OSError:

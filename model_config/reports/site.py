@@ -1,4 +1,4 @@
-"""One page about the whole zoo, drawn from the scorecards beside the models."""
+"""One page about the whole zoo, generated from the scorecards of the models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
     Args:
         root: the repository.
         out: the file to write.
-        checks: results to show below their models, with logs and images; of a case in several, the last one.
+        checks: results to show with their models, including logs and images; the last result of each case is used.
 
     Raises:
         ConfigError: a scorecard cannot be read, the page cannot be written, or jinja2 or Pillow is not installed.

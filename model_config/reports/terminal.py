@@ -1,4 +1,4 @@
-"""The result of a check on a terminal, or in a pipe."""
+"""The result of a check as text for a terminal or pipe."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _RANDOM = "random weights"
-"""What a check notes of a case begins with this where the weights mean nothing."""
+"""Start of the note of a case with random weights."""
 
 _PARTS = ("structure", "function", "accuracy", "speed")
 
 
 def print_table(check: CheckResult, file: TextIO | None = None) -> None:
-    """Print one row per case, then the reason of everything that did not pass in full lines, then the verdict.
+    """Print one row per case, then the reasons of all parts that did not pass, then the verdict.
 
     Args:
-        check: what was found.
-        file: where to; ``None`` is standard output. Colours and the terminal's width are used only on a terminal.
+        check: result to print.
+        file: output file; ``None`` is standard output. Colours and the terminal's width are used only on a terminal.
 
     Raises:
         ConfigError: rich is not installed.
@@ -41,7 +41,7 @@ def print_table(check: CheckResult, file: TextIO | None = None) -> None:
 
 
 def reason_lines(check: CheckResult) -> list[str]:
-    """Return a line for every problem of the configuration and everything of a case that did not pass."""
+    """Return a line for every configuration problem and every part of a case that did not pass."""
     lines = [clean_line(problem) for problem in check.problems]
     for case in check.cases:
         lines += [clean_line(f"{case.case}: {reason}") for reason in case.reasons]
@@ -52,9 +52,9 @@ def reason_lines(check: CheckResult) -> list[str]:
 
 
 def deciding(case: CaseResult) -> tuple[str, str]:
-    """Return metric and relative difference of the worst comparison; without one, the metric that was printed.
+    """Return metric and relative difference of the worst comparison; without one, the printed metric.
 
-    A model with random weights has neither: whatever was printed or compared is no result of a model.
+    Both are empty for a model with random weights, whose metric is meaningless.
     """
     if any(note.startswith(_RANDOM) for note in case.notes):
         return _RANDOM, NO_VALUE

@@ -1,4 +1,4 @@
-"""What reports say of a check in words, and the ends of logs they show."""
+"""Texts and log excerpts for reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXIT_MEANINGS = {
     4: "undecided: a strict gate asks for more samples",
     130: "interrupted: only what was done until then",
 }
-"""What the exit codes of a check mean."""
+"""Meanings of the exit codes of a check."""
 
 
 class Log(NamedTuple):
@@ -27,20 +27,20 @@ class Log(NamedTuple):
 
     Attributes:
         text: cleaned (:func:`tecoinfer_modelzoo.formatting.clean`), without blank lines at its end.
-        left_out: bytes before it that are not in ``text``.
+        left_out: number of bytes omitted before ``text``.
     """
 
     text: str
     left_out: int = 0
 
     def tail(self, lines: int, characters: int) -> str:
-        """Return at most so many of the last lines and characters, with a note in front where something is missing."""
+        """Return at most this many last lines and characters; a first line reports an omission."""
         end = "\n".join(self.text.split("\n")[-lines:])[-characters:]
         return end if len(end) == len(self.text) and not self.left_out else f"[... the beginning is left out]\n{end}"
 
 
 def read_log(path: Path, limit: int) -> Log:
-    """Return the last ``limit`` bytes of a log; an empty log where there is no file to read."""
+    """Return the last ``limit`` bytes of a log; an empty log if the file is missing."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -52,7 +52,7 @@ def read_log(path: Path, limit: int) -> Log:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a report; its folder is made where there is none.
+    """Write a report; a missing folder is created.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -65,13 +65,13 @@ def write_text(text: str, path: Path) -> None:
 
 
 def headline(check: CheckResult) -> str:
-    """Return the verdict of a check with its counts in one line."""
+    """Return the verdict of a check and its counts in one line."""
     head = f"{check.verdict.value}: {counts_line(check)}"
     return f"INTERRUPTED, until then {head}" if check.interrupted else head
 
 
 def counts_line(check: CheckResult) -> str:
-    """Return how many cases have each verdict, and how many problems there are outside any case."""
+    """Return the number of cases with each verdict, and the number of problems outside the cases."""
     counts = [f"{count} {word}" for word, count in count_looks(check).items() if count] or ["no cases"]
     if check.problems:
         counts.append(f"{plural(len(check.problems), 'problem')} outside the cases")
@@ -79,22 +79,22 @@ def counts_line(check: CheckResult) -> str:
 
 
 def exit_line(check: CheckResult) -> str:
-    """Return the exit code with its meaning."""
+    """Return the exit code and its meaning."""
     return f"exit code {check.exit_code}: {EXIT_MEANINGS[check.exit_code]}"
 
 
 def domain_of(run_dir: str) -> str:
-    """Return the domain of a model's folder: the part below ``example``; empty where there is none."""
+    """Return the domain of a model's folder: the part below ``example``; empty if there is none."""
     parts = PurePosixPath(run_dir).parts
     after = parts[parts.index("example") + 1 :] if "example" in parts else ()
     return after[0] if len(after) > 1 else ""
 
 
 def bucket(name: str) -> str:
-    """Return the name of a bucket of times, such as ``≥ 1.2×`` or ``same``."""
+    """Return the label of a bucket of times, such as ``≥ 1.2×`` or ``same``."""
     return f"≥ {name}×" if re.fullmatch(r"[0-9.]+", name) else name
 
 
 def figure(value: float | None, unit: str) -> str:
-    """Return a figure with its unit; a time as :func:`tecoinfer_modelzoo.formatting.seconds` writes it."""
+    """Return a figure with its unit; times are formatted by :func:`tecoinfer_modelzoo.formatting.seconds`."""
     return seconds(value) if unit == "s" else f"{number(value)} {'×' if unit == 'ratio' else unit}"

@@ -1,4 +1,4 @@
-"""Images inside a page: small copies as data URIs."""
+"""Images embedded in a page: small copies as data URIs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine import DataError
 from tecoinfer_modelzoo.extra import extra
 
 LARGEST_SIDE = 480
-"""Pixels of the longer side of a copy."""
+"""Maximum pixels of the longer side of a copy."""
 
 
 class Thumbnail(NamedTuple):
-    """A image in a page: the name of its file, and its copy; an empty URI where it cannot be read."""
+    """An image in a page: file name and data URI of its copy; the URI is empty if the image cannot be read."""
 
     name: str
     uri: str
@@ -25,7 +25,7 @@ class Thumbnail(NamedTuple):
 
 
 def thumbnails(paths: Iterable[Path]) -> list[Thumbnail]:
-    """Return copies of at most :data:`LARGEST_SIDE` pixels.
+    """Return copies of at most :data:`LARGEST_SIDE` pixels per side.
 
     Raises:
         ConfigError: Pillow is not installed.

@@ -1,4 +1,4 @@
-"""The tables of the zoo in README and the page of the examples, written from the figures stored beside the models."""
+"""Tables of the zoo in the README and the page of examples, generated from the stored figures of the models."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tecoinfer_modelzoo.files import text_of, write_file
 from tecoinfer_modelzoo.formatting import NO_VALUE
 
 BEGIN, END = "<!-- teco site: begin -->", "<!-- teco site: end -->"
-"""What stands around the tables in a page."""
+"""Markers around the tables in a page."""
 
 TARGETS = ("onnx", "sdaa", "cpu")
-"""Targets whose metric has a column."""
+"""Targets with a metric column."""
 
 _HEADS = {
     "en": (
@@ -52,8 +52,8 @@ class Page:
     """A page with the tables.
 
     Attributes:
-        name: from the repository's root. language: a key of the texts.
-        places: whose models are in it, as of :data:`model_config.reports.scored.PLACES`.
+        name: path from the repository's root. language: a key of the texts.
+        places: places of its models, keys of :data:`model_config.reports.scored.PLACES`.
     """
 
     name: str
@@ -65,16 +65,16 @@ PAGES = (Page("README.md", "en"), Page("README.zh-CN.md", "zh"), Page("example/R
 
 
 def write_tables(root: Path) -> list[Path]:
-    """Write the tables into all pages and return these.
+    """Write the tables into all pages and return their paths.
 
     Raises:
-        ConfigError: a page cannot be read or written or lacks the marks; a scorecard or text cannot be read.
+        ConfigError: a page cannot be read or written or lacks the markers; a scorecard or text cannot be read.
     """
     written = []
     for page in PAGES:
         path, text = root / page.name, with_tables(root, page)
         try:
-            write_file(path, text.encode("utf-8", "backslashreplace"))  # a name may be no UTF-8
+            write_file(path, text.encode("utf-8", "backslashreplace"))  # a name may contain invalid UTF-8
         except OSError as error:
             raise ConfigError(f"{path} cannot be written ({error.strerror or error}); check whose it is") from error
         written.append(path)
@@ -82,10 +82,10 @@ def write_tables(root: Path) -> list[Path]:
 
 
 def with_tables(root: Path, page: Page) -> str:
-    """Return the text of a page with the tables as they should be.
+    """Return the text of a page with up-to-date tables.
 
     Raises:
-        ConfigError: as :func:`write_tables`.
+        ConfigError: see :func:`write_tables`.
     """
     path = root / page.name
     try:
@@ -100,7 +100,7 @@ def with_tables(root: Path, page: Page) -> str:
 
 
 def tables(root: Path, page: Page) -> Iterator[str]:
-    """Yield the lines of both tables: models with figures, one per row; then the others, alike ones in one row."""
+    """Yield the lines of both tables: models with figures, one per row; then the others, equal ones in one row."""
     full = _full_cases(root)
     models = [model for model in find_models(root) if model.place in page.places]
     shown = {model.path: _measured(model, full.get(model.path, ())) for model in models}
@@ -127,7 +127,7 @@ def tables(root: Path, page: Page) -> Iterator[str]:
 
 
 def _full_cases(root: Path) -> dict[str, tuple[str, ...]]:
-    """Return by folder the names of the cases that measure all of a model that the check runs only a part of."""
+    """Return by folder the names of the cases that measure a whole model of which the check runs a part."""
     file = root / FULL
     cases, _ = read_cases([file], root) if file.is_file() else ([], [])
     found: dict[str, tuple[str, ...]] = {}
@@ -137,7 +137,7 @@ def _full_cases(root: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _measured(model: ScoredModel, full: Sequence[str]) -> dict[str, dict[str, ScoredMetric]]:
-    """Return by case, and then by target, what was measured; only whole cases of a model that has such."""
+    """Return the metrics by case and target; if a model has whole cases, only those."""
     found: dict[str, dict[str, ScoredMetric]] = {}
     for entry in model.metrics:
         if not full or entry.key.case in full:
@@ -146,7 +146,7 @@ def _measured(model: ScoredModel, full: Sequence[str]) -> dict[str, dict[str, Sc
 
 
 def _figure_cells(model: ScoredModel, measured: Mapping[str, Mapping[str, ScoredMetric]], language: str) -> list[str]:
-    """Return metric, its value on each target, and simulated speed; of several cases each on a line."""
+    """Return metric, its value on each target, and simulated speed; one line per case."""
     lines = []
     for case, by_target in measured.items():
         first = next(iter(by_target.values()))
@@ -177,7 +177,7 @@ def _speed(entry: Figures) -> str:
 
 
 def _texts(model: ScoredModel, page: Page) -> tuple[str, str]:
-    """Return what a model does and where its weights come from; its title where nobody has said so."""
+    """Return the description of a model and the source of its weights; by default its title."""
     if model.texts is None:
         return model.title, NO_VALUE
     does, weights = model.texts.does[page.language], model.texts.weights[page.language]
@@ -185,7 +185,7 @@ def _texts(model: ScoredModel, page: Page) -> tuple[str, str]:
 
 
 def _from(text: str, page: Page) -> str:
-    """Return a text with its links, which start at the root, as they are from a page's folder."""
+    """Return a text with links relative to the root converted to links relative to a page's folder."""
     return re.sub(r"\]\((?!https?:|#)([^()]+)\)", lambda link: f"]({_relative(link[1], page)})", text)
 
 

@@ -1,1 +1,1 @@
-"""Running a case: its steps, each in a process that leaves nothing behind."""
+"""Execution of a case: each step in its own limited process, which leaves no processes behind."""

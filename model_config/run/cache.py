@@ -1,6 +1,6 @@
-"""Results of earlier checks, found again by the hash of everything they depend on.
+"""Cache of check results, keyed by the hash of everything they depend on.
 
-They lie in the cache folder (:mod:`tecoinfer_modelzoo.cache`), each a folder of its own with logs and ``result.json``.
+Each result is a folder with logs and ``result.json`` in the cache (:mod:`tecoinfer_modelzoo.cache`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tecoinfer_modelzoo.trees import walk
 from utils.fetch import is_fetched_path, kept_path, read_contrib
 
 KIND = "check"
-"""Folder in the cache."""
+"""Folder name in the cache."""
 
 _KEPT = 30 * 24 * 3600.0
-"""Seconds after which a result that nobody asked for goes."""
+"""Seconds after which an unused result is deleted."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,18 +45,18 @@ _log = logging.getLogger(__name__)
 def case_key(
     case: Case, root: Path = ROOT, *, flags: Mapping[str, Any] | None = None, imports: Imports | None = None
 ) -> str:
-    """Return the SHA-256 of all that decides the result of a case, in hexadecimal.
+    """Return the hexadecimal SHA-256 of everything that determines the result of a case.
 
-    That is: what ``model.yaml`` says of it; the files of its folder that a run gets, and of its data set (one outside
-    the repository by names, sizes and times); models that lie elsewhere, with their weights outside; every file its
-    scripts can come to use; the check's own code; the code of engines that are registered; versions of Python and
-    packages, the machine, and the environment variables the zoo reads.
+    This includes the entry in ``model.yaml``; the copied files of its folder; the data set (outside the repository by
+    names, sizes and times); models in other places with their external weights; all files its scripts may use; the
+    code of the check and of registered engines; the versions of Python and packages, the machine, and the environment
+    variables that the zoo reads.
 
     Args:
         case: the case.
         root: the repository.
-        flags: whatever else decides, such as limits and tolerances, in JSON's types.
-        imports: import graph to share among cases; default: a fresh one.
+        flags: other determining settings as JSON types, such as limits and tolerances.
+        imports: import graph shared among cases; default: a new one.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -70,7 +70,7 @@ def case_key(
 
 
 def _content(case: Case, root: Path, imports: Imports) -> dict[str, Any]:
-    """Return what :func:`case_key` is made of."""
+    """Return the content that :func:`case_key` hashes."""
     described = asdict(replace(case, source=Path(), line=0)) | {"source": None}
     places = ("TECO_CACHE_DIR", "TECO_FETCH_DIR")
     surroundings = {name: value for name, value in variables().items() if name not in places}
@@ -93,7 +93,7 @@ def _content(case: Case, root: Path, imports: Imports) -> dict[str, Any]:
 
 
 def load(key: str) -> CaseResult | None:
-    """Return a stored result with ``cached`` set; ``None`` where there is none, or it or one of its logs is damaged."""
+    """Return a stored result with ``cached`` set; ``None`` if it is missing, or it or one of its logs is damaged."""
     folder = cache_folder(KIND)
     if folder is None:
         return None
@@ -111,10 +111,10 @@ def load(key: str) -> CaseResult | None:
 
 
 def store(key: str, result: CaseResult) -> None:
-    """Keep a result and copies of its logs, all or nothing, in the place of an older one.
+    """Store a result and copies of its logs atomically, replacing an older one.
 
-    A result that failed is not kept, and one that is there already is removed: the machine, or the check itself, may
-    have been at fault, so a failed case is run again each time.
+    A failed result is not stored, and removes the stored one: the failure may be due to the machine or the check, so
+    failed cases are always rerun.
     """
     folder = cache_folder(KIND)
     if folder is None:
@@ -138,12 +138,12 @@ def store(key: str, result: CaseResult) -> None:
 
 
 def _installed() -> list[str]:
-    """Return all installed packages as the names of their folders tell them, versions included; that takes no time."""
+    """Return all installed packages with versions, from their folder names, which is fast."""
     return sorted({path.name for place in sys.path for path in Path(place).glob("*.dist-info")})
 
 
 def _folder(case: Case, root: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and hash of what :func:`model_config.run.workplace.mirror` copies."""
+    """Yield name and hash of the files that :func:`model_config.run.workplace.mirror` copies."""
     top = root / case.run_dir
     left_out = {os.path.normpath(top / name) for name in ignored_checkpoints(case, root)}
     for path in _walk(top):
@@ -155,19 +155,19 @@ def _folder(case: Case, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _packages(case: Case, root: Path) -> Iterator[tuple[str, str]]:
-    """Yield what models and data are out of packages; what is not kept yet makes every key another one.
+    """Yield the models and data that come from packages.
 
-    Whether it can be downloaded may change.
+    Packages that are not downloaded yet make each key unique, as a later download may succeed.
     """
     for text in {path for step in case.steps for path in (*step.data_paths.values(), *step.ckpts.values())}:
         if is_fetched_path(text):
             read_contrib(root)
-            place = kept_path(Path(), text)  # below a folder named by version, hash and members
+            place = kept_path(Path(), text)  # in a folder named by version, hash and members
             yield text, str(place) if place.exists() else f"not kept at {time.time_ns()}"
 
 
 def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:
-    """Yield what is in the data sets outside the model's folder."""
+    """Yield the content of the data sets outside the model's folder."""
     own, real = os.path.realpath(root / case.run_dir), os.path.realpath(root)
     for text in {path for step in case.steps for path in step.data_paths.values()}:
         place = Path(os.path.realpath(root / case.run_dir / text))
@@ -180,7 +180,7 @@ def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _models(case: Case, root: Path) -> Iterator[tuple[str, str]]:
-    """Yield the models outside the case's folder, with all files that hold weights of them."""
+    """Yield the models outside the case's folder, with all files of external weights."""
     own = os.path.realpath(root / case.run_dir)
     for text in {path for step in case.steps for path in step.ckpts.values()}:
         place = Path(os.path.realpath(root / case.run_dir / text))
@@ -189,7 +189,7 @@ def _models(case: Case, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _engines() -> Iterator[tuple[str, str]]:
-    """Yield the code of engines that packages bring; none of it is imported, as it is not the check's own."""
+    """Yield the code of engines that packages register, without importing it."""
     for point in entry_points(group="tecoinfer.engines"):
         try:
             spec = importlib.util.find_spec(point.module.partition(".")[0])
@@ -210,14 +210,14 @@ def _walk(top: Path) -> Iterator[Path]:
 
 
 def _stamp(path: Path) -> str:
-    """Return size and times of what a path leads to, and for a folder of all in it."""
+    """Return size and times of a path with links followed; of a folder those of all entries."""
     if path.is_dir():
         return hashlib.sha256("".join(f"{one} {_stamp(one)}" for one in sorted(_walk(path))).encode()).hexdigest()
     try:
         found = path.stat()
     except OSError:
         return "gone"
-    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"  # the last cannot be set back
+    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"  # st_ctime cannot be set by a process
 
 
 def _logs(step: StepResult) -> list[Path]:
@@ -225,7 +225,7 @@ def _logs(step: StepResult) -> list[Path]:
 
 
 def _copied(step: StepResult, folder: Path) -> StepResult:
-    """Copy a step's logs, and what lies beside its JSON; the paths of the result are relative to ``folder``."""
+    """Copy a step's logs, and the files that belong to its JSON; returned paths are relative to ``folder``."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
 
@@ -234,7 +234,7 @@ def _copied(step: StepResult, folder: Path) -> StepResult:
         shutil.copyfile(path, folder / under / path.name)
         return Path(under, path.name)
 
-    if step.result is not None:  # the per-sample records are named after it
+    if step.result is not None:  # the per-sample records have the same stem
         for beside in step.result.parent.glob(f"{step.result.stem}.*.csv"):
             copy(beside)
     return replace(
@@ -247,7 +247,7 @@ def _copied(step: StepResult, folder: Path) -> StepResult:
 
 
 def _plain(value: Any) -> str:
-    """Return what JSON has no type for (a path) as text."""
+    """Return a value without a JSON type (a path) as a string."""
     return str(value)
 
 
@@ -276,7 +276,7 @@ def _accuracy(data: dict[str, Any]) -> Accuracy:
 
 
 def _forget(folder: Path) -> None:
-    """Delete results that nobody has asked for in a while, and what a killed check left half made."""
+    """Delete results that were not used for :data:`_KEPT` seconds, and incomplete ones of a killed check."""
     oldest = time.time() - _KEPT
     for path in folder.iterdir():
         if path.stat().st_mtime < oldest:

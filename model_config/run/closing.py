@@ -1,4 +1,4 @@
-"""The two lines that a valid step ends its standard output with, and what can be wrong with them."""
+"""Validation of the two lines that end the standard output of a valid step."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _TAIL = 65536
 """Bytes at the end of a log that are searched for its last line."""
 _SHOWN = 80
 _LINE = 600
-"""Characters of a last line that reports show."""
+"""Maximum characters of a last line in reports."""
 _LAST = "print 'eval_metric <number>' and then 'summary: ...' as the last two lines"
 
 
 def closing(stdout: Path) -> tuple[float | None, str]:
-    """Return the metric of the closing lines, and what is wrong with them: one line with its fix.
+    """Return the metric of the closing lines, and an error message with its fix; empty if the lines are valid.
 
     Args:
-        stdout: log of the step; its size is limited (:class:`model_config.run.runner.Limits`).
+        stdout: log of the step; its size is limited (:class:`model_config.run.limits.Limits`).
     """
     text = stdout.read_bytes().decode("utf-8", errors="replace")
     lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
@@ -49,15 +49,15 @@ def closing(stdout: Path) -> tuple[float | None, str]:
 
 
 def said_of_nan(result: Path | None) -> str:
-    """Return what the JSON of a step says of NaN in its samples: one line; empty where there was none.
+    """Return one line about NaN values in the samples of a step's JSON; empty if there were none.
 
-    A script that reports its samples is not free to pass with such, whatever its exit code.
+    A script that reports its samples cannot pass with NaN values, whatever its exit code.
     """
     try:
         found = read_json(result) if result is not None else {}
         inputs, outputs = ([str(name) for name in found.get(key) or ()] for key in ("nan_inputs", "nan_outputs"))
         total = int(found["samples"] if "samples" in found else len(found["answers"])) if inputs or outputs else 0
-    except STRANGE:  # a script with a JSON of its own
+    except STRANGE:  # a JSON file of another format
         return ""
     if outputs:
         return output_line(outputs, total, inputs, str(found.get("engine", "")))
@@ -69,7 +69,7 @@ def _starting(lines: Sequence[str], pattern: re.Pattern[str]) -> list[int]:
 
 
 def _misplaced(lines: Sequence[str], metrics: Sequence[int], summaries: Sequence[int]) -> str:
-    """Return why the closing lines are not the last two, each once and in order."""
+    """Return an error if the closing lines are not the last two, each once and in order."""
     for what, places in (("eval_metric", metrics), ("summary:", summaries)):
         if not places:
             return f"the output has no line that starts with '{what}'; {_LAST}"
@@ -89,7 +89,7 @@ def _short(line: str) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that holds anything; nothing where there is none."""
+    """Return the last non-blank line of a log; empty if there is none."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", errors="replace").splitlines()

@@ -1,7 +1,7 @@
-"""The environment of a process that runs contributed code: named variables, so that no secret of the check is in it.
+"""Environment of a process that runs contributed code: only listed variables, so that it contains no secrets.
 
-A pull request's scripts can print their environment, and reports show what they print. So they get what is listed here
-and what ``--env NAME`` adds, and never the rest.
+The scripts of a pull request can print their environment, and reports show their output. So they only receive the
+variables listed here and those that ``--env NAME`` adds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GIB = 2**30
 
 NAMES = frozenset(
     (
-        *SWITCHES,  # packages that a step imports before the zoo
+        *SWITCHES,  # variables for packages that a step imports before the zoo
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
         *("TERM", "COLUMNS", "LINES", "NO_COLOR", "VIRTUAL_ENV", "CONDA_PREFIX"),
         *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "GLIBC_TUNABLES", "GOMP_CPU_AFFINITY"),
@@ -31,35 +31,35 @@ NAMES = frozenset(
         *("SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "USERPROFILE"),
     )
 )
-"""Variables that are handed on where they are set."""
+"""Variables that are passed on if they are set."""
 
 FAMILIES = (
     *("LC_", "XDG_", "PYTHON", "MALLOC_", "TORCH_SDAA_", "CUDA_", "NVIDIA_", "NCCL_", "SDAA_"),
     *("OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "VECLIB_", "TBB_", "OMPI_", "PMIX_", "PRTE_"),
 )
-"""Variables whose names begin like this are handed on too, beside those of the zoo (``engine.variables``)."""
+"""Prefixes of variables that are also passed on, in addition to those of the zoo (``engine.variables``)."""
 
 ADDRESSES = (
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "npm_config_registry", "NPM_CONFIG_REGISTRY"),
 )
-"""Variables that `teco fetch` needs; handed on where they hold no name and password of an account (``name@host``)."""
+"""Variables of `teco fetch`; passed on unless they contain account credentials (``name@host``)."""
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
-"""A name that looks like a secret's is handed on by ``--env`` only, whatever family it belongs to."""
+"""Names that look like secrets; passed on with ``--env`` only, whatever their prefix."""
 
 _ACCOUNT = re.compile(r"://[^/@]*@")
-"""A value with the name and password of an account is handed on by ``--env`` only as well."""
+"""Values with account credentials; passed on with ``--env`` only."""
 
 _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 * _GIB)}
-"""Has glibc use freed memory again: to give it back and fault it in took most of the time of large networks."""
+"""Makes glibc reuse freed memory: releasing and faulting it in again dominated the time of large networks."""
 
 
 def handed_on(more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the variables of this process that contributed code gets.
+    """Return the variables of this process that contributed code receives.
 
     Args:
-        more: further names, as ``--env`` gives them.
+        more: additional names, from ``--env``.
     """
     zoo = variables()
     return {name: value for name, value in os.environ.items() if name in more or _is_named(name, value, zoo)}
@@ -72,30 +72,30 @@ def _is_named(name: str, value: str, zoo: Mapping[str, str]) -> bool:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names that cannot be handed on.
+    """Check that variables can be passed on.
 
     Raises:
-        ConfigError: one is not set, or is one that the check sets itself.
+        ConfigError: a variable is not set, or is one that the check itself sets.
     """
     for name in names:
         if name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
             raise ConfigError(f"--env {name}: the check sets it itself; leave it out")
         if name not in os.environ:
-            raise ConfigError(f"--env {name}: there is no such environment variable; set it, or leave it out")
+            raise ConfigError(f"--env {name}: this environment variable is not set; set it, or leave it out")
 
 
 def environment_of(tree: Path, more: Sequence[str] = ()) -> dict[str, str]:
     """Return the whole environment of a step that runs in a tree.
 
     Args:
-        tree: looks like the repository. more: as in :func:`handed_on`.
+        tree: copy of the repository. more: as in :func:`handed_on`.
     """
     found = {**_KEEP_MEMORY, **handed_on(more)}
     found |= {
-        # `contrib/` has no engine of its own, so scripts there find it by the path.
+        # `contrib/` has no `engine` package, so scripts there find it by the path.
         "PYTHONPATH": python_path(tree),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",  # so that the log of a killed step holds all it printed
+        "PYTHONUNBUFFERED": "1",  # so that the log of a killed step is complete
     }
     for name in ("TECO_CACHE_DIR", "TECO_FETCH_DIR"):
         if place := found.get(name):

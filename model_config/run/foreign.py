@@ -1,8 +1,8 @@
-"""What the check must know of contributed code, asked of a limited process: the check itself imports none of it.
+"""Queries about contributed code, answered by a limited process; the check itself imports no contributed code.
 
-A module of a pull request may end, stop or change the process that imports it. So it is imported by
-:mod:`.foreign_answers`, below a supervisor with limits of time, memory, processes and output, and what comes back is
-JSON that whoever asks looks at before use.
+A module of a pull request may exit, block or modify the process that imports it. So it is imported by
+:mod:`.foreign_answers` under a supervisor with limits on time, memory, processes and output; the answer is JSON that
+the caller validates.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from utils.pipeline.launch.exit_status import crashed
 _ANSWERS = "model_config.run.foreign_answers"
 
 _MOST = 4 << 20
-"""Bytes of an answer, and of what is printed meanwhile."""
+"""Maximum bytes of an answer, and of the output printed meanwhile."""
 
 _SHOWN = 300
-"""Characters of a reason."""
+"""Maximum characters of a reason."""
 
 
 class ForeignError(DataError):
-    """Contributed code gave no answer that can be used; the text says how it ended."""
+    """Contributed code gave no usable answer; the message states how the process ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Asks contributed code.
+    """Client for queries about contributed code.
 
     Attributes:
-        root: the repository, or a copy of it, whose ``contrib/`` is asked.
-        limits: of the process that imports it.
-        stop: set where the check is to end.
-        handed: further environment variables that it gets (:mod:`.environment`).
-        cores: where it runs; empty for anywhere.
+        root: the repository, or a copy of it, whose ``contrib/`` is queried.
+        limits: limits of the process that imports it.
+        stop: set to stop the check.
+        handed: additional environment variables for the process (:mod:`.environment`).
+        cores: cores of the process; empty for all.
     """
 
     root: Path
@@ -62,10 +62,11 @@ class Foreign:
     cores: tuple[int, ...] = ()
 
     def ask(self, kind: str, **question: Any) -> dict[str, Any]:
-        """Return the answer to a question of :data:`.foreign_answers.KINDS`; its values have not been looked at.
+        """Return the answer to a question of :data:`.foreign_answers.KINDS`; its values are not validated.
 
         Raises:
-            ForeignError: there is none, or it is no JSON object. DataError: it says what is wrong.
+            ForeignError: the answer is missing or is not a JSON object.
+            DataError: the answer reports an error.
             KeyboardInterrupt: ``stop`` was set.
         """
         with tempfile.TemporaryDirectory(prefix="teco-foreign-") as name:
@@ -87,14 +88,14 @@ class Foreign:
         except ValueError as error:
             raise ForeignError("ended with exit code 0 and without an answer; do not end the process") from error
         if not isinstance(found, Mapping):
-            raise ForeignError("gave an answer that is none; do not write to the process's files")
+            raise ForeignError("gave an invalid answer; do not write to the process's files")
         if isinstance(said := found.get("error"), str):
             raise DataError(shortened(one_line(said), _SHOWN))
         return dict(found)
 
     def _start(self, asked: Path, report: int) -> tuple[Process, str]:
         command = [sys.executable, "-m", _ANSWERS, str(asked)]
-        # The folder it starts in comes first on its path, so that the zoo is this one.
+        # The working folder comes first on its path, so that this zoo is imported.
         environment = {**handed_on(self.handed), "PYTHONDONTWRITEBYTECODE": "1"}
         environment.pop("PYTHONSAFEPATH", None)
         return start_alone(settings_of(command, self.cores, self.limits, report), HOME, environment)
@@ -108,7 +109,7 @@ def _failed(code: int | None, stderr: Path) -> str:
 
 
 def leave_contributed(root: Path) -> None:
-    """Take a repository's ``contrib/`` and ``example/`` off this process's path, where ``PYTHONPATH`` had put them."""
+    """Remove a repository's ``contrib/`` and ``example/``, set by ``PYTHONPATH``, from the path of this process."""
     inside = [os.path.realpath(root / name) for name in ("contrib", "example")]
 
     def is_own(place: str) -> bool:
@@ -123,12 +124,12 @@ def leave_contributed(root: Path) -> None:
 
 
 def is_core(module: str) -> bool:
-    """Say whether a dotted name is that of a module of the zoo's own ``utils``, which the check may import."""
+    """Return whether a dotted name belongs to the zoo's own ``utils``, which the check may import."""
     return _found(HOME, module) is not None
 
 
 def contributed(module: str, root: Path) -> str | None:
-    """Return the file of a module of ``contrib/utils``, relative to a repository; ``None`` where it has none."""
+    """Return the file of a module of ``contrib/utils``, relative to a repository; ``None`` if it is missing."""
     found = None if is_core(module) else _found(root / "contrib", module)
     return None if found is None else found.relative_to(root).as_posix()
 

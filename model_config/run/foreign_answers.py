@@ -1,10 +1,9 @@
-"""Answers what the check must know of contributed code: ``python -m model_config.run.foreign_answers QUESTION``.
+"""Process that answers queries about contributed code: ``python -m model_config.run.foreign_answers QUESTION``.
 
-``QUESTION`` is a JSON file: ``kind`` (a key of :data:`KINDS`), ``root`` (the repository whose ``contrib/`` counts), and
-what that kind asks for. The answer is JSON on standard output; what contributed code prints goes to standard error.
+``QUESTION`` is a JSON file: ``kind`` (a key of :data:`KINDS`), ``root`` (the repository with the ``contrib/`` to use),
+and the arguments of that kind. The answer is JSON on standard output; other output goes to standard error.
 
-This process imports what a pull request brings and is believed by nobody: :mod:`.foreign` limits it and reads what it
-says, and decides by numbers alone.
+This process imports contributed code and is not trusted: :mod:`.foreign` limits it and validates its answer.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tecoinfer_modelzoo.text import typed_reason
 
 
 def flags(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that each script of a task has; ``None`` where the name stands for no task.
+    """Return the flags of each script of a task; ``None`` if the name is not a task.
 
     Args:
         question: ``module`` and ``name`` of the task.
@@ -40,11 +39,11 @@ def flags(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metric(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a metric says of the records of two runs, as :mod:`model_config.judge.foreign` asks for it.
+    """Return the metric of the records of two runs, as :mod:`model_config.judge.foreign` requests it.
 
     Args:
-        question: ``definition`` of the metric; ``records``, the files of both runs, or none; ``seed`` as
-            :func:`model_config.judge.gate.judge` has it.
+        question: ``definition`` of the metric; ``records``, the files of both runs, or none; ``seed`` of
+            :func:`model_config.judge.gate.judge`.
     """
     from model_config.judge.foreign import said_of
 
@@ -52,11 +51,11 @@ def metric(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"flags": flags, "metric": metric}
-"""What can be asked, and the function that answers."""
+"""Kinds of questions and the functions that answer them."""
 
 
 def main() -> None:
-    """Answer, and end at once: what a contributed module leaves running is nobody's business."""
+    """Answer the question and exit immediately, without waiting for threads of contributed modules."""
     answer = os.dup(1)
     os.dup2(2, 1)
     question = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
@@ -64,7 +63,7 @@ def main() -> None:
         found = KINDS[question["kind"]](question)
     except TecoInferError as error:
         found = {"error": str(error)}
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a contributor's module raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- contributed code may raise anything
         found = {"error": typed_reason(error)}
     with open(answer, "w", encoding="utf-8") as file:
         json.dump(found, file)

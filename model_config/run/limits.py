@@ -1,4 +1,4 @@
-"""What a process that runs contributed code may use."""
+"""Resource limits of a process that runs contributed code."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def default_memory() -> int:
-    """Return the bytes a step may hold by default: 8 GiB, or three quarters of a smaller machine."""
+    """Return the default memory limit in bytes: 8 GiB, or three quarters of a smaller machine."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in _MEMORY_LIMITS:
-        with suppress(OSError, ValueError):  # not there, or "max"
+        with suppress(OSError, ValueError):  # missing file, or "max"
             sizes.append(int(Path(name).read_text(encoding="ascii")))
     return min(8 * _GIB, min(sizes) * 3 // 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a step may use before it is killed.
+    """Resource limits of a step; a step that exceeds one is killed.
 
     Attributes:
-        timeout: seconds of wall time.
-        memory: bytes that the step and all it starts hold together.
-        processes: of the step at once, itself included.
-        output: bytes on standard output, and as many on standard error.
-        grace: seconds in which what a step started must end after it.
+        timeout: wall time in seconds.
+        memory: bytes of the step and its descendants together.
+        processes: maximum number of processes at once, including the step itself.
+        output: maximum bytes on standard output, and the same on standard error.
+        grace: seconds in which child processes must end after the step.
     """
 
     timeout: float = 600.0

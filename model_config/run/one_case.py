@@ -1,4 +1,4 @@
-"""One case from structure to speed: what the check does for each of them."""
+"""The check of one case, from structure to speed."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from model_config.run.workplace import workplace
 from model_config.structure import check_structure
 
 AGAIN = "valid-again"
-"""Name of a valid step that is run once more for its time."""
+"""Name of the repeated run of a valid step that measures its time."""
 
 OUTSIDE = "writes-outside"
-"""Rule that steps write in their model's folder only; what another case did may have broken it, so it is not kept."""
+"""Rule that steps only write in their model's folder; another case may have caused the finding, so it is not cached."""
 
-INTERRUPTED = "interrupted: what is shown is what was done until then"
+INTERRUPTED = "interrupted: the results are incomplete"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all cases of a check share.
+    """Settings that all cases of a check share.
 
     Attributes:
-        work_dir: folder of logs and copies. root: the repository.
-        limits: of every step.
-        cached: take results from the cache; they are kept there in any case.
+        work_dir: folder for logs and copies. root: the repository.
+        limits: limits of each step.
+        cached: use cached results; results are always stored.
         update: write the scorecards instead of comparing with them.
-        commit, date: for the scorecards.
-        problems: by case, what is wrong with its entry in ``model.yaml``.
-        on_output: gets every line a step prints. on_step: called with case and step when a step is done.
+        commit, date: recorded in the scorecards.
+        problems: problems of the entries in ``model.yaml``, by case.
+        on_output: called with every line that a step prints. on_step: called with case and step after each step.
         imports: the import graph.
-        snapshots: of the repository, for all cases; default: one for each case.
+        snapshots: snapshots of the repository, shared by all cases; default: one per case.
         host_speed: judge times that depend on this host.
-        strict: every accuracy gate also asks for a bound within the tolerance.
-        handed: further environment variables that steps get (:mod:`.environment`); their values are part of the key
-            of a kept result.
+        strict: every accuracy gate also requires a bound within the tolerance.
+        handed: additional environment variables for the steps (:mod:`.environment`); their values are part of the
+            cache key.
     """
 
     work_dir: Path
@@ -74,12 +74,12 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
     """Check one case.
 
     Args:
-        case: what to check; one with problems in ``model.yaml`` is reported, not run.
+        slot: cores for its steps.
         slot: where its steps run.
-        settings: of the whole check.
+        settings: settings of the whole check.
 
     Returns:
-        Everything found; after Ctrl-C what was found until then, with a note that says so.
+        The result; after Ctrl-C the incomplete result with a note.
     """
     if findings := settings.problems.get(case.name):
         return CaseResult(case.name, case.run_dir, findings=tuple(findings))
@@ -98,18 +98,18 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
 
 
 def _written_outside(case: Case, snapshot: Snapshot) -> list[Finding]:
-    """Return what a case, or one beside it, has changed of the files that all cases share."""
+    """Return the shared files that a case, or one that ran at the same time, has changed."""
     changed = snapshot.changed()
     if not changed:
         return []
-    message = f"{', '.join(names_of(changed))} changed while it ran: by its steps, or by those of a case beside it"
-    fix = "let a step write only in its model's folder; --jobs 1 tells which case it is"
+    message = f"{', '.join(names_of(changed))} changed while it ran: by its steps, or by those of a parallel case"
+    fix = "let a step write only in its model's folder; run with --jobs 1 to identify the case"
     return [Finding(case.run_dir, 0, OUTSIDE, message, fix)]
 
 
 @dataclass(slots=True)
 class _CaseRun:
-    """A case under way."""
+    """State of the check of one case."""
 
     case: Case
     slot: Slot
@@ -134,7 +134,7 @@ class _CaseRun:
         return self._result(time.perf_counter() - start)
 
     def _in_a_copy(self, snapshots: Snapshots) -> None:
-        """Run the steps and judge them; say what they have changed outside their folder."""
+        """Run the steps and judge them; report files changed outside their folder."""
         snapshot = snapshots.current()
         try:
             with workplace(self.case, self.settings.work_dir, self.settings.root, snapshot) as self.tree:
@@ -163,17 +163,17 @@ class _CaseRun:
         )
 
     def _foreign(self, root: Path) -> Foreign:
-        """Return what asks contributed code below a root."""
+        """Return the client for contributed code below a root."""
         return Foreign(root, self.settings.limits, self.slot.stop, self.settings.handed, self.slot.cores)
 
     @property
     def _folder(self) -> Path:
-        """The copy of the model's folder."""
+        """Copy of the model's folder."""
         return self.tree / self.case.run_dir
 
     @property
     def _home(self) -> Path:
-        """The model's folder itself, where its scorecard lies."""
+        """The model's original folder, with its scorecard."""
         return self.settings.root / self.case.run_dir
 
     def _step(self, name: str) -> Command | None:
@@ -202,7 +202,7 @@ class _CaseRun:
         return result
 
     def _judge(self) -> None:
-        """Judge accuracy and speed of a valid step that passed, and hold the scorecard against them."""
+        """Judge accuracy and speed of a passed valid step, and compare with the scorecard."""
         step = self._step("valid")
         valid = next((result for result in self.steps if result.step == "valid"), None)
         if step is None or valid is None or not valid.passed:
@@ -239,7 +239,7 @@ class _CaseRun:
             return {}
         try:
             return scorecard.stored_speed(self._home, found.key)
-        except ConfigError:  # among the findings already
+        except ConfigError:  # reported as a finding
             return {}
 
     def _measured(self, step: Command, valid: StepResult, speed: Mapping[str, float]) -> scorecard.Measured:

@@ -1,4 +1,4 @@
-"""A step's output on its way into a log: bounded on the disk and in memory, and heard line by line."""
+"""Copying of a step's output to a log with limited size, and line by line to a callback."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import IO
 
 _CHUNK = 65536
 _LINE = 4096
-"""Characters of a line that are passed on; the log has all of it."""
+"""Maximum characters of a line that is passed on; the log has the complete line."""
 
 _BREAK = re.compile(rb"[\r\n]+")
-"""Progress bars end their lines with a carriage return."""
+"""Line ends; progress bars use a carriage return."""
 
 
 class Drain(threading.Thread):
-    """Reads a pipe to its end; ``trouble`` then says why the step had to be ended for its output, if it had.
+    """Thread that reads a pipe to its end; ``trouble`` is the reason if the output made the step fail, else empty.
 
     Args:
-        pipe: what to read; it is closed at the end.
-        log, file: where it is written, open and not buffered, and ``limit`` the bytes of it; a last line says that
-            it was cut.
-        on_line: gets every line, without its end.
-        end: called once where the limit is reached or the log cannot be written; reading goes on.
+        pipe: pipe to read; closed at the end.
+        log, file: path and open unbuffered file of the log, of at most ``limit`` bytes; a last line reports a cut.
+        on_line: called with every line, without its line end.
+        end: called once if the limit is reached or the log cannot be written; reading continues.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Drain(threading.Thread):
         self.begun = b""
 
     def run(self) -> None:
-        """Copy until the pipe ends."""
+        """Copy until the end of the pipe."""
         with self.pipe, self.file as log:
             while chunk := self.pipe.read1(_CHUNK):  # type: ignore[attr-defined]  # a BufferedReader
                 if not self.trouble:
@@ -83,10 +82,10 @@ class Drain(threading.Thread):
 
 
 def new_file(path: Path) -> IO[bytes]:
-    """Make a file anew: what lies there, a link or a pipe of an earlier step, is not written to.
+    """Create a file anew, so that a link or pipe left by an earlier step is not written to.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     path.unlink(missing_ok=True)
     return open(path, "xb", buffering=0)

@@ -1,4 +1,4 @@
-"""Scripts in forks of a process that has imported their packages: the check's side of :mod:`.preloading`."""
+"""Scripts in forks of a process with preimported packages: the client of :mod:`.preloading`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tecoinfer_modelzoo.distribution import HOME
 
 _SERVER = "model_config.run.preloading"
 _STARTING = 120.0
-"""Seconds in which the imports must be done."""
+"""Timeout of the imports in seconds."""
 
 _ENDING = 30.0
-"""Seconds in which the exit code must come when the outcome is there."""
+"""Timeout in seconds for the exit code after the outcome has been reported."""
 
 MARK = "MODEL_CHECK_STEP"
-"""Environment variable that every process of a step inherits; not one of the zoo's own, which reports list."""
+"""Environment variable that every process of a step inherits; not one of the zoo's, which reports list."""
 
 TORCH = (
     "torch",
@@ -41,7 +41,7 @@ TORCH = (
     "onnxscript",
     "utils.export.networks.torchvision_models:import_torchvision",
 )
-"""What an export from PyTorch imports sooner or later; nothing that starts a thread, as onnxruntime does."""
+"""Modules that an export from PyTorch imports; none that starts a thread, as onnxruntime does."""
 
 EXAMPLES = (
     "numpy",
@@ -56,13 +56,13 @@ EXAMPLES = (
     "onnxscript.version_converter",
     "onnx_ir.passes.common",
 )
-"""What an example imports to prepare a model for the card; no torch, which no example needs."""
+"""Modules that an example imports to prepare a model for the card, without torch."""
 
 _log = logging.getLogger(__name__)
 
 
 class Process(Protocol):
-    """A supervisor that was started: as ``subprocess.Popen`` has it."""
+    """A started supervisor, with the interface of ``subprocess.Popen``."""
 
     pid: int
     stdin: IO[bytes] | None
@@ -70,22 +70,22 @@ class Process(Protocol):
     stderr: IO[bytes] | None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code when it has ended; negative for a signal.
+        """Return the exit code after the process has ended; negative for a signal.
 
         Raises:
-            subprocess.TimeoutExpired: it has not ended in so many seconds.
+            subprocess.TimeoutExpired: it has not ended within ``timeout`` seconds.
         """
 
 
 @dataclass(slots=True)
 class Preloaded:
-    """A process that runs scripts in forks of itself, one at a time; it starts with the first, and again if it dies.
+    """A process that runs scripts in forks of itself, one at a time; started on demand, and restarted if it dies.
 
     Attributes:
-        cores: where it and its forks run; empty for anywhere.
-        modules: what it imports, as :mod:`.preloading` has it.
-        mark: value of :data:`MARK` in its environment, and so in that of all its descendants.
-        given_up: it could not be started; scripts get processes of their own.
+        cores: cores of the process and its forks; empty for all.
+        modules: modules to import, as in :mod:`.preloading`.
+        mark: value of :data:`MARK` in the environment of the process and all its descendants.
+        given_up: the process could not be started; scripts run in separate processes.
     """
 
     cores: tuple[int, ...] = ()
@@ -98,16 +98,16 @@ class Preloaded:
     def start(
         self, settings: Mapping[str, Any], report: int, cwd: Path, environment: Mapping[str, str]
     ) -> Forked | None:
-        """Start a step's supervisor and the step; ``None`` where it needs a process of its own.
+        """Start a step's supervisor and the step; ``None`` if it needs a separate process.
 
         Args:
-            settings: of the supervisor. report: the file descriptor that it gets for its outcome.
-            cwd, environment: of the step.
+            settings: settings of the supervisor. report: file descriptor for the outcome.
+            cwd, environment: working folder and environment of the step.
         """
         if self.given_up or not self._running(environment):
             return None
-        assert self._control is not None  # noqa: S101 -- it runs
-        told = {**settings, "cwd": str(cwd), "environment": dict(environment) | {MARK: self.mark}}
+        assert self._control is not None  # noqa: S101 -- the process runs
+        request = {**settings, "cwd": str(cwd), "environment": dict(environment) | {MARK: self.mark}}
         ours, theirs = [], []
         for number in range(3):
             reading, writing = os.pipe()
@@ -116,14 +116,14 @@ class Preloaded:
         asked = os.memfd_create("step")
         try:
             with open(asked, "w", encoding="utf-8", closefd=False) as file:
-                json.dump(told, file)
+                json.dump(request, file)
             os.lseek(asked, 0, os.SEEK_SET)
             socket.send_fds(self._control, [READY], [asked, *theirs, report])
             said = _received(self._control, _ENDING, self._server)
             if not said.startswith(READY):
                 raise ChildProcessError("the process that imports its packages has ended")
         except OSError as error:
-            _log.info("the step gets a process of its own: %s", error)
+            _log.info("the step runs in a separate process: %s", error)
             for one in ours:
                 os.close(one)
             self.close()
@@ -136,18 +136,18 @@ class Preloaded:
         )
 
     def _running(self, environment: Mapping[str, str]) -> bool:
-        """Say whether it runs, having started it where it does not."""
+        """Return whether the process runs; start it if necessary."""
         if self._server is not None and self._server.poll() is None:
             return True
         self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.mark = uuid.uuid4().hex
         own = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
-        told = {"cores": self.cores, "modules": list(self.modules)}
+        request = {"cores": self.cores, "modules": list(self.modules)}
         with theirs:
             try:
                 self._server = started(
-                    [sys.executable, "-m", _SERVER, json.dumps(told)],
+                    [sys.executable, "-m", _SERVER, json.dumps(request)],
                     cwd=HOME,
                     env=own | {MARK: self.mark},
                     stdin=theirs.fileno(),
@@ -161,7 +161,7 @@ class Preloaded:
         return said == READY or self._refused(ours, said.decode() or "the process that imports their packages ended")
 
     def _refused(self, control: socket.socket, why: str) -> bool:
-        _log.info("every export gets a process of its own: %s", why)
+        _log.info("every export runs in a separate process: %s", why)
         control.close()
         self.given_up = True
         self.close()
@@ -169,11 +169,11 @@ class Preloaded:
 
     @property
     def pid(self) -> int:
-        """Its number; 0 where it does not run."""
+        """Process ID; 0 if it does not run."""
         return 0 if self._server is None else self._server.pid
 
     def ended(self) -> int:
-        """Return the exit code of the supervisor that was started last; it has ended."""
+        """Return the exit code of the last supervisor, which has ended."""
         answer = b"" if self._control is None else _received(self._control, _ENDING, self._server)
         if answer:
             return int(answer)
@@ -181,7 +181,7 @@ class Preloaded:
         return -signal.SIGKILL
 
     def close(self) -> None:
-        """End the process; what it runs ends with it."""
+        """End the process and its forks."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -207,7 +207,7 @@ class Forked:
 
 
 def _received(control: socket.socket, seconds: float, server: subprocess.Popen[bytes] | None) -> bytes:
-    """Return the next message; nothing where the other side goes, says nothing, or has been stopped by a step."""
+    """Return the next message; empty if the server has ended, is stopped or does not answer in time."""
     stops = Stops(lambda: () if server is None else (server.pid,))
     deadline = time.monotonic() + seconds
     with suppress(OSError):

@@ -1,21 +1,20 @@
-"""Imports packages once and runs many scripts: ``python -m model_config.run.preloading SETTINGS``.
+"""Server that imports packages once and runs scripts in forks: ``python -m model_config.run.preloading SETTINGS``.
 
-Standard input is a socket, and the folder it starts in that of the zoo's packages.
+Standard input is a socket, and the working folder is that of the zoo's packages.
 
-A small network spends most of a step on imports, in its export and where it is run. Here they are done once; each
-script then runs in a fork of this process, which no other script sees: with a working folder, arguments, environment,
-standard streams and a supervisor of its own (:mod:`model_config.run.supervisor`), exactly as a process that was started
-for it has them.
-Only other people's packages are imported: the zoo's own are found by each script for itself.
+Imports dominate the time of a step with a small network. Here they are done once; each script then runs in an isolated
+fork with its own working folder, arguments, environment, standard streams and supervisor
+(:mod:`model_config.run.supervisor`), as in a new process. Only third-party packages are imported: each script imports
+the zoo's own modules itself.
 
-``SETTINGS`` is JSON: ``cores`` (numbers; empty: all) and ``modules``: what to import, or ``module:function`` to call;
-what cannot be is left to the scripts. A fork copies the one thread that
-asks for it, so where an import has left a second one running, this process says so and ends: nothing is forked.
+``SETTINGS`` is JSON: ``cores`` (numbers; empty: all) and ``modules``: modules to import, or ``module:function`` to
+call; failed imports are left to the scripts. A fork copies only the calling thread, so if an import has started another
+thread, this process reports it and exits.
 
-The socket keeps messages apart. A request is one byte with five file descriptors: a file with the supervisor's settings
-and ``cwd`` and ``environment`` in JSON; the step's three standard streams; and where the outcome goes. When the step
-begins, :data:`READY` and the supervisor's number come; when it is over, the supervisor's exit code. It ends when the
-socket does.
+The socket keeps message boundaries. A request is one byte with five file descriptors: a JSON file with the supervisor's
+settings, ``cwd`` and ``environment``; the step's three standard streams; and the pipe for the outcome. The replies are
+:data:`READY` with the supervisor's process ID at the start, and the supervisor's exit code at the end. The server ends
+when the socket is closed.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from tecoinfer_modelzoo.own_packages import PACKAGES
 READY = b"r"
 OWN = frozenset((*PACKAGES, "tecoinfer_modelzoo"))
 FILES = 5
-"""File descriptors of a request."""
+"""Number of file descriptors of a request."""
 
 
 class BecomeError(BaseException):
-    """Leaves every frame of the server: the process goes on as a step."""
+    """Unwinds all frames of the server in a fork, which then runs the step."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ class BecomeError(BaseException):
 
 
 def preload(modules: list[str]) -> list[object]:
-    """Import the modules; return what must not be forgotten although no script may see it."""
+    """Import the modules; return objects that must stay alive although no script can see them."""
     for name in modules:
         before = set(sys.modules)
         module, _, function = name.partition(":")
@@ -58,27 +57,27 @@ def preload(modules: list[str]) -> list[object]:
             found = importlib.import_module(module)
             if function:
                 getattr(found, function)()
-        except Exception:  # noqa: BLE001 -- the script that needs it says why it cannot be imported
+        except Exception:  # noqa: BLE001 -- the script that needs it reports the import error
             for half in set(sys.modules) - before:
                 if half.partition(".")[0] == module.partition(".")[0]:
                     del sys.modules[half]
-    # What a function of the zoo has registered with a package may live only as long as its own module.
+    # Functions that the zoo has registered with a package may live only as long as their module.
     return [sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in OWN]
 
 
 def threads() -> int:
-    """Return the threads of this process, those that Python does not know included."""
+    """Return the number of threads of this process, including those that Python did not create."""
     return len(os.listdir("/proc/self/task"))
 
 
 def serve(control: socket.socket) -> None:
-    """Run scripts until the other side goes.
+    """Run scripts until the socket is closed.
 
     Raises:
-        BecomeError: in a fork, which is to be the step.
+        BecomeError: in a fork that is to run the step.
     """
     gc.collect()
-    gc.freeze()  # so that a fork's collections leave alone the pages that it shares
+    gc.freeze()  # so that garbage collections in a fork do not copy shared pages
     control.send(READY)
     while True:
         data, files, _, _ = socket.recv_fds(control, 1, FILES)
@@ -92,12 +91,12 @@ def serve(control: socket.socket) -> None:
             os.close(file)
         control.send(READY + str(pid).encode())
         _, status = os.waitpid(pid, 0)
-        with suppress(OSError):  # nobody waits for it any more
+        with suppress(OSError):  # the client has ended
             control.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
 def _supervise(files: list[int]) -> None:
-    """Be the supervisor of one step, and end; in its fork raise :class:`BecomeError`."""
+    """Act as the supervisor of one step, and exit; in its fork raise :class:`BecomeError`."""
     with open(files[0], encoding="utf-8") as file:
         settings = json.load(file)
     os.setsid()
@@ -135,20 +134,20 @@ def script(settings: dict[str, Any]) -> None:
         runpy.run_path(os.path.abspath(words[0]), run_name="__main__")
     except SystemExit:
         raise
-    except BaseException as error:  # noqa: BLE001 -- as the interpreter ends a script, without the frames of this file
+    except BaseException as error:  # noqa: BLE001 -- print it as the interpreter does, without the frames of this file
         trace = _of_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.exit(1)
 
 
 def _open_streams() -> None:
-    """Open Python's standard streams anew on the step's own files.
+    """Reopen Python's standard streams on the step's own files.
 
-    Those of the server were opened on other files, and remember of these whether they can seek and are terminals.
+    The server's stream objects cache whether their original files can seek and are terminals.
     """
     for place, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
-        unbuffered = old.write_through  # as PYTHONUNBUFFERED has it
+        unbuffered = old.write_through  # as set by PYTHONUNBUFFERED
         size = 0 if unbuffered and place else -1
         new = open(place, "wb" if place else "rb", size, closefd=False)  # noqa: SIM115 - until the end
         lines = (place == 2 or new.isatty()) and not unbuffered
@@ -165,7 +164,7 @@ def _of_script(trace: TracebackType | None) -> TracebackType | None:
 
 
 def main() -> None:
-    """Do what the settings say."""
+    """Run the server with the settings from the command line."""
     settings = json.loads(sys.argv[1])
     control = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as null:
@@ -173,7 +172,7 @@ def main() -> None:
     if settings["cores"]:
         os.sched_setaffinity(0, settings["cores"])
     kept = preload(settings["modules"])
-    if sys.path[0] == os.getcwd():  # where the zoo is; a script finds it for itself
+    if sys.path[0] == os.getcwd():  # the zoo's folder; each script finds it by itself
         del sys.path[0]
     if threads() > 1:
         control.send(b"a package that was imported keeps a thread, which a fork would not have")

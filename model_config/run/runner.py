@@ -1,6 +1,6 @@
-"""Running a case: one process per step, in a copy of the model's folder.
+"""Execution of the steps of a case: one process per step, in a temporary copy of the model's folder.
 
-The copy keeps the checkout as it is: the export writes its files there, and it goes when the case is done.
+The copy keeps the checkout unchanged, as the export writes files into the folder.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _MIB = 2**20
 _REFUSED = re.compile(r"--(json|save)\b")
 
 OnOutput = Callable[[str, str, str], None]
-"""Gets case, step and a line the step printed; called from threads, one line at a time per stream."""
+"""Called with case, step and a printed line, from several threads; one line at a time per stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a case runs.
+    """Place where a case runs.
 
     Attributes:
-        cores: their numbers; empty for all there are.
-        stop: the signal to leave.
-        exports: runs the exports that need torch, where they share its import.
-        others: runs all other steps, where they share their imports.
+        cores: core numbers; empty for all.
+        stop: event that stops the run.
+        exports: runs exports that need torch with a shared import of it.
+        others: runs all other steps with shared imports.
     """
 
     cores: tuple[int, ...] = ()
@@ -77,25 +77,25 @@ def run_step(
     slot: Slot | None = None,
     handed: Sequence[str] = (),
 ) -> StepResult:
-    """Run one step in a tree of :func:`workplace` and judge what it did.
+    """Run one step in a tree of :func:`workplace` and return its result.
 
-    Example steps get ``--json``, and the single step ``--save``, for ``result`` and ``images``; a script that refuses
-    these flags, as historical ones do, is run again without them.
+    Example steps get ``--json``, and the single step ``--save``, for ``result`` and ``images``; a script that rejects
+    these flags, as historical ones do, is rerun without them.
 
     Args:
-        case, step: what to run.
-        tree: the tree; the model's folder is below it.
-        logs: folder of the logs; made where it is missing.
-        limits: what the step may use.
-        extra: arguments that follow the step's own, and so win: ``("--target", "onnx")``. Its ``--json FILE`` (an
-            absolute path) is kept.
-        name: name of the result and of the log files; default: the step's.
-        on_output: gets every line as it is printed.
-        slot: where to run; default: on all cores, until done.
-        handed: further environment variables that the step gets (:mod:`.environment`).
+        case, step: case and step to run.
+        tree: the tree that contains the model's folder.
+        logs: folder of the logs; created if missing.
+        limits: resource limits of the step.
+        extra: arguments appended to the step's own, which they override: ``("--target", "onnx")``. A ``--json FILE``
+            (absolute path) in it is used instead of the default.
+        name: name of the result and the log files; default: the step's.
+        on_output: called with every printed line.
+        slot: where to run; default: on all cores, without a stop event.
+        handed: additional environment variables for the step (:mod:`.environment`).
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or ``slot.stop`` was set; nothing of the step is left.
+        KeyboardInterrupt: Ctrl-C, or ``slot.stop`` was set; all processes of the step have ended.
     """
     logs.mkdir(parents=True, exist_ok=True)
     logs = logs.resolve()
@@ -109,7 +109,7 @@ def run_step(
 
 
 def _asked(step: Command, stem: Path, extra: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags that have an example step write down what it found."""
+    """Return the flags that make an example step write its results."""
     if step.name == "export":
         return ()
     save = ("--save", f"{stem}.images") if step.name == "single" else ()
@@ -125,7 +125,7 @@ def _not_run(case: Case, step: Command, logs: Path, name: str = "", extra: tuple
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One step, ready to run once or twice."""
+    """One step, which can be run repeatedly."""
 
     case: Case
     step: Command
@@ -136,11 +136,11 @@ class _Run:
     handed: Sequence[str]
 
     def __call__(self, result: StepResult, given: Sequence[str]) -> StepResult:
-        """Run ``result.command`` and return the result with all that came of it.
+        """Run ``result.command`` and return the complete result.
 
         Args:
-            result: as of a step that has not run.
-            given: the words of the command that the case does not say itself; files they name are made anew.
+            result: result of a step that has not run.
+            given: arguments that the check adds to the command; files they name are deleted before the run.
         """
         written, folder = _following(given, "--json"), _following(given, "--save")
         promised = _writes_result(self.tree / self.case.run_dir / self.step.run_file)
@@ -178,7 +178,7 @@ class _Run:
         )
 
     def _settled(self, result: StepResult) -> str:
-        """See that what the step has written can be read, its logs included; return what was wrong with it."""
+        """Remove invalid files that the step has written, and check its logs; return an error message or empty."""
         strange = settle(result.stdout.parent, 2 * self.limits.output + _MIB)
         for log in (result.stdout, result.stderr):
             if not log.is_file():
@@ -188,7 +188,7 @@ class _Run:
         return strange
 
     def _start(self, command: Sequence[str], report: int) -> tuple[Process, str]:
-        """Start the step under a supervisor; return that, and what marks all processes of the step."""
+        """Start the step under a supervisor; return it, and the mark of all processes of the step."""
         folder, environment = self.tree / self.case.run_dir, environment_of(self.tree, self.handed)
         settings = settings_of(command, self.slot.cores, self.limits, report)
         export = self.step.name == "export" and "torch" in required(folder)
@@ -200,19 +200,19 @@ class _Run:
         return start_alone(settings, folder, environment)
 
     def _heard(self, step: str) -> Callable[[str], None] | None:
-        """Return what takes each line of the step's output."""
+        """Return the callback for each line of the step's output."""
         heard = self.on_output
         return None if heard is None else lambda line: heard(self.case.name, step, line)
 
 
 def _files(folder: Path | None) -> tuple[Path, ...]:
-    """Return the files of a folder, sorted; none where there is no folder."""
+    """Return the files of a folder, sorted; empty if it does not exist."""
     return () if folder is None else tuple(sorted(path for path in folder.glob("*") if path.is_file()))
 
 
 def _clear(result: StepResult, written: Path | None, folder: Path | None) -> None:
-    """See that there is a folder for the logs, and that what an earlier run has written is not taken for this one's."""
-    result.stdout.parent.mkdir(parents=True, exist_ok=True)  # the step before may have removed it
+    """Create the folder for the logs, and delete the files of an earlier run."""
+    result.stdout.parent.mkdir(parents=True, exist_ok=True)  # the previous step may have removed it
     if written is not None:
         written.unlink(missing_ok=True)
     if folder is not None and folder.is_symlink():
@@ -222,28 +222,28 @@ def _clear(result: StepResult, written: Path | None, folder: Path | None) -> Non
 
 
 def _following(command: Sequence[str], flag: str) -> Path | None:
-    """Return the path that follows a flag's last mention."""
+    """Return the argument of the last occurrence of a flag, as a path."""
     places = [place for place, word in enumerate(command[:-1]) if word == flag]
     return Path(command[places[-1] + 1]) if places else None
 
 
 def _writes_result(script: Path) -> bool:
-    """Say whether a script is one of ``utils.pipeline.cli``, which write what ``--json`` asks for before they end.
+    """Return whether a script uses ``utils.pipeline.cli``, which writes the ``--json`` file before it exits.
 
-    Others, such as historical ones, may ignore the flag.
+    Other scripts, such as historical ones, may ignore the flag.
     """
     try:
         text = read_regular(script, _MIB)
-    except OSError:  # running it says what is wrong
+    except OSError:  # reported when the script is run
         return False
     return b"utils.pipeline" in text and re.search(rb"\bcli\b", text) is not None
 
 
 def _unwritten(code: int | None, written: Path | None, result: StepResult) -> str:
-    """Return why a step that says it ran did not: 0 and 1 come after the result, and 1 is also how Python ends itself.
+    """Return an error if a step ended without its result; an exit code of 0 or 1 requires one, as Python exits with 1.
 
     Args:
-        code: the exit code. written: the JSON that was asked for.
+        code: exit code. written: the requested JSON file.
     """
     if written is None or code not in (0, 1):
         return ""

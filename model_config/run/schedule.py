@@ -1,4 +1,4 @@
-"""Cases side by side, each on its share of the cores."""
+"""Parallel execution of cases, each on its share of the cores."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Slot", "run_all", "slots"]
 
 
 def slots(count: int, stop: threading.Event | None = None) -> list[Slot]:
-    """Return places for at most ``count`` cases to run side by side, one per core at the most.
+    """Return slots for at most ``count`` parallel cases, at most one per core.
 
-    No core is in two of them; where the system has no affinity, all of them name no core.
+    Slots share no core; on a system without CPU affinity, their lists of cores are empty.
     """
     stop = stop or threading.Event()
     usable = usable_cores()
@@ -42,23 +42,23 @@ def run_all(
     parallel: int | None = None,
     root: Path = ROOT,
 ) -> Iterator[CaseResult]:
-    """Run the cases side by side and yield what comes of each as it finishes.
+    """Run the cases in parallel and yield each result when it is complete.
 
-    A :class:`TecoInferError` of one case becomes a finding of it. Any other exception is a bug of the check: it is
-    raised when all other cases are done. On Ctrl-C every running step is ended; ``work`` sees it as a
-    ``KeyboardInterrupt`` of :func:`model_config.run.runner.run_step` and may return what it has until then, which is
-    yielded before the ``KeyboardInterrupt`` goes on to the caller.
+    A :class:`TecoInferError` of a case becomes a finding. Any other exception is a bug of the check and is raised after
+    all other cases have finished. Ctrl-C stops every running step; ``work`` receives a ``KeyboardInterrupt`` of
+    :func:`model_config.run.runner.run_step` and may return an incomplete result, which is yielded before the
+    ``KeyboardInterrupt`` is raised again.
 
     Args:
-        cases: what to run, started in this order.
-        work: does one case, in a thread; called with the place where its steps are to run.
-        parallel: most cases at once; default: one per core.
+        cases: cases to run, started in this order.
+        work: processes one case in a thread; called with the case and its slot.
+        parallel: maximum number of parallel cases; default: one per core.
         root: the repository the cases belong to.
     """
     stop = threading.Event()
     free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
     places = slots(min(len(cases), parallel or len(cases)), stop)
-    if len(cases) > len(places):  # else each imports for one case anyway
+    if len(cases) > len(places):  # otherwise there is nothing to share
         places = [
             replace(place, exports=Preloaded(place.cores), others=Preloaded(place.cores, EXAMPLES)) for place in places
         ]
@@ -76,7 +76,7 @@ def run_all(
         except KeyboardInterrupt:
             if not stop.is_set():
                 raise
-            return None  # told to stop, with nothing to show
+            return None  # stopped before there was a result
         finally:
             free.put(place)
 
@@ -106,7 +106,7 @@ def _finished(futures: Sequence[Future[CaseResult | None]], stop: threading.Even
                 if result is not None:
                     yield result
             break
-        except KeyboardInterrupt as error:  # while waiting: what is running ends now, and is waited for
+        except KeyboardInterrupt as error:  # while waiting: stop the running cases and wait for them
             interrupt = error
             stop.set()
     if interrupt is not None:
@@ -116,7 +116,7 @@ def _finished(futures: Sequence[Future[CaseResult | None]], stop: threading.Even
 
 
 def _result(future: Future[CaseResult | None], bugs: list[BaseException]) -> CaseResult | None:
-    """Return what a case that has ended came to; note among the bugs what it raised."""
+    """Return the result of a finished case; append an unexpected exception to ``bugs``."""
     error = future.exception()
     if error is None:
         return future.result()

@@ -1,7 +1,7 @@
-"""What the steps see of the checkout outside their model's folder: copies, made once for a whole check.
+"""Copies of the checkout outside a model's folder, made once per check, that the steps see.
 
-A link into the checkout itself would let a step write there. All cases share the copies, so what a step does to them
-is found out afterwards: by the times that the kernel keeps of every file, which a process cannot set.
+Links into the checkout would let a step write there. All cases share the copies; changes are detected afterwards by
+file times (ctime), which a process cannot set.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ WEIGHTS = (
     ".safetensors",
     ".tecoengine",
 )
-"""Endings of files that hold a model."""
+"""Endings of model files."""
 
 LARGEST = 64 << 20
 MOST = 1 << 30
-"""Bytes of a file, and of all together, that are copied; what is beyond is linked, and watched too."""
+"""Maximum bytes of one copied file, and of all together; larger files are linked, and watched too."""
 
 _BYTECODE = "__pycache__"
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """Copies of a checkout's files below ``folder``, as they were when it was made.
+    """Copies of a checkout's files below ``folder``, from the time of its creation.
 
     Attributes:
-        folder: looks like the checkout. root: the checkout.
-        linked: what stayed a link, for its size or because git ignores it: file -> its state in the checkout.
-        state: of all that was copied, folders by the names in them.
-        broken: it has been found to be changed.
-        users: how many cases run on it.
+        folder: root of the copies. root: the checkout.
+        linked: files that are linked, for their size or because git ignores them, with their state in the checkout.
+        state: state of all copied files; of folders, the names of their entries.
+        broken: whether a change was detected.
+        users: number of cases that use it.
     """
 
     folder: Path
@@ -62,9 +62,9 @@ class Snapshot:
     users: int = 0
 
     def changed(self) -> list[str]:
-        """Return the files that are not as they were, relative to the checkout, sorted.
+        """Return the files that have changed, relative to the checkout, sorted.
 
-        Compiled files alone break a snapshot, and are nobody's fault.
+        Changed bytecode files mark the snapshot as broken but are not returned.
         """
         now = _state(self.folder)
         found = {name for name in now.keys() | self.state.keys() if now.get(name) != self.state.get(name)}
@@ -75,10 +75,10 @@ class Snapshot:
 
 
 class Snapshots:
-    """The snapshots of a check: one, and another where a step has changed it; no more than cases run at once, and one.
+    """Snapshots of a check: one, and a new one after each change; at most one more than parallel cases.
 
     Args:
-        root: the checkout. work_dir: where they are made; they go with :meth:`close`.
+        root: the checkout. work_dir: folder for the snapshots, which :meth:`close` deletes.
     """
 
     def __init__(self, root: Path, work_dir: Path) -> None:
@@ -87,7 +87,7 @@ class Snapshots:
         self._made: list[Snapshot] = []
 
     def current(self) -> Snapshot:
-        """Return one that nobody has been found to have changed.
+        """Return a snapshot without detected changes.
 
         Raises:
             ConfigError: the checkout cannot be copied.
@@ -106,7 +106,7 @@ class Snapshots:
             return self._made[-1]
 
     def done(self, snapshot: Snapshot) -> None:
-        """A case that got a snapshot has ended: one that is changed goes with the last case that runs on it."""
+        """Release a snapshot after a case; the last user deletes a changed snapshot."""
         with self._lock:
             snapshot.users -= 1
             if not snapshot.broken or snapshot.users:
@@ -115,7 +115,7 @@ class Snapshots:
         remove_tree(snapshot.folder)
 
     def close(self) -> None:
-        """Remove them."""
+        """Delete all snapshots."""
         for snapshot in self._made:
             remove_tree(snapshot.folder)
 
@@ -131,7 +131,7 @@ def _snapshot(root: Path, folder: Path) -> Snapshot:
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name.startswith(".") and (is_folder or not below):
                 continue
-            with suppress(FileNotFoundError):  # it is being removed
+            with suppress(FileNotFoundError):  # a file that is being removed
                 if not is_folder:
                     left -= _taken(entry, f"{folder}/{name}", made, name in unwanted, left)
                 elif entry.path not in (str(folder), str(folder.parent)):
@@ -146,13 +146,13 @@ def _taken(source: os.DirEntry[str], target: str, made: Snapshot, unwanted: bool
     """Copy or link a file of the checkout; return the bytes copied.
 
     Args:
-        unwanted: git ignores it. left: bytes that may still be copied.
+        unwanted: whether git ignores it. left: bytes that may still be copied.
     """
     found, path = source.stat(follow_symlinks=False), Path(source.path)
     if stat.S_ISLNK(found.st_mode):
         _link_again(path, Path(target), made)
         return 0
-    weights = unwanted and source.name.endswith(WEIGHTS)  # a fresh clone has none
+    weights = unwanted and source.name.endswith(WEIGHTS)  # missing in a fresh clone
     if weights or not stat.S_ISREG(found.st_mode):
         return 0
     if (not unwanted or _BYTECODE in source.path) and found.st_size <= min(LARGEST, left):
@@ -165,15 +165,15 @@ def _taken(source: os.DirEntry[str], target: str, made: Snapshot, unwanted: bool
 
 
 def _copied(source: str, target: str, found: os.stat_result) -> None:
-    """Copy a file by four calls of the system: a checkout has thousands, most of a few kilobytes."""
-    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # it may have become a pipe meanwhile
+    """Copy a file with few system calls: a checkout has thousands of small files."""
+    reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # in case it has become a pipe
     try:
         writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(found.st_mode) | stat.S_IWUSR)
         try:
             while some := os.read(reading, 1 << 20):
                 while some:
                     some = some[os.write(writing, some) :]
-            os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))  # compiled files know their source by it
+            os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))  # bytecode files refer to the source's time
         finally:
             os.close(writing)
     finally:
@@ -181,13 +181,13 @@ def _copied(source: str, target: str, found: os.stat_result) -> None:
 
 
 def _link_again(source: Path, target: Path, made: Snapshot) -> None:
-    """Make a link that leads to the copy of what it led to, or to the same where that is not of the checkout."""
+    """Create a link to the copy of the original target, or to the same target outside the checkout."""
     real, root = Path(os.path.realpath(source)), Path(os.path.realpath(made.root))
     target.symlink_to(made.folder / real.relative_to(root) if real.is_relative_to(root) else real)
 
 
 def _state(folder: Path) -> dict[str, object]:
-    """Return what tells whether anything below a folder has been written, by relative name."""
+    """Return the states of all entries of a folder by relative name, to detect writes."""
     found: dict[str, object] = {}
     waiting = [(str(folder), "")]
     while waiting:
@@ -199,12 +199,12 @@ def _state(folder: Path) -> dict[str, object]:
                     waiting.append((entry.path, f"{text}/"))
                     found[text] = "folder"
                 else:
-                    found[text] = _told(entry.stat(follow_symlinks=False))
+                    found[text] = _times(entry.stat(follow_symlinks=False))
     return found
 
 
 def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
-    """Return what is in a folder; of one that cannot be read, or is being removed, nothing."""
+    """Return the entries of a folder; empty if it cannot be read or is being removed."""
     try:
         return list(os.scandir(folder))
     except OSError:
@@ -213,12 +213,12 @@ def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
 
 def _of_file(path: Path) -> object:
     try:
-        return _told(path.stat())
+        return _times(path.stat())
     except OSError:
         return None
 
 
-def _told(found: os.stat_result) -> object:
+def _times(found: os.stat_result) -> object:
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
@@ -229,7 +229,7 @@ def _ignored_below(root: Path) -> frozenset[str]:
 
 
 def ignored(folder: Path, names: list[str]) -> list[str]:
-    """Return which of the files in a folder git ignores; without git, or outside a repository, it ignores nothing."""
+    """Return the files of a folder that git ignores; empty without git or outside a repository."""
     said = _asked_git(
         ["git", "check-ignore", "-z", "--stdin"], "\0".join(names).encode(errors="surrogateescape"), folder
     )
@@ -239,7 +239,7 @@ def ignored(folder: Path, names: list[str]) -> list[str]:
 def _asked_git(command: list[str], given: bytes, folder: Path) -> str:
     try:
         ran = subprocess.run(command, input=given, cwd=folder, capture_output=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):  # git is not installed, or was stopped
+    except (OSError, subprocess.TimeoutExpired):  # git is not installed, or did not answer
         return ""
     return ran.stdout.decode(errors="surrogateescape")
 

@@ -1,4 +1,4 @@
-"""Waiting for a process that runs contributed code below a supervisor: its outcome, and nothing of it left."""
+"""Running a process of contributed code under a supervisor until it and its descendants have ended."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _MIB, _GIB = 2**20, 2**30
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 _PATIENCE = 10.0
-"""Seconds in which the rest of the output must come when the process has ended."""
+"""Timeout in seconds for the remaining output after the process has ended."""
 
 _ENDING = 15.0
-"""Seconds in which a supervisor must have ended a process that it is to end, and itself."""
+"""Timeout in seconds for a supervisor to end its process and itself."""
 
 
 def settings_of(command: Sequence[str], cores: Sequence[int], limits: Limits, report: int) -> dict[str, Any]:
-    """Return the settings of a supervisor; ``report`` is the file descriptor that it gets for its outcome."""
+    """Return the settings of a supervisor; ``report`` is the file descriptor for its outcome."""
     asked = {name: getattr(limits, name) for name in ("timeout", "memory", "processes", "grace")}
     return {"command": command, "cores": cores, "report": report, **asked}
 
 
 def start_alone(settings: Mapping[str, Any], cwd: Path, environment: Mapping[str, str]) -> tuple[Process, str]:
-    """Start a process under a supervisor of its own; return that, and what marks all processes below it."""
+    """Start a process under its own supervisor; return the supervisor, and the mark of all processes below it."""
     mark = uuid.uuid4().hex
     process = started(
         [sys.executable, "-I", "-S", str(_SUPERVISOR), json.dumps(settings)],
@@ -73,17 +73,17 @@ def supervised(
     """Run a process to its end.
 
     Args:
-        start: starts it, given the file descriptor for its supervisor's report.
-        logs: files for its standard output and standard error; made anew.
-        limits: those that its supervisor has.
-        stop: set where the check is to end.
-        on_line: gets every line that it prints.
+        start: starts it, given the file descriptor for the supervisor's report.
+        logs: files for standard output and standard error; overwritten.
+        limits: limits of its supervisor.
+        stop: set to stop the check.
+        on_line: called with every line that it prints.
 
     Returns:
-        What the supervisor reports, and why the output ended the process, if it did.
+        The report of the supervisor, and the reason if the output ended the process.
 
     Raises:
-        KeyboardInterrupt: ``stop`` was set; nothing of the process is left.
+        KeyboardInterrupt: ``stop`` was set; all processes have ended.
         OSError: it could not be started.
     """
     with ExitStack() as files:
@@ -114,7 +114,7 @@ def _drains(
 ) -> list[Drain]:
     drains = []
     for pipe, log, file in zip((process.stdout, process.stderr), logs, files, strict=True):
-        assert pipe is not None  # noqa: S101 -- both are pipes, for the type checker
+        assert pipe is not None  # noqa: S101 -- both are pipes; for the type checker
         drains.append(Drain(pipe, log, file, limit, on_line, partial(_end, process)))
     for drain in drains:
         drain.start()
@@ -122,18 +122,18 @@ def _drains(
 
 
 def _watching(process: Process) -> tuple[int, ...]:
-    """Return the processes that must not be stopped: the supervisor, and whose fork it is."""
+    """Return the processes that must not be stopped: the supervisor, and the process that forked it."""
     return (process.pid, process.server.pid) if isinstance(process, Forked) else (process.pid,)
 
 
 def _over(process: Process, mark: str, report: int, lost: str) -> tuple[bytes, int]:
-    """Let nothing of a process live on, and return its supervisor's report and exit code.
+    """Kill all remaining processes, and return the supervisor's report and exit code.
 
     Args:
-        lost: why the report is not waited for; empty where it is there.
+        lost: why the report is missing; empty if it was received.
     """
     marked = f"{MARK}={mark}".encode()
-    _end(process)  # does nothing to a supervisor that is done; else it ends the process at once
+    _end(process)  # no effect on a finished supervisor; otherwise ends the process immediately
     if lost and (lost != "interrupted" or not select.select([report], [], [], _ENDING)[0]):
         end_tree(process.pid, marked)
     said = read_report(report)
@@ -150,7 +150,7 @@ def _over(process: Process, mark: str, report: int, lost: str) -> tuple[bytes, i
 
 
 def _end(process: Process) -> None:
-    """Let the supervisor end what runs below it."""
+    """Make the supervisor end the processes below it."""
     if process.stdin is not None:
         with suppress(OSError):
             process.stdin.close()
@@ -165,12 +165,12 @@ def _outcome(report: bytes, code: int, lost: str) -> dict[str, Any]:
 
 
 def broken(outcome: Mapping[str, Any], limits: Limits) -> str:
-    """Return which limit a process broke; empty where it broke none."""
+    """Return the message for an exceeded limit; empty if there is none."""
     count, limit = outcome["count"], limits.processes
     reasons = {
         "timeout": f"timed out after {limits.timeout:g} s and was killed with its child processes; make it faster",
         "processes": f"had {count} processes, more than the limit of {limit}, and was killed; start fewer",
-        "supervisor": f"what watches the step was {outcome.get('ended')}; let the step kill only what it started",
+        "supervisor": f"its supervisor was {outcome.get('ended')}; let the step kill only what it started",
     }
     if outcome["why"] in reasons:
         return reasons[outcome["why"]]

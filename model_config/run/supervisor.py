@@ -1,16 +1,16 @@
-"""Runs one command and lets nothing of it live on: ``python -I -S supervisor.py SETTINGS``.
+"""Runs one command and ends all its descendants: ``python -I -S supervisor.py SETTINGS``.
 
-It stands between the check and a step, as a process of its own, because only a process can adopt what its descendants
-leave behind (``PR_SET_CHILD_SUBREAPER`` of prctl(2)): a daemon that a step starts becomes its child, not init's. It
-ends all of them when the step is done, breaks a limit, or standard input ends, which it also does when the check dies.
+It is a separate process between the check and a step, because only a process can adopt orphaned descendants
+(``PR_SET_CHILD_SUBREAPER`` of prctl(2)): a daemon that a step starts becomes its child, not that of init. It ends all
+of them when the step is done, exceeds a limit, or standard input is closed, as when the check dies.
 
 ``SETTINGS`` is JSON: ``command`` (argument list), ``cores`` (numbers; empty: all), ``timeout`` and ``grace`` (seconds),
-``memory`` (bytes), ``processes``, and ``report``: the file descriptor where the outcome is written, as JSON too:
-``code`` (exit code of the command; null: it was killed), ``why`` (``timeout``, ``memory``, ``processes`` or ``stopped``
-where it was), ``peak`` (bytes), ``cpu`` (seconds of all that has ended), ``count`` (most processes at once) and
-``left`` (command lines of what outlived it).
+``memory`` (bytes), ``processes``, and ``report``: the file descriptor for the outcome. The outcome is JSON: ``code``
+(exit code of the command; null: it was killed), ``why`` (the reason if it was killed: ``timeout``, ``memory``,
+``processes`` or ``stopped``), ``peak`` (bytes), ``cpu`` (seconds of all ended processes), ``count`` (maximum number of
+processes at once) and ``left`` (command lines of processes that outlived it).
 
-Only the standard library, and little of it: this starts once per step. Limits on memory and processes need Linux.
+Imports few modules, all of the standard library: this starts once per step. Limits on memory and processes need Linux.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from typing import Any
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 _INTERVAL = 0.05
 _SHARE = 0.02
-"""Seconds between two looks at the processes, longer where a look takes more than this share of the time."""
+"""Seconds between two samples of the process table; longer if sampling exceeds this share of the time."""
 _KILLING = 10.0
-"""Seconds after which processes that do not die (they wait for a dead disk, say) are given up."""
+"""Seconds to wait for killed processes, which may hang in disk I/O."""
 _SHOWN = 5
 _IGNORED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
 )
-"""Signals that a step may send to who watches it: nothing comes of them. The check itself uses standard input."""
+"""Signals of a step to its supervisor that are ignored. The check itself uses standard input."""
 
 
 class Process:
-    """A line of the process table: parent, group, whether it is a zombie, and resident bytes."""
+    """An entry of the process table: parent, group, whether it is a zombie, and resident bytes."""
 
     __slots__ = ("group", "parent", "resident", "zombie")
 
     def __init__(self, stat: bytes) -> None:
-        fields = stat[stat.rindex(b")") + 2 :].split()  # the name in parentheses may hold anything
+        fields = stat[stat.rindex(b")") + 2 :].split()  # the name in parentheses may contain any character
         self.zombie = fields[0] == b"Z"
         self.parent, self.group = int(fields[1]), int(fields[2])
         self.resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(top: int) -> dict[int, Process]:
-    """Return all living descendants of a process; nothing where the system has no ``/proc``."""
+    """Return all living descendants of a process; empty on a system without ``/proc``."""
     table: dict[int, Process] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # it may have ended meanwhile
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # it may have ended
                 table[int(name)] = Process(file.read())
     below: dict[int, list[int]] = {}
     for pid, process in table.items():
@@ -70,7 +70,7 @@ def descendants(top: int) -> dict[int, Process]:
 
 
 def memory(processes: dict[int, Process], known: int) -> int:
-    """Return the bytes the processes hold: pages that several share count once where there are more than ``known``."""
+    """Return the bytes of the processes; above ``known`` bytes, shared pages are counted once."""
     resident = sum(process.resident for process in processes.values())
     if len(processes) == 1 or resident <= known:
         return resident
@@ -81,7 +81,7 @@ def _proportional(pid: int, resident: int) -> int:
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             line = next(line for line in file if line.startswith(b"Pss:"))
-    except (OSError, StopIteration):  # the kernel does not say, or it has ended: then it holds nothing any more
+    except (OSError, StopIteration):  # not supported by the kernel, or the process has ended
         return resident if _alive(pid) else 0
     return int(line.split()[1]) * 1024
 
@@ -105,11 +105,11 @@ def command_line(pid: int) -> str:
 
 
 class Supervisor:
-    """Starts the command, watches it, and ends what is left.
+    """Starts the command, monitors it, and ends remaining processes.
 
     Args:
-        settings: what to start, and the limits.
-        become: turns a fork of this process into the command, and does not return.
+        settings: command and limits.
+        become: turns a fork of this process into the command; does not return.
     """
 
     def __init__(self, settings: dict[str, Any], become: Callable[[], None] | None = None) -> None:
@@ -132,7 +132,7 @@ class Supervisor:
             signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> dict[str, Any]:
-        """Return the outcome; when it is there, no descendant is."""
+        """Run the command and return the outcome after all descendants have ended."""
         why, left = self._watch()
         self._kill()
         code = None if why else self.code
@@ -140,7 +140,7 @@ class Supervisor:
         return {"code": code, "why": why, "left": left, **found}
 
     def _watch(self) -> tuple[str, list[str]]:
-        """Wait until the command and all it started has ended; return the limit it broke, or what outlived it."""
+        """Wait for the command and its descendants; return the exceeded limit, or the processes that outlived it."""
         deadline, pause = time.monotonic() + self.settings["timeout"], 0.0
         ended = float("inf")
         while True:
@@ -161,7 +161,7 @@ class Supervisor:
     def _broken(self, alive: dict[int, Process], deadline: float) -> str:
         self.count = max(self.count, len(alive))
         if self.count > self.settings["processes"]:
-            return "processes"  # before their memory is added up, which takes long for many
+            return "processes"  # before adding up their memory, which takes long for many
         self.peak = max(self.peak, memory(alive, self.peak))
         if self.peak > self.settings["memory"]:
             return "memory"
@@ -181,12 +181,12 @@ class Supervisor:
                     self.code = os.waitstatus_to_exitcode(status)
 
     def _kill(self) -> None:
-        """Kill until none is left: what forks while it is killed is found in the next round."""
+        """Kill until no process is left: processes forked meanwhile are found in the next round."""
         deadline = time.monotonic() + _KILLING
         while time.monotonic() < deadline:
             alive = descendants(os.getpid())
             groups = {process.group for process in alive.values()} | ({self.main} if self.code is None else set())
-            for group in groups - {os.getpgrp()}:  # the kernel kills a group at once: no member can fork meanwhile
+            for group in groups - {os.getpgrp()}:  # the kernel kills a group at once, so members cannot fork
                 with suppress(OSError):
                     os.killpg(group, signal.SIGKILL)
             for pid in alive:
@@ -199,7 +199,7 @@ class Supervisor:
 
 
 def _wake_on_child() -> tuple[int, int]:
-    """Return a file descriptor that becomes readable when a child ends, and the one that is written to then."""
+    """Return a file descriptor that becomes readable when a child ends, and its write end."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
@@ -216,7 +216,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _apart(cores: list[int]) -> None:
-    """Give this process, a fresh fork, a session of its own, its cores, and no standard input."""
+    """Give this forked process its own session and cores, and close standard input."""
     try:
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -231,7 +231,7 @@ def _apart(cores: list[int]) -> None:
 
 def _execute(command: list[str]) -> None:
     try:
-        os.execv(command[0], command)  # noqa: S606 -- an argument list, and no shell
+        os.execv(command[0], command)  # noqa: S606 -- an argument list, without a shell
     except OSError as error:
         _not_started(error)
 
@@ -242,7 +242,7 @@ def _not_started(error: OSError) -> None:
 
 
 def main() -> None:
-    """Run what the settings say and write the outcome."""
+    """Run the command of the settings and write the outcome."""
     settings = json.loads(sys.argv[1])
     os.set_inheritable(settings["report"], False)
     outcome = Supervisor(settings).run()

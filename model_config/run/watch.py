@@ -1,7 +1,7 @@
-"""The check's own watch over those who watch the steps: a step may stop or kill what it can see.
+"""Monitoring of the supervisors by the check: a step may stop or kill any process it can see.
 
-A supervisor that is stopped (SIGSTOP) neither reports nor ends anything; so the check looks at it, has a deadline of
-its own, and ends the whole tree below it: while the supervisor lives, stopped or not, no descendant gets away from it.
+A stopped supervisor (SIGSTOP) neither reports nor ends processes; so the check detects this, has a deadline, and kills
+the whole tree below it: while the supervisor lives, stopped or not, its descendants remain below it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from model_config.run.supervisor import descendants
 from utils.pipeline.launch.exit_status import is_stopped
 
 LATE = 30.0
-"""Seconds beyond all limits of a step after which its supervisor is taken for lost."""
+"""Seconds after all limits of a step until its supervisor is considered lost."""
 
 _LOOK = 0.5
-"""Seconds between two looks at whether a process is stopped; two in a row count."""
+"""Seconds between two samples of whether a process is stopped; two consecutive ones count."""
 
 _REPORT = 65536
-"""Bytes of a report at most; one has some hundred."""
+"""Maximum bytes of a report; typical are a few hundred."""
 
 _READING = 5.0
-"""Seconds in which all of a report must come once it has begun."""
+"""Timeout in seconds for the rest of a report after its start."""
 
 _KILLING = 10.0
-"""Seconds after which processes that do not die are given up."""
+"""Seconds to wait for killed processes."""
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>
 
@@ -50,7 +50,7 @@ _KINDS: dict[str, Any] = {
 
 
 class Stops:
-    """Tells whether one of several processes has been stopped by a signal, or is traced, for longer than a moment."""
+    """Detector of processes that are stopped by a signal, or traced, for longer than a moment."""
 
     def __init__(self, pids: Callable[[], tuple[int, ...]]) -> None:
         self._pids = pids
@@ -58,7 +58,7 @@ class Stops:
         self._seen: set[int] = set()
 
     def __call__(self) -> bool:
-        """Look, where the last look is some time ago."""
+        """Sample again if the last sample is old enough; return whether a process is stopped."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -69,14 +69,14 @@ class Stops:
 
 
 def report_comes(report: int, stops: Stops, stop: Callable[[], bool], seconds: float) -> str:
-    """Wait for a supervisor's report; return why it is not waited for any longer, nothing where it is there.
+    """Wait for a supervisor's report; return the reason for giving up, empty if the report has arrived.
 
     Args:
-        report: the file descriptor it comes from. stops: looks at the supervisor.
-        stop: says that the check is to end. seconds: the deadline.
+        report: file descriptor of the report. stops: monitors the supervisor.
+        stop: returns whether the check is to stop. seconds: the deadline.
 
     Raises:
-        KeyboardInterrupt: ``stop`` said so.
+        KeyboardInterrupt: ``stop`` returned true.
     """
     deadline = time.monotonic() + seconds
     while not select.select([report], [], [], 0.1)[0]:
@@ -90,7 +90,7 @@ def report_comes(report: int, stops: Stops, stop: Callable[[], bool], seconds: f
 
 
 def read_report(report: int) -> bytes:
-    """Return what a supervisor has written; not all of it where another process keeps the pipe open."""
+    """Return the report of a supervisor; it may be incomplete if another process keeps the pipe open."""
     said, deadline = b"", time.monotonic() + _READING
     while len(said) < _REPORT and select.select([report], [], [], max(0.0, deadline - time.monotonic()))[0]:
         chunk = os.read(report, _REPORT)
@@ -101,7 +101,7 @@ def read_report(report: int) -> bytes:
 
 
 def parsed(said: bytes) -> dict[str, Any] | None:
-    """Return a report as data; ``None`` where it is none: a step can write to any pipe of its user."""
+    """Return a report as data; ``None`` if it is invalid: a step can write to any pipe of its user."""
     try:
         found = json.loads(said)
     except (ValueError, RecursionError):
@@ -114,10 +114,10 @@ def parsed(said: bytes) -> dict[str, Any] | None:
 def end_tree(top: int, mark: bytes) -> None:
     """Kill all descendants of a process, and then the process itself.
 
-    It is stopped meanwhile: it adopts what they leave behind, and starts nothing.
+    The process is stopped meanwhile: it still adopts orphans, but starts nothing.
 
     Args:
-        top: its number. mark: part of its environment; without it the number belongs to another process by now.
+        top: its process ID. mark: part of its environment; without it the ID belongs to another process.
     """
     if not _has(top, mark):
         return
@@ -131,7 +131,7 @@ def end_tree(top: int, mark: bytes) -> None:
 
 
 def sweep(mark: bytes) -> None:
-    """Kill every process whose environment holds a mark: what is left by a step that has killed its supervisor."""
+    """Kill every process whose environment contains a mark, after a step has killed its supervisor."""
     for folder in Path("/proc").glob("[0-9]*"):
         if _has(int(folder.name), mark):
             _kill([int(folder.name)])
@@ -140,7 +140,7 @@ def sweep(mark: bytes) -> None:
 def _has(pid: int, mark: bytes) -> bool:
     try:
         return mark in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it has ended, or is someone else's
+    except OSError:  # it has ended, or belongs to another user
         return False
 
 
@@ -156,10 +156,10 @@ _adopts = threading.Event()
 
 
 def started(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
-    """Start a process of the check's own in a session of its own; those it does not know are what steps left.
+    """Start a process of the check in a new session; adopted processes that are not registered belong to steps.
 
     Args:
-        command, how: as ``subprocess.Popen`` takes them.
+        command, how: arguments of ``subprocess.Popen``.
     """
     with _starting:
         process = subprocess.Popen(command, start_new_session=True, **how)
@@ -168,12 +168,12 @@ def started(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
 
 
 def forgotten(pid: int) -> None:
-    """Forget a process of the check's own that has been waited for."""
+    """Unregister a process of the check that has been waited for."""
     _known.discard(pid)
 
 
 def sweep_adopted() -> None:
-    """Kill what this process has adopted: what a step left that killed its supervisor, whatever its environment."""
+    """Kill the adopted processes of steps that killed their supervisor, whatever their environment."""
     if not _adopts.is_set():
         return
     me, session = os.getpid(), os.getsid(0)
@@ -192,9 +192,9 @@ def sweep_adopted() -> None:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Adopt what steps leave behind that have killed their supervisor, and end it at the end of the block.
+    """Adopt the remaining processes of steps that killed their supervisor, and kill them at the end of the block.
 
-    For a process that is the check and nothing else.
+    For a process that runs only the check.
     """
     if sys.platform != "linux":
         yield

@@ -1,4 +1,4 @@
-"""A clean copy of a model's folder, inside a tree that looks like the repository."""
+"""Clean copy of a model's folder in a tree with the layout of the repository."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tecoinfer_modelzoo.trees import below, copy_tree, remove_tree, walk
 
 @contextmanager
 def workplace(case: Case, work_dir: Path, root: Path = ROOT, snapshot: Snapshot | None = None) -> Iterator[Path]:
-    """Yield a tree with a clean copy of the model's folder (:func:`mirror`); it goes at the end of the block.
+    """Yield a tree with a clean copy of the model's folder (:func:`mirror`); deleted at the end of the block.
 
     Args:
-        case: the case. work_dir: where the tree is made. root: the repository.
-        snapshot: of the repository; default: one for this tree alone.
+        case: the case. work_dir: parent folder of the tree. root: the repository.
+        snapshot: snapshot of the repository; default: a new one for this tree.
 
     Raises:
         ConfigError: the folder cannot be copied.
@@ -45,11 +45,11 @@ def workplace(case: Case, work_dir: Path, root: Path = ROOT, snapshot: Snapshot 
 
 
 def mirror(root: Path, case: Case, tree: Path, snapshot: Snapshot) -> None:
-    """Build a tree that looks like the repository and in which the model's folder is a real copy.
+    """Create a tree with the layout of the repository that contains a copy of the model's folder.
 
-    Everything else is linked, to a snapshot: no link leads into the repository. The scripts find the repository by
-    ``Path(__file__).resolve().parents[3]``, which follows links; so they are copied. Checkpoints that git ignores are
-    left out: in a fresh clone only the export makes them.
+    Everything else is a link to a snapshot, none to the repository. Scripts find the repository by
+    ``Path(__file__).resolve().parents[3]``, which follows links, so they are copied. Checkpoints that git ignores are
+    omitted, as in a fresh clone.
 
     Raises:
         OSError: something cannot be read or written.
@@ -68,7 +68,7 @@ def mirror(root: Path, case: Case, tree: Path, snapshot: Snapshot) -> None:
 
 
 def ignored_checkpoints(case: Case, root: Path) -> list[str]:
-    """Return the weights in a case's folder that git ignores, relative to it: those a fresh clone has not."""
+    """Return the weights in a case's folder that git ignores, relative to it; a fresh clone lacks them."""
     top = root / case.run_dir
     named = {os.path.normpath(ckpt) for step in case.steps for ckpt in step.ckpts.values()}
     found = {path.relative_to(top).as_posix() for path in below(top) if path.suffix in WEIGHTS}
@@ -76,9 +76,9 @@ def ignored_checkpoints(case: Case, root: Path) -> list[str]:
 
 
 def _mend(root: Path, original: Path, copy: Path, shared: Path) -> None:
-    """Let links that lead out of the copied folder lead where they did before, or to the copy of it.
+    """Redirect links that lead out of the copied folder to their original target, or to its copy.
 
-    The copy of a checkout that is read-only is not: steps write there.
+    The copy is writable even if the checkout is read-only, as steps write there.
     """
     inside, zoo = original.resolve(), root.resolve()
     for folder, folders, files in walk(copy):

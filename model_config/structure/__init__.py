@@ -1,8 +1,8 @@
-"""The structure of a model's folder: one small function per rule, all of them in :data:`RULES`.
+"""Rules for the structure of a model's folder: one function per rule (:data:`CASE_RULES`, :data:`FILE_RULES`).
 
-``check_structure`` looks at a case's folder, ``check_shared`` at files outside such folders (``contrib/utils/...``).
-Nothing of a model's folder is run or imported, nothing is fetched; bad content is a finding and never an error. A
-script's task is imported for its flags: one of ``contrib/utils`` in a limited process (:mod:`.contributed`).
+``check_structure`` checks the folder of a case, ``check_shared`` files outside these folders (``contrib/utils/...``).
+Files of a model's folder are neither run nor imported, and nothing is downloaded; invalid content is a finding, not an
+error. The task of a script is imported for its flags, for ``contrib/utils`` in a limited process (:mod:`.contributed`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
     "script-length": examples.check_length,
     "own-loop": examples.check_loop,
 }
-"""Rules of a model's folder as a whole."""
+"""Rules for a model's folder as a whole."""
 
 FILE_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {
     "readable": files.check_readable,
@@ -57,19 +57,19 @@ FILE_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {
     "unsafe": scripts.check_unsafe,
     "device": scripts.check_devices,
 }
-"""Rules of any single file, in a model's folder or shared."""
+"""Rules for a single file, in a model's folder or shared."""
 
 SHARED_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {"package": files.check_package}
-"""Rules of shared files only."""
+"""Rules for shared files only."""
 
 
 _LONGEST = 1000
-"""Characters of a message; of a longer one the middle is left out."""
+"""Maximum characters of a message; longer ones are shortened in the middle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule as the documentation lists it: its name, one sentence, and whether shared files are held to it too."""
+    """Documentation of a rule: name, description in one sentence, and whether it applies to shared files."""
 
     name: str
     description: str
@@ -77,7 +77,7 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    """Return all rules in the order they are checked."""
+    """Return all rules in the order of checking."""
     tables = ((CASE_RULES, False), (FILE_RULES, True), (SHARED_RULES, True))
     return [
         Rule(name, (check.__doc__ or "").splitlines()[0], shared)
@@ -87,12 +87,12 @@ def rules() -> list[Rule]:
 
 
 def check_structure(case: Case, root: Path = ROOT, foreign: Foreign | None = None) -> list[Finding]:
-    """Return every rule that a case's folder breaks, sorted by file and line.
+    """Return all rule violations of a case's folder, sorted by file and line.
 
     Args:
         case: the case; its folder need not exist.
-        root: the repository that ``case.run_dir`` starts from; in a git checkout, what git ignores is left out.
-        foreign: asks for what is contributed; default: with the limits of a step.
+        root: the repository that contains ``case.run_dir``; files that git ignores are skipped.
+        foreign: queries contributed code; default: with the limits of a step.
 
     Raises:
         KeyboardInterrupt: ``foreign.stop`` was set.
@@ -102,14 +102,14 @@ def check_structure(case: Case, root: Path = ROOT, foreign: Foreign | None = Non
     found = [_finding(name, one) for name, places in broken.items() for one in places]
     return sorted(
         {*found, *_of_files(folder.files, FILE_RULES)}, key=_place
-    )  # what three scripts import is found thrice
+    )  # a file that several scripts import is reported several times
 
 
 def check_shared(names: Iterable[str | PurePosixPath], root: Path = ROOT) -> list[Finding]:
-    """Return the rules that files outside the models' folders break, such as a data set's in ``contrib/utils``.
+    """Return the rule violations of files outside the models' folders, such as a data set in ``contrib/utils``.
 
     Args:
-        names: files relative to the root, as ``git diff --name-only`` lists them; deleted ones are left out.
+        names: files relative to the root, as ``git diff --name-only`` lists them; deleted files are skipped.
         root: the repository.
     """
     sources = [SourceFile(str(name), root) for name in names if os.path.lexists(root / name)]
@@ -130,7 +130,7 @@ def _finding(rule: str, broken: Broken) -> Finding:
 
 
 def _plain(text: str) -> str:
-    """Return a text that any terminal and any file takes, whatever bytes a file's name is made of."""
+    """Return a text with non-printable characters escaped, so that terminals and files accept any file name."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Tasks of ``contrib/utils``: their flags, asked of a limited process, and what is wrong with those that give none."""
+"""Flags of tasks in ``contrib/utils``, queried in a limited process, and errors of tasks that cannot be imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model_config.run.foreign import Foreign, contributed
 from utils.tasks.base import SCRIPTS
 
 _SECONDS = 120.0
-"""In which a task must be imported: it only says what flags there are."""
+"""Timeout in seconds for the import of a task."""
 
 _MOST = 1000
 _FLAG = re.compile(r"--?[A-Za-z][\w-]{0,200}")
@@ -22,10 +22,10 @@ _Flags = Mapping[str, frozenset[str]]
 
 @dataclass(slots=True)
 class Tasks:
-    """The tasks that the scripts of one folder run, each asked for once.
+    """Cache of the tasks that the scripts of one folder run.
 
     Attributes:
-        troubles: what is wrong, by the file of the module, relative to the repository.
+        troubles: error messages by module file, relative to the repository.
     """
 
     foreign: Foreign
@@ -33,10 +33,10 @@ class Tasks:
     _known: dict[tuple[str, str], _Flags | None] = field(default_factory=dict)
 
     def flags(self, module: str, name: str, script: str) -> set[str] | None:
-        """Return the flags of a script of a task; ``None`` where it has none or cannot be asked.
+        """Return the flags of a script of a task; ``None`` if the task is missing or cannot be imported.
 
         Args:
-            module, name: where the task is. script: one of ``utils.tasks.base.SCRIPTS``.
+            module, name: location of the task. script: one of ``utils.tasks.base.SCRIPTS``.
         """
         if (module, name) not in self._known:
             self._known[module, name] = self._asked(module, name)
@@ -57,16 +57,16 @@ class Tasks:
 
 
 def _checked(flags: Any) -> _Flags | None:
-    """Return an answer that can be one.
+    """Validate and convert the answer of the process.
 
     Raises:
-        DataError: it cannot.
+        DataError: the answer has the wrong form.
     """
-    if flags is None:  # the name stands for no task: the step that runs it says so
+    if flags is None:  # the name is not a task: the step that runs it reports the error
         return None
     rows = [flags.get(script) for script in SCRIPTS] if isinstance(flags, Mapping) else [None]
     if not all(isinstance(row, list) and len(row) <= _MOST and all(map(_is_flag, row)) for row in rows):
-        raise DataError("gave an answer that is none; do not write to the process's files")
+        raise DataError("gave an invalid answer; do not write to the process's files")
     return {script: frozenset(flags[script]) for script in SCRIPTS}
 
 

@@ -1,4 +1,4 @@
-"""Rules of the scripts that run a model: short, through the zoo's engines, without a loop of their own."""
+"""Rules for scripts that run a model: they are short and use the zoo's engines and evaluation loops."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ VENDORS = (
     "tflite_runtime",
     "torch_tensorrt",
 )
-"""Packages that run a model past the zoo."""
+"""Packages that run a model without the zoo's engines."""
 
 DOORS = ("engine", "utils.pipeline")
-"""What an example script runs a model with."""
+"""Packages through which an example script may run a model."""
 
 HISTORICAL = ("engine.tecoinfer_pytorch", "engine.tecoinfer_paddle")
-"""The face that scripts in the historical style use; they time and loop by themselves."""
+"""Interfaces for scripts in the historical style, which have their own loop and timing."""
 
 MAX_CODE = 120
-"""Lines of code of an example script that has the zoo's loops."""
+"""Maximum lines of code of an example script that uses the zoo's loops."""
 
 MAX_HISTORICAL_CODE = 300
-"""The same in the historical style, where flags, loop and timing are written out."""
+"""Maximum lines of code in the historical style, with explicit flags, loop and timing."""
 
 CLOCKS = ("time.monotonic", "time.perf_counter", "time.process_time", "time.time", "timeit.default_timer")
 
@@ -43,7 +43,7 @@ def _imports(source: SourceFile, *packages: str) -> list[str]:
 
 
 def _historical(source: SourceFile) -> bool:
-    """Say whether a script is a contributor's in the historical style, which DESIGN.md promises to accept."""
+    """Return whether a contributed script has the historical style, which DESIGN.md supports."""
     return source.name.startswith("contrib/") and bool(_imports(source, *HISTORICAL))
 
 
@@ -56,7 +56,7 @@ def check_engine(folder: Folder) -> Iterator[Broken]:
                 for name in imported(node):
                     if name.split(".")[0] in VENDORS:
                         fix = "let utils.pipeline.cli run a task, or open a TecoInferEngine(target=...)"
-                        yield module.broken(at(node), f"imports {name}, past the zoo's engines", fix)
+                        yield module.broken(at(node), f"imports {name} instead of the zoo's engines", fix)
         if not source.syntax_error and source.data and not any(_imports(module, *DOORS) for module in modules):
             fix = "let utils.pipeline.cli run a task, or open a TecoInferEngine"
             yield source.broken(0, "imports neither engine nor utils.pipeline: it cannot run the model", fix)
@@ -73,7 +73,7 @@ def check_length(folder: Folder) -> Iterator[Broken]:
 
 
 def _lines(node: ast.AST) -> range:
-    """Return the lines of a simple statement, or the first of one that holds others."""
+    """Return the lines of a simple statement, or the first line of a compound statement."""
     if not isinstance(node, ast.stmt):
         return range(0)
     end = node.lineno if hasattr(node, "body") else (node.end_lineno or node.lineno)

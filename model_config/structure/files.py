@@ -1,4 +1,4 @@
-"""Rules of files and folders as such: which there are, their names, sizes, links, and how texts are stored."""
+"""Rules for files and folders: presence, names, sizes, links, and text encoding."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from model_config.syntax import LONGEST_LINE
 from tecoinfer_modelzoo.text import nearest
 
 REQUIRED = ("README.md", "requirements.txt")
-"""What every model's folder holds besides the scripts of its steps."""
+"""Files that every model's folder must contain in addition to the scripts of its steps."""
 
 LAYOUT = re.compile(r"(contrib/)?example/[^/]+/[^/]+")
 NAME = re.compile(r"[a-z0-9_]+")
 MODULE = re.compile(r"\w+", re.ASCII)
 
 EXTENDS = "__path__ = pkgutil.extend_path(__path__, __name__)"
-"""What an ``__init__.py`` of ``contrib/utils`` says."""
+"""Required line of an ``__init__.py`` in ``contrib/utils``."""
 
 MAX_FILE = 10_000_000
-"""Bytes of the largest file; what is larger belongs behind a download."""
+"""Maximum size of a file in bytes; larger files must be downloaded."""
 
 MAX_WEIGHTS = 2_000_000
-"""Bytes of the largest file of weights: enough for a small model that was trained."""
+"""Maximum size of a weights file in bytes, enough for a small trained model."""
 
 MAX_DATA = 5_000_000
-"""Bytes of a folder's data set: all that lies in its subfolders and is neither weights nor text of the model's own."""
+"""Maximum size of a folder's data in bytes: files in subfolders that are neither weights nor scripts."""
 
 WEIGHTS = re.compile(r"\.(bin|ckpt|data|engine|h5|onnx|pdiparams|pdmodel|pdparams|pkl|pth?|safetensors|tecoengine)")
-"""Endings of files of weights."""
+"""File name endings of weights."""
 
 
 def check_required(folder: Folder) -> Iterator[Broken]:
@@ -75,7 +75,7 @@ def check_names(folder: Folder) -> Iterator[Broken]:
 
 
 def _check_scripts(folder: Folder) -> Iterator[Broken]:
-    """The scripts and modules of a folder, and the folders in it that hold them, have usable names."""
+    """Check the names of the scripts and modules of a folder, and of the subfolders that contain them."""
     steps = {folder.full(step.run_file) for step in folder.case.steps}
     folders: set[PurePosixPath] = set()
     for source in (source for source in folder.files if source.suffix in (".py", ".sh")):
@@ -118,7 +118,7 @@ def check_text(source: SourceFile) -> Iterator[Broken]:
         for number, line in enumerate(source.text.split("\n"), start=1):
             if len(line) > LONGEST_LINE:
                 long = f"has {len(line)} characters in a line, more than {LONGEST_LINE}"
-                yield source.broken(number, long, "break the line; what is longer is not looked at")
+                yield source.broken(number, long, "break the line; the rest of it is not checked")
 
 
 def _line(source: SourceFile, byte: int) -> int:
@@ -145,7 +145,7 @@ def check_data_size(folder: Folder) -> Iterator[Broken]:
 
 
 def _is_data(source: SourceFile, folder: Folder) -> bool:
-    """Say whether a file is of a data set: below a subfolder, and neither a script nor weights."""
+    """Return whether a file belongs to a data set: in a subfolder, and neither a script nor weights."""
     inner = PurePosixPath(source.name).relative_to(folder.run_dir)
     return len(inner.parts) > 1 and source.suffix != ".py" and not WEIGHTS.fullmatch(source.suffix)
 
@@ -160,7 +160,7 @@ def check_readable(source: SourceFile) -> Iterator[Broken]:
         yield source.broken(0, f"cannot be read: {source.unreadable}", "correct its permissions")
     elif source.suffix in TEXT_SUFFIXES and source.size > source.most:
         fix = f"make it smaller than {source.most // 1_000_000} MB"
-        yield source.broken(0, "is too large to be looked at", fix)
+        yield source.broken(0, "is too large to be checked", fix)
 
 
 def _check_symlink(source: SourceFile) -> Iterator[Broken]:

@@ -1,4 +1,4 @@
-"""Rules that read ``model.yaml`` beside the folder: flags the scripts have, and data that is there."""
+"""Rules that compare ``model.yaml`` with the folder: script flags and data paths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_flags(folder: Folder) -> Iterator[Broken]:
 
 
 def check_tasks(folder: Folder) -> Iterator[Broken]:
-    """A task of ``contrib/utils`` that a script runs can be imported, in a process of its own with a step's limits."""
+    """A task of ``contrib/utils`` that a script runs can be imported, in a separate process with a step's limits."""
     for _, source in folder.scripts:
         known_flags(source, folder)
     for file, reason in folder.tasks.troubles.items():
@@ -54,7 +54,7 @@ def check_data(folder: Folder) -> Iterator[Broken]:
 
 
 def _is_there(folder: Folder, path: str) -> bool:
-    """Say whether a path leads to data, or is none: an empty one is reported where it is read."""
+    """Return whether a data path exists or is empty; an empty one is reported when the case is read."""
     if is_fetched_path(path):
         read_contrib(folder.root)
         return path.removeprefix("fetch:").partition("/")[0] in packages()
@@ -62,7 +62,7 @@ def _is_there(folder: Folder, path: str) -> bool:
 
 
 def place(folder: Folder, step: str, name: str) -> tuple[str, int]:
-    """Return the file that describes the case, relative to the root, and the line of a step's parameter."""
+    """Return the file that defines the case, relative to the root, and the line of a step's parameter."""
     source, key = folder.case.source, f"{STEPS[step]}.params"
     try:
         state = os.stat(source)
@@ -79,5 +79,5 @@ def place(folder: Folder, step: str, name: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=2)
 def _read(source: Path, _state: tuple[int, int]) -> tuple[Entry, ...]:
-    """Return the entries of a file; of one with many broken rules each asks for a line of it."""
+    """Return the entries of a file; cached, as each finding of a case needs a line of it."""
     return tuple(read_entries(yaml_text(source))[0])

@@ -1,4 +1,4 @@
-"""Rules of a model's README: the specification's headings, and commands that can be run."""
+"""Rules for a model's README: the headings of the specification, and commands that can be run."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ HEADINGS = (
     "### 2.5 启动推理",
     "### 2.6 精度验证",
 )
-"""The headings below the model's name, as section 5 of the specification gives them; the text may be any language's."""
+"""The headings below the title, from section 5 of the specification; the text may be in any language."""
 
 LEAVES = [heading for heading in HEADINGS if not heading.startswith("## 2")]
-"""The headings that have a text of their own."""
+"""The headings that must be followed by text."""
 
 PLACEHOLDER = "算法名称"
 """The title in the specification's template."""
 
 STEP_SECTIONS = {"export": HEADINGS[4], "single": HEADINGS[6], "multi": HEADINGS[6], "valid": HEADINGS[7]}
-"""Where the command of each step stands."""
+"""The section that shows the command of each step."""
 
 DATA_SECTION = HEADINGS[5]
 
@@ -46,10 +46,10 @@ HEADING = re.compile(r" {0,3}(#{1,6})(?:\s|$)")
 NUMBER = re.compile(r"(?:#+ )?(\d+(?:\.\d+)?)\.?(?!\d)")
 LINK = re.compile(r"\]\(\s*<?([^()\s<>]+)(?:[\s>][^()]*)?\)")
 _LIKE = 200
-"""Characters of a heading that are compared."""
+"""Maximum characters of a heading that are compared."""
 
 _MOST_COMMANDS = 1000
-"""Commands of a file that are looked at."""
+"""Maximum number of commands of a file that are checked."""
 
 OPERATORS = re.compile(r"[;&|<>]+|\d?>+")
 EXAMPLE_FOLDER = re.compile(r"(?:^|/)((?:contrib/)?example/[^/]+/[^/]+)/?$")
@@ -57,7 +57,7 @@ EXAMPLE_FOLDER = re.compile(r"(?:^|/)((?:contrib/)?example/[^/]+/[^/]+)/?$")
 
 @dataclass(slots=True)
 class Section:
-    """A heading and what stands below it up to the next: numbered lines, those outside code, and shell commands."""
+    """A heading and its content up to the next: numbered lines, those outside code, and shell commands."""
 
     line: int
     heading: str
@@ -67,7 +67,7 @@ class Section:
 
     @property
     def empty(self) -> bool:
-        """Nothing is said here, comments aside."""
+        """Whether the section has no content except comments."""
         return not without_comments("\n".join(text for _, text in self.lines)).strip()
 
 
@@ -75,7 +75,7 @@ _read: WeakKeyDictionary[SourceFile, list[Section]] = WeakKeyDictionary()
 
 
 def sections(source: SourceFile) -> list[Section]:
-    """Split a Markdown file at its headings, once; the first section is what stands before any."""
+    """Split a Markdown file at its headings; the first section is the text before the first heading. Cached."""
     if source not in _read:
         _read[source] = _split(source)
     return _read[source]
@@ -89,7 +89,7 @@ def _split(source: SourceFile) -> list[Section]:
 
 
 class _Reader:
-    """Reads Markdown line by line: what is open is a block of code, and in it a command over several lines."""
+    """Line-by-line Markdown reader; its state is the open code block and the open multi-line command."""
 
     def __init__(self) -> None:
         self.found = [Section(0, "")]
@@ -98,7 +98,7 @@ class _Reader:
         self.count = 0
 
     def read(self, number: int, text: str) -> None:
-        """Take the next line, from 1."""
+        """Read the next line; line numbers start at 1."""
         mark, heading = FENCE.match(text), HEADING.match(text)
         if mark and self._turns(mark):
             self.fence, self.language = ("" if self.fence else mark[1]), mark[2].lower()
@@ -113,14 +113,14 @@ class _Reader:
         self.found[-1].lines.append((number, text))
 
     def _turns(self, mark: re.Match[str]) -> bool:
-        """Say whether a fence begins or ends a block of code, rather than stands in it."""
+        """Return whether a fence begins or ends a code block, in contrast to a fence inside it."""
         return not self.fence or (mark[1].startswith(self.fence) and not mark[2])
 
     def _code(self, number: int, text: str) -> None:
         if self.language not in COMMAND_LANGUAGES:
             return
         self.first = self.first if self.command else number
-        if len(self.command) <= LONGEST_LINE:  # a longer one is no command that anybody types
+        if len(self.command) <= LONGEST_LINE:  # a longer line is not a command
             self.command += text.removesuffix("\\")
         if not text.endswith("\\"):
             if self.command and len(self.command) <= LONGEST_LINE and self.count < _MOST_COMMANDS:
@@ -131,20 +131,20 @@ class _Reader:
 
 
 def _title(text: str) -> str:
-    """Return a heading's text without the hashes that may close it."""
+    """Return the text of a heading without closing hashes."""
     text = text.strip()
     bare = text.rstrip("#")
     return bare.rstrip() if not bare or bare[-1].isspace() else text
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a line of shell."""
+    """Yield the words of each command in a line of shell."""
     line = line.strip().removeprefix("$ ")
     try:
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words = list(lexer)
-    except ValueError:  # an odd quote: output, or a mistake that the shell will report
+    except ValueError:  # an unbalanced quote: output, or an error that the shell will report
         words = line.split()
     command: list[str] = []
     for word in [*words, ";"]:
@@ -156,7 +156,7 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 
 def script_of(command: list[str]) -> tuple[str, list[str]]:
-    """Return the script that a command runs, and its arguments; an empty name where it runs none."""
+    """Return the script that a command runs, and its arguments; an empty name if it runs none."""
     runner = next((i for i, word in enumerate(command) if re.fullmatch(r"(python[\d.]*|bash|sh)", word)), None)
     if runner is None:
         return "", []
@@ -179,7 +179,7 @@ def check_headings(folder: Folder) -> Iterator[Broken]:
 
 
 def _check_given(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:
-    """Each of the specification's headings is among those found, once, and no other is."""
+    """Check that each heading of the specification occurs exactly once, and that there are no others."""
     others = [part for part in found if part.heading not in HEADINGS]
     for wanted in HEADINGS:
         same = [part.line for part in found if part.heading == wanted]
@@ -193,7 +193,7 @@ def _check_given(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:
 
 
 def _missing(readme: SourceFile, wanted: str, others: list[Section]) -> Broken:
-    """Say that a heading is missing, or misspelt: then it no longer is one of the others."""
+    """Report a heading as missing, or as misspelt if a similar one is among the others."""
     near = _near(wanted, others)
     if near is None:
         return readme.broken(0, f"heading {wanted!r} is missing", "add it with its text, spelt like this")
@@ -205,15 +205,15 @@ def _check_title(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:
     titles = [part for part in found if not part.heading.startswith("##")]
     fix = "start the file with '# ' and the model's name"
     if not titles:
-        yield readme.broken(0, "there is no title", fix)
+        yield readme.broken(0, "the title is missing", fix)
     elif titles[0] is not found[0] or titles[0].heading in ("#", f"# {PLACEHOLDER}"):
-        yield readme.broken(titles[0].line, f"{titles[0].heading!r} is no title", fix)
+        yield readme.broken(titles[0].line, f"{titles[0].heading!r} is not a title", fix)
     for again in titles[1:]:
         yield readme.broken(again.line, f"{again.heading!r} is a second title", "use '####' for a heading of your own")
 
 
 def _near(wanted: str, found: list[Section]) -> Section | None:
-    """Return the heading that was meant: the one with the number, else one that reads alike."""
+    """Return the misspelt variant of a heading: the one with the same number, else the most similar one."""
     number = NUMBER.match(wanted)
     for part in found:
         mine = NUMBER.match(part.heading)
@@ -242,7 +242,7 @@ def check_sections(folder: Folder) -> Iterator[Broken]:
     for parts in _chapters(readme):
         if parts[0].heading in LEAVES and all(part.empty for part in parts):
             fix = "write it as section 5 of the specification says"
-            yield readme.broken(parts[0].line, f"there is no text under {parts[0].heading!r}", fix)
+            yield readme.broken(parts[0].line, f"the text under {parts[0].heading!r} is missing", fix)
 
 
 def check_steps(folder: Folder) -> Iterator[Broken]:
@@ -257,7 +257,7 @@ def check_steps(folder: Folder) -> Iterator[Broken]:
 
 
 def _chapters(readme: SourceFile) -> Iterator[list[Section]]:
-    """Yield each of the specification's sections with the other headings below it."""
+    """Yield each section of the specification with its subsections."""
     parts: list[Section] = []
     for part in [*sections(readme), Section(0, HEADINGS[0])]:
         if parts and part.heading in HEADINGS:
@@ -286,7 +286,7 @@ def _check_cd(folder: Folder, line: int, target: str) -> Iterator[Broken]:
 def _check_command(folder: Folder, line: int, script: str, arguments: list[str]) -> Iterator[Broken]:
     places = [folder.path / script, folder.root / script]
     if not any(os.path.isfile(place) and inside(place, folder.root) for place in places):
-        yield folder.readme.broken(line, f"there is no script {script!r}", "correct the name, or add the script")
+        yield folder.readme.broken(line, f"script {script!r} does not exist", "correct the name, or add the script")
         return
     source = folder.find(script)
     flags = known_flags(source, folder) if source else None
@@ -314,4 +314,4 @@ def _check_link(source: SourceFile, line: int, target: str) -> Iterator[Broken]:
     if not inside(place, source.root):
         yield source.broken(line, f"link {target!r} leaves the repository", "link to a file in it, or to the web")
     elif not os.path.exists(place):
-        yield source.broken(line, f"link {target!r} leads nowhere", "correct the path, or add the file")
+        yield source.broken(line, f"link {target!r} leads to a missing file", "correct the path, or add the file")

@@ -1,4 +1,4 @@
-"""Rules of a model's ``requirements.txt``: lines that pip can read, and versions that go with the zoo's own."""
+"""Rules for a model's ``requirements.txt``: lines that pip can read, and versions compatible with the zoo's."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 NAME = "requirements.txt"
 _MOST = 1000
-"""Lines that are read."""
+"""Maximum number of lines that are read."""
 
 _LONGEST = 2000
-"""Characters of a line that is read."""
+"""Maximum characters of a line that is read."""
 
 PADDLE = ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx")
-"""Packages that are tested with versions of their own: ``constraints-paddle.txt``."""
+"""Packages that are tested with other versions: ``constraints-paddle.txt``."""
 
 SOURCE = re.compile(r"(git|hg|svn|bzr)\+|[a-z]+://|\S+\.(whl|tar\.gz|zip)$|[./~]", re.IGNORECASE)
-"""A requirement that comes from somewhere else than the package index."""
+"""A requirement that does not come from the package index."""
 
 
 def _lines(source: SourceFile) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the first :data:`_MOST` lines that ask for something, as pip reads them."""
+    """Yield line number and text of the first :data:`_MOST` requirements, as pip reads them."""
     return islice(_all_lines(source), _MOST)
 
 
@@ -46,7 +46,7 @@ def _all_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
 
 
 def _parsed(source: SourceFile) -> Iterator[tuple[int, Requirement]]:
-    """Yield the requirements that are written properly and hold for this machine."""
+    """Yield the valid requirements that apply to this machine."""
     from packaging.markers import UndefinedComparison
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -55,13 +55,13 @@ def _parsed(source: SourceFile) -> Iterator[tuple[int, Requirement]]:
             requirement = Requirement(text[:_LONGEST])
             here = requirement.marker is None or requirement.marker.evaluate()
         except (InvalidRequirement, UndefinedComparison, RecursionError):
-            continue  # check_lines reports what cannot be read
+            continue  # check_lines reports invalid lines
         if here:
             yield line, requirement
 
 
 def required(folder: Path) -> set[str]:
-    """Return the names of the packages that a model's folder asks for on this machine, as pip writes them."""
+    """Return the names of the packages that a model's folder requires on this machine, normalized like pip's."""
     from packaging.utils import canonicalize_name
 
     return {canonicalize_name(one.name) for _, one in _parsed(SourceFile(NAME, folder))}

@@ -1,4 +1,4 @@
-"""Rules of Python and shell, read off the source; nothing is run."""
+"""Rules for Python and shell code, checked on the source without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ABSOLUTE = re.compile(
     r"/(checkpoints?|data|datasets?|home|media|mnt|nfs|opt|root|share|srv|tmp|Users|var|workspace)/."
     r"|~/.|[C-Zc-z]:[\\/]\w\w"
 )
-"""The beginning of a path that only one machine has."""
+"""Start of a path that exists on one machine only."""
 
 ABSOLUTE_WORD = re.compile(rf"(?:^|[\s=\"'])({ABSOLUTE.pattern})")
 
@@ -34,7 +34,7 @@ NO_TLS_COMMANDS = (
     (re.compile(r"\bcurl\b"), re.compile(r"\s(-[a-jl-zA-Z]*k[a-zA-Z]*|--insecure)\b")),
     (re.compile(r"\b(curl|wget|git|pip3?|aria2c)\b"), re.compile(r"\s[\"']?http://(?!localhost|127\.)")),
 )
-"""A program, and what must not follow it in one command."""
+"""A program, and an option that must not follow it in the same command."""
 
 PLAIN_HTTP = re.compile(r"http://(?!localhost|127\.0\.0\.1|0\.0\.0\.0|www\.w3\.org)[^/\s]+/.")
 
@@ -61,7 +61,7 @@ UNSAFE_LOADS = {
     "torch.load": ("weights_only", True, "add weights_only=True"),
     "numpy.load": ("allow_pickle", False, "remove allow_pickle"),
 }
-"""Calls that are safe where a keyword has a value: the keyword, that value, and the fix; all are false by default."""
+"""Calls that are safe if a keyword has a value: keyword, value, and fix; all default to false."""
 
 _FALSE = ast.Constant(False)
 
@@ -89,7 +89,7 @@ def check_absolute(source: SourceFile) -> Iterator[Broken]:
 
 
 def _texts(source: SourceFile) -> Iterator[tuple[int, str]]:
-    """Yield every text but those that continue another: the right side of ``+``, the later pieces of an f-string."""
+    """Yield every string except continuations: the right side of ``+``, the later parts of an f-string."""
     later = {id(piece) for joined in source.of(ast.JoinedStr) for piece in joined.values[1:]}
     later |= {id(sum_.right) for sum_ in source.of(ast.BinOp) if isinstance(sum_.op, ast.Add)}
     for node in source.of(ast.Constant):
@@ -128,7 +128,7 @@ def check_tls(source: SourceFile) -> Iterator[Broken]:
 
 
 def _is_open(text: str) -> bool:
-    """Say whether a text has a command that downloads without a checked certificate."""
+    """Return whether a text has a command that downloads without a verified certificate."""
     if NO_TLS_SHELL.search(text):
         return True
     commands = re.split(r"[|;&]", text)
@@ -147,7 +147,7 @@ def _check_certificates(source: SourceFile) -> Iterator[Broken]:
         if name in NO_TLS:
             yield source.broken(at(node), f"{name} leaves certificates unchecked", NO_TLS[name])
         off = _keywords_off(node) if isinstance(node, ast.Call) else _attributes_off(node)
-        # PyTorch's exporter has a `verify` of its own: whether to run the exported file.
+        # The `verify` of PyTorch's exporter is unrelated: it runs the exported file.
         if off & set(NO_TLS_KEYWORDS) and not (isinstance(node, ast.Call) and "export" in called(node, names)):
             message = f"{source.line(at(node))!r} leaves certificates unchecked"
             yield source.broken(at(node), message, "leave the option out")
@@ -165,7 +165,7 @@ def _attributes_off(node: ast.AST) -> set[str]:
 
 
 def _code_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
-    """Yield the lines of code in a Markdown file."""
+    """Yield the code lines of a Markdown file."""
     if source.suffix == ".md":
         for part in sections(source):
             prose = {line for line, _ in part.prose}
@@ -182,7 +182,7 @@ def check_unsafe(source: SourceFile) -> Iterator[Broken]:
 
 
 def _danger(call: ast.Call, names: dict[str, str]) -> tuple[str, str] | None:
-    """Return what is unsafe about a call, and what to do; ``None`` where nothing is."""
+    """Return the reason why a call is unsafe and the fix; ``None`` for a safe call."""
     name = called(call, names)
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if name in UNSAFE_CALLS:
@@ -208,7 +208,7 @@ def check_devices(source: SourceFile) -> Iterator[Broken]:
 
 
 def _chooses_device(node: ast.AST, names: dict[str, str], defaults: set[int]) -> bool:
-    """Say whether a node is the text of a device, sets which ones can be seen, or hands a number to what takes one."""
+    """Return whether a node names a device, sets the visible devices, or passes a device number to a function."""
     if isinstance(node, ast.Constant):
         return id(node) not in defaults and bool(DEVICE.fullmatch(str(node.value)))
     if isinstance(node, ast.Assign):
@@ -224,7 +224,7 @@ def _names_device(call: ast.Call, name: str) -> bool:
 
 
 def _items(assignment: ast.Assign) -> set[str]:
-    """Return the items that are set, such as ``X`` of ``os.environ["X"] = "0"``."""
+    """Return the subscripts that are assigned, such as ``X`` of ``os.environ["X"] = "0"``."""
     keys = [target.slice for target in assignment.targets if isinstance(target, ast.Subscript)]
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 

@@ -1,4 +1,4 @@
-"""The files a rule looks at, each read once: text, lines and syntax tree, or the reason why there is none."""
+"""Files that the rules check, each read once: text, lines and syntax tree, or the reason why it cannot be read."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from tecoinfer_modelzoo.trees import walk
 NodeT = TypeVar("NodeT", bound=ast.AST)
 
 TEXT_SUFFIXES = (".cfg", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml")
-"""Files that are read as text; all others are data."""
+"""Endings of files that are read as text; all others are data."""
 
 MAX_TEXT = 10_000_000
-"""Bytes up to which a text is read; a larger one is a finding by itself."""
+"""Maximum bytes of a text that is read; a larger file is reported."""
 
 MAX_WRITTEN = 1_000_000
-"""The same of a text that people write: those of :data:`WRITTEN`."""
+"""Maximum bytes of a handwritten text (:data:`WRITTEN`)."""
 
 WRITTEN = (".cfg", ".md", ".py", ".sh", ".toml")
 
 MOST_FOUND = 100
-"""Places that one rule lists, of a file or a folder."""
+"""Maximum number of findings of one rule per file or folder."""
 
 SHOWN = 80
-"""Characters of a line that a message repeats."""
+"""Maximum characters of a line that a message quotes."""
 
 SKIPPED = {"__pycache__", ".git", ".ipynb_checkpoints"}
-"""Folders that no walk enters."""
+"""Folders that are skipped."""
 
 
 class Broken(NamedTuple):
-    """A place that breaks a rule: ``file`` is relative to the root, ``line`` counts from 1 and is 0 for all of it."""
+    """A rule violation: ``file`` is relative to the root, ``line`` counts from 1; 0 means the whole file."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class SourceFile:
 
     Attributes:
         name: path relative to the root, with forward slashes.
-        path: where it lies.
+        path: location of the file.
     """
 
     def __init__(self, name: str, root: Path) -> None:
@@ -66,12 +66,12 @@ class SourceFile:
 
     @property
     def suffix(self) -> str:
-        """The name's ending in lower case, such as ``.py``."""
+        """Suffix of the name in lower case, such as ``.py``."""
         return PurePosixPath(self.name).suffix.lower()
 
     @cached_property
     def size(self) -> int | None:
-        """Bytes of a regular file or of one in the tree that a link leads to; ``None`` for anything else."""
+        """Size in bytes of a regular file, or of the target of a link within the tree; ``None`` for anything else."""
         try:
             if self.path.is_symlink() and not inside(self.path, self.root):
                 return None
@@ -82,17 +82,17 @@ class SourceFile:
 
     @property
     def most(self) -> int:
-        """Bytes up to which it is read."""
+        """Maximum bytes that are read."""
         return MAX_WRITTEN if self.is_written else MAX_TEXT
 
     @property
     def is_written(self) -> bool:
-        """Whether people write it: it is short, and so are its lines."""
+        """Whether it is a handwritten text, which has a lower limit on size and line length."""
         return self.suffix in WRITTEN or PurePosixPath(self.name).name == "requirements.txt"
 
     @cached_property
     def lines(self) -> list[str]:
-        """The text's lines, each as far as it is looked at."""
+        """Lines of the text, each cut to the checked length."""
         return [line[:LONGEST_LINE] for line in self.text.split("\n")]
 
     @cached_property
@@ -106,17 +106,17 @@ class SourceFile:
 
     @property
     def data(self) -> bytes:
-        """The contents; empty where they are unreadable, or too large for a text."""
+        """Content of the file; empty if it cannot be read or is too large for a text."""
         return self._read[0]
 
     @property
     def unreadable(self) -> str:
-        """Why a regular file could not be read; empty where it could."""
+        """Reason why a regular file could not be read; empty if it could."""
         return self._read[1]
 
     @cached_property
     def text(self) -> str:
-        """The contents with plain line ends; what is not UTF-8 is replaced, so that the other rules can go on."""
+        """Content with LF line ends; invalid UTF-8 is replaced so that the other rules can run."""
         text = self.data.decode("utf-8-sig", errors="replace")
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -127,52 +127,52 @@ class SourceFile:
             return empty, None
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an invalid escape is not this check's business
+                warnings.simplefilter("ignore")  # invalid escapes are not checked here
                 return parsed(self.text), None
         except SyntaxError as error:
             return empty, (error.lineno or 0, error.msg)
-        except ValueError as error:  # null bytes, endless nesting
+        except ValueError as error:  # null bytes, nesting too deep
             return empty, (0, str(error))
 
     @property
     def tree(self) -> ast.Module:
-        """The syntax tree; an empty module where there is none."""
+        """Syntax tree; an empty module if the file cannot be parsed."""
         return self._parsed[0]
 
     @property
     def syntax_error(self) -> tuple[int, str] | None:
-        """Line and text of the syntax error of a Python file."""
+        """Line and message of the syntax error of a Python file."""
         return self._parsed[1]
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every node of the tree, without the docstrings."""
+        """All nodes of the tree except docstrings."""
         return list(_walk(self.tree))
 
     def of(self, kind: type[NodeT]) -> list[NodeT]:
-        """Return the nodes of a kind."""
+        """Return the nodes of a type."""
         return [node for node in self.nodes if isinstance(node, kind)]
 
     def line(self, number: int) -> str:
-        """Return the beginning of a line, for a message."""
+        """Return the start of a line, for a message."""
         return shortened(self.text.split("\n")[number - 1].strip(), SHOWN, end=False)
 
     def broken(self, line: int, message: str, fix: str) -> Broken:
-        """Return a broken place in this file."""
+        """Return a rule violation in this file."""
         return Broken(self.name, line, message, fix)
 
 
 class Folder:
-    """A model's folder as a pull request holds it: git's view of it where there is git, else all that lies there.
+    """A model's folder as a pull request contains it: the files git tracks, or without git all files.
 
     Attributes:
-        case: the case that runs it. root: the repository.
+        case: the case that uses it. root: the repository.
         files: all files and links below ``case.run_dir``.
-        tasks: those of ``contrib/utils`` that its scripts run.
-        flags: those of its scripts, by the file's name, where they have been looked for.
+        tasks: tasks of ``contrib/utils`` that its scripts run.
+        flags: flags of its scripts by file name, filled on demand.
 
     Args:
-        foreign: asks for what is contributed; default: with the limits of a step.
+        foreign: queries contributed code; default: with the limits of a step.
     """
 
     def __init__(self, case: Case, root: Path, foreign: Foreign | None = None) -> None:
@@ -186,21 +186,21 @@ class Folder:
         self._by_name = {source.name: source for source in self.files}
 
     def find(self, name: str) -> SourceFile | None:
-        """Return the file of this name relative to the folder, where the pull request has it."""
+        """Return the file of this name relative to the folder; ``None`` if the pull request does not contain it."""
         return self._by_name.get(self.full(name))
 
     def full(self, name: str) -> str:
-        """Return a name below the folder as a path relative to the root, such as ``example/a/b/README.md``."""
+        """Return the path of a file of the folder relative to the root, such as ``example/a/b/README.md``."""
         return os.path.normpath(f"{self.run_dir}/{name}").replace(os.sep, "/")
 
     @property
     def readme(self) -> SourceFile:
-        """The README; a source without text where there is none."""
+        """The README; a source with empty text if it is missing."""
         return self.find("README.md") or SourceFile(self.full("README.md"), self.root)
 
     @property
     def scripts(self) -> Iterator[tuple[Command, SourceFile]]:
-        """Each step with its script, where the script exists."""
+        """Each step with its script, if the script exists."""
         for step in self.case.steps:
             source = self.find(step.run_file)
             if source is not None:
@@ -208,7 +208,7 @@ class Folder:
 
     @property
     def examples(self) -> Iterator[tuple[Command, SourceFile]]:
-        """The scripts that run the model: every step but the export; a script of two steps comes once."""
+        """Scripts that run the model: every step but the export, each script once."""
         seen: set[str] = set()
         for step, source in self.scripts:
             if step.name != "export" and source.name not in seen and source.suffix == ".py":
@@ -216,7 +216,7 @@ class Folder:
                 yield step, source
 
     def broken(self, message: str, fix: str) -> Broken:
-        """Return a broken rule of the folder as a whole."""
+        """Return a rule violation of the folder as a whole."""
         return Broken(self.run_dir, 0, message, fix)
 
 
@@ -227,7 +227,7 @@ def listed(folder: str, root: Path) -> list[str]:
 
 
 def inside(path: Path, root: Path) -> bool:
-    """Say whether a path, all links followed, stays in the tree."""
+    """Return whether a path with all links resolved lies in the tree."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
@@ -256,5 +256,5 @@ def _walk(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _documents(node: ast.AST, child: ast.AST) -> bool:
-    """Say whether a statement is a text and nothing else: a docstring, of whatever it stands below."""
+    """Return whether a statement is a docstring."""
     return isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and hasattr(node, "body")

@@ -1,4 +1,4 @@
-"""Reading Python's syntax tree: what a name stands for, what is called, what is imported."""
+"""Syntax tree helpers: names, calls and imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from model_config.structure.source import SourceFile
 
 
 def aliases(source: SourceFile) -> dict[str, str]:
-    """Return what each imported name of a module stands for, such as ``np`` for ``numpy``."""
+    """Return the full name of each imported name of a module, such as ``numpy`` for ``np``."""
     names: dict[str, str] = {}
     for node in source.nodes:
         if isinstance(node, ast.Import):
@@ -19,23 +19,23 @@ def aliases(source: SourceFile) -> dict[str, str]:
 
 
 def _bound(alias: ast.alias) -> tuple[str, str]:
-    """Return the name that an ``import`` binds, and what it stands for."""
+    """Return the name that an ``import`` binds, and its full name."""
     top = alias.name.split(".")[0]
     return (alias.asname, alias.name) if alias.asname else (top, top)
 
 
 def text_of(node: ast.AST | None) -> str | None:
-    """Return the text that a node is; ``None`` for any other node."""
+    """Return the value of a string node; ``None`` for any other node."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def called(call: ast.Call, names: dict[str, str]) -> str:
-    """Return the full dotted name of what is called, such as ``os.system``; nothing where it has no name."""
+    """Return the full dotted name of the called function, such as ``os.system``; empty if it has no name."""
     return dotted(call.func, names)
 
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """Return the full dotted name of a name or an attribute of one."""
+    """Return the full dotted name of a name or attribute node."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -46,12 +46,12 @@ def dotted(node: ast.expr, names: dict[str, str]) -> str:
 
 
 def imported(node: ast.AST) -> list[str]:
-    """Return the modules that a statement imports; relative ones are left out."""
+    """Return the modules that a statement imports, without relative imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
 
 
 def at(node: ast.AST) -> int:
-    """Return a node's line; 0 where it has none."""
+    """Return the line of a node; 0 if it has none."""
     return getattr(node, "lineno", 0)

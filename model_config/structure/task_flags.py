@@ -1,4 +1,4 @@
-"""The flags of a script that runs a task, ``cli.valid(TASK, ...)``: the task is told from the source."""
+"""Flags of a script that runs a task, ``cli.valid(TASK, ...)``; the task is determined from the source code."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _CALLS = {f"utils.pipeline.cli.{script}": script for script in SCRIPTS}
 _OPTIONS = "utils.pipeline.flags.options.options"
 
 _DEEPEST = 20
-"""Names that may stand for one another; where they go round in a circle, it must end."""
+"""Maximum depth of name resolution, which ends cyclic definitions."""
 
 
 def runs_task(call: ast.Call, names: dict[str, str]) -> bool:
-    """Say whether a call gives a script the flags of a task."""
+    """Return whether a call runs a task, which adds the flags of the task."""
     return called(call, names) in (*_CALLS, _OPTIONS)
 
 
 def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile], folder: Folder) -> set[str] | None:
-    """Return the flags that a call of :func:`runs_task` gives; ``None`` where task or script cannot be told.
+    """Return the flags that a call of :func:`runs_task` adds; ``None`` if task or script cannot be determined.
 
-    A task of the zoo itself is imported. One of the clone's ``contrib/utils`` is asked for by ``folder.tasks``.
+    A task of the zoo itself is imported. A task of ``contrib/utils`` is queried with ``folder.tasks``.
 
     Args:
         call: the call.
-        source: where it stands.
-        modules: the script and what it imports of its folder.
-        folder: the model's.
+        source: the module that contains the call.
+        modules: the script and the modules of its folder that it imports.
+        folder: the model's folder.
     """
     script = _CALLS.get(called(call, aliases(source)))
     named = any(keyword.arg == "task" for keyword in call.keywords)
-    alone = script is not None and len(call.args) == 1 and not named  # before, the docstring came first
+    alone = script is not None and len(call.args) == 1 and not named  # the older form had the docstring first
     place = _Reader(modules).task(_argument(call, 0 if alone else 1, "task"), source)
     if script is None:
         script = text_of(_argument(call, 2, "script"))
@@ -56,7 +56,7 @@ def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]
 
 
 def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
-    """Return an argument given by its place or name."""
+    """Return an argument by position or name."""
     if any(isinstance(arg, ast.Starred) for arg in call.args[: place + 1]):
         return None
     named = [keyword.value for keyword in call.keywords if keyword.arg == name]
@@ -64,15 +64,15 @@ def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 class _Reader:
-    """Finds the task that an expression stands for, over the modules of a model's folder; nothing is imported."""
+    """Resolver of the task that an expression refers to, over the modules of a model's folder; imports nothing."""
 
     def __init__(self, modules: Sequence[SourceFile]) -> None:
         self._modules = modules
 
     def task(self, node: ast.expr | None, source: SourceFile, depth: int = 0) -> tuple[str, str] | None:
-        """Return module and name of a task of ``utils`` with the flags of the one that an expression stands for.
+        """Return module and name of a task of ``utils`` with the same flags as the task of an expression.
 
-        ``None`` where only a run can tell.
+        ``None`` if it cannot be determined without running the script.
         """
         if node is None or depth > _DEEPEST:
             return None
@@ -89,20 +89,20 @@ class _Reader:
         return (where, name) if where.startswith("utils.") else None
 
     def _module(self, name: str, source: SourceFile) -> SourceFile | None:
-        """Return the module of this name beside a script."""
+        """Return the module of this name in the folder of a script."""
         path = PurePosixPath(source.name).parent.joinpath(*name.split("."))
         return next((module for module in self._modules if name and module.name == f"{path.as_posix()}.py"), None)
 
 
 def _replaced(call: ast.Call, names: dict[str, str]) -> ast.expr | None:
-    """Return ``TASK`` of ``dataclasses.replace(TASK, decode=...)``, which has the flags of it; else ``None``."""
+    """Return ``TASK`` of ``dataclasses.replace(TASK, decode=...)``, which has the same flags; else ``None``."""
     changed = {keyword.arg for keyword in call.keywords}
     same = called(call, names) == "dataclasses.replace" and len(call.args) == 1 and not changed & {None, "flags"}
     return call.args[0] if same else None
 
 
 def _bindings(name: str, source: SourceFile) -> Iterator[ast.expr | None]:
-    """Yield every value that a name is given in a module; ``None`` for one that is not simply written there."""
+    """Yield every value that is assigned to a name in a module; ``None`` for one that cannot be resolved."""
     values: dict[int, ast.expr | None] = {id(node.target): node.value for node in source.of(ast.AnnAssign)}
     values |= {id(target): node.value for node in source.of(ast.Assign) for target in node.targets}
     for node in source.nodes:
@@ -116,22 +116,22 @@ def _bindings(name: str, source: SourceFile) -> Iterator[ast.expr | None]:
 
 
 def _base(node: ast.ClassDef) -> ast.expr | None:
-    """Return the base of a class that has the flags of it; ``None`` for one with several, or with flags of its own."""
+    """Return the base of a class with the same flags; ``None`` for several bases, or if the class defines flags."""
     stored = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
     return node.bases[0] if len(node.bases) == 1 and "flags" not in stored else None
 
 
 def _names(node: ast.AST) -> tuple[str | None, ...]:
-    """Return the name that a function, a class, a caught error or an argument has in its module."""
+    """Return the names that a function, class, exception handler or argument defines."""
     if isinstance(node, ast.arg):
         return (node.arg,)
     return () if isinstance(node, ast.alias) else (getattr(node, "name", None),)
 
 
 def _imported(module: str, name: str) -> AnyTask | None:
-    """Import a task of the zoo's own ``utils``."""
+    """Import a task of the zoo's ``utils``."""
     try:
         found = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit):  # noqa: BLE001 -- a package that is not installed: the step that needs it says so
+    except (Exception, SystemExit):  # noqa: BLE001 -- a package is not installed: the step that needs it reports it
         return None
     return found if is_task(found) else None

@@ -199,7 +199,7 @@ ACCURACY: Breakages = {
 SPEED: Breakages = {
     "simulated_slower": (answers(simulated_sps=800.0), "speed", "simulated time per sample: .*1.250 times"),
     "host_slower": (answers(sps=0.01), "speed", "host time .* in the best of 3 runs"),
-    "edited_scorecard": (lambda stub: None, "structure", "numerics.yaml.*edited by hand"),
+    "edited_scorecard": (lambda stub: None, "structure", "numerics.yaml.*edited manually"),
     "broken_scorecard": (lambda stub: None, "structure", "perf.yaml.*cannot be read"),
     "other_metric": (lambda stub: None, "structure", "numerics.yaml.*says top1 0.9 .*found 0.9995"),
 }

@@ -323,6 +323,9 @@ def test_numbers_from_another_process_decide_like_those_of_this_one(tmp_path: Pa
     said = Foreign(tmp_path).ask("metric", definition=definition, records=files, seed=0)
     answered = judge(pairs, *figures, metric_of=Answered(pairs, said), tolerance=0.01)
     assert answered == judge(pairs, *figures, metric_of=metric, tolerance=0.01)
+    gaps = np.linspace(1, 2, 200)
+    with_margins = replace(pairs, margins=(gaps, gaps), sample_units=np.arange(200), changed=first != second)
+    assert Answered(with_margins, said).changed().tolist() == (first != second).tolist()
     assert said == said_of(definition, tmp_path, files, 0)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from engine import ConfigError, find_pass
 from model_config.cases.config import ROOT
-from model_config.results import Accuracy, Verdict
+from model_config.results import Accuracy
 from toolkit.arguments import Parser
 from toolkit.fix.choice_search import Step
 from toolkit.fix.choices import Questions, as_flags, explain
@@ -196,9 +196,7 @@ def _lead(found: Fix) -> str:
     names = ", ".join(found.culprits[:5]) + (", ..." if len(found.culprits) > 5 else "")
     runs = f"{len(found.trials)} runs"
     if found.verdict == "passes":
-        if found.before.verdict is Verdict.PASS:
-            return f"the float16 form passes the gate ({found.before.reason})"
-        return f"the float16 form is within the tolerance, but there are too few samples ({found.before.reason})"
+        return f"the float16 form passes the gate ({found.before.reason})"
     if found.verdict == "model":
         return f"{len(found.culprits)} of {len(found.nodes)} nodes differ from the baseline's: {names} ({runs})"
     if found.verdict == "other" and found.model_file is not None:

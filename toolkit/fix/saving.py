@@ -55,7 +55,7 @@ def saving_on_interrupt(trials: Trials, path: Path) -> Iterator[None]:
     """Write the finished runs to a JSON file if Ctrl-C ends the ``with`` block, and print its path."""
 
     def how_far() -> str:
-        enough = [trial.names for trial in trials.ran[2:] if trials.enough(trial)]
+        enough = [trial.names for trial in trials.ran[1:] if trials.enough(trial)]
         best = min(enough, key=len) if enough else ()
         head = {"schema_version": 1, "interrupted": True, "metric": trials.metric, "baseline": trials.baseline}
         text = json.dumps({**head, "smallest_that_passes": list(best), "trials": trials_as_json(trials.ran)}, indent=1)

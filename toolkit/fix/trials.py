@@ -58,7 +58,6 @@ class Trials:
     """Metric of the baseline; ``None`` before its run."""
     _outputs: list[Any] = field(default_factory=list)
     _records: Columns | None = None
-    _need: Verdict = Verdict.PASS
 
     @property
     def metric(self) -> str:
@@ -101,21 +100,9 @@ class Trials:
         """Run another model on the baseline's engine; ``names`` are its nodes taken from the baseline."""
         return self._judged(what, names, "onnx", replace(self.samples.spec(path), dtype="float32"))
 
-    def demand(self, best: Trial) -> bool:
-        """Set the verdict that trials must reach from the best possible trial; return whether that is good enough.
-
-        With too few samples even equal answers are inconclusive; a difference within the tolerance is accepted then.
-        """
-        self._need = best.accuracy.verdict
-        return self.enough(best)
-
     def enough(self, trial: Trial) -> bool:
-        """Return whether a trial passes the gate, or is as good as the best possible trial."""
-        found = trial.accuracy
-        if found.verdict is Verdict.PASS:
-            return True
-        within = abs(found.relative_difference) <= self.tolerance
-        return self._need is Verdict.INCONCLUSIVE is found.verdict and within
+        """Return whether a trial passes the gate."""
+        return trial.accuracy.verdict is Verdict.PASS
 
     def worst(self, trial: Trial, count: int) -> list[int]:
         """Return ``count`` samples: those with the largest loss, and the first ones."""

@@ -139,17 +139,20 @@ def margins(scores: Array, labels: Array, k: int = 1) -> Array:
         scores: N x C. labels: N class indices. k: how many of the highest scores count.
 
     Returns:
-        N float64 in the unit of the scores, negative for wrong samples; infinite where ``k`` is at least C.
+        N float64 in the unit of the scores, negative for wrong samples; infinite where ``k`` is at least C; NaN for
+        rows with NaN, 0 for equal infinities.
     """
-    if k >= scores.shape[1]:
-        return np.full(len(scores), math.inf)
     values = scores.astype(np.float64)
+    lost = np.isnan(values).any(axis=1)
+    if k >= scores.shape[1]:
+        return np.where(lost, math.nan, math.inf)
     place = labels.astype(np.int64)[:, None]
     own = np.take_along_axis(values, place, axis=1)[:, 0]
     np.put_along_axis(values, place, -math.inf, axis=1)
     other = np.partition(values, -k, axis=1)[:, -k]
     with np.errstate(invalid="ignore"):
-        return own - other
+        gaps = np.where(own == other, 0.0, own - other)
+    return np.where(lost, math.nan, gaps)
 
 
 def check_topk(k: int, classes: int, model: object) -> None:

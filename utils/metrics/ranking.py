@@ -113,16 +113,25 @@ class Ranking(RecordMetric):
 
 
 def margin(found: Any, grades: Mapping[str, int], cut: int | None) -> float:
-    """Return the smallest gap of scores between neighbours of different grades up to rank ``cut``.
+    """Return the smallest gap of float32 scores between two documents of different grades, one of them up to ``cut``.
 
-    A swap of two documents of one grade, or beyond the cut, changes no figure of the query. Infinite where no swap of
-    neighbours would change any.
+    A swap of two documents of one grade, or of two beyond the cut, does not change the figures at this cut. Infinite
+    if no swap changes them; NaN if a score is NaN.
     """
-    scores = np.asarray(found.scores, np.float64)
-    order = np.argsort(-scores, kind="stable")[: None if cut is None else cut + 1]
-    gains = np.array([max(0, grades.get(found.ids[place], 0)) for place in order.tolist()], np.float64)
-    gaps = -np.diff(scores[order])[np.diff(gains) != 0]
-    return float(gaps.min()) if gaps.size else math.inf
+    scores = dict(zip(found.ids, np.asarray(found.scores, np.float32).astype(np.float64).tolist(), strict=True))
+    if any(map(math.isnan, scores.values())):
+        return math.nan
+    names = ranked(found.ids, found.scores)
+    gains = [max(0, grades.get(name, 0)) for name in names]
+    last = len(names) if cut is None else min(cut, len(names))
+    places = [(place, place + 1) for place in range(last - 1)]
+    places += [(last - 1, place) for place in range(last, len(names)) if gains[place] != gains[last - 1]][:1]
+    gaps = (_gap(scores[names[one]], scores[names[other]]) for one, other in places if gains[one] != gains[other])
+    return min(gaps, default=math.inf)
+
+
+def _gap(one: float, other: float) -> float:
+    return 0.0 if one == other else one - other
 
 
 def ranked(ids: Sequence[str], scores: Array) -> list[str]:

@@ -189,8 +189,8 @@ def test_run_dir_starts_at_the_root_with_or_without_the_historical_prefix(root: 
         ("run_example_valid.params.ckpt", {"det": "a", "rec": ""}, "params.ckpt.rec: is empty; write a path"),
         ("run_example_valid.params.ckpt", {"det": 3}, "params.ckpt.det: has the wrong type (int)"),
         ("run_example_valid.params.ckpt", {"det": {"a": "b"}}, "params.ckpt.det: has the wrong type (dict)"),
-        ("run_example_valid.params.ckpt", {"a b": "m.onnx"}, "params.ckpt: 'a b' is no name; use letters"),
-        ("run_example_valid.params.ckpt", {1: "m.onnx"}, "params.ckpt: 1 is no name"),
+        ("run_example_valid.params.ckpt", {"a b": "m.onnx"}, "params.ckpt: 'a b' is not a valid name; use letters"),
+        ("run_example_valid.params.ckpt", {1: "m.onnx"}, "params.ckpt: 1 is not a valid name"),
         (
             "run_example_valid.params.ckpt",
             ["a", "b"],

@@ -25,6 +25,8 @@ from model_config.judge.bound import (
 )
 from model_config.judge.pairs import Pairs
 from utils.metrics import MeanMetric, Metric, RecordMetric, TopK
+from utils.metrics.f1 import RECORD, Accuracy
+from utils.metrics.ranking import Ranking
 
 TOLERANCE = 0.001
 RUNS = 200
@@ -282,3 +284,26 @@ def test_whole_samples() -> None:
     assert whole_samples(3688.9, 360) == 3700
     assert whole_samples(10, 360) == 370
     assert whole_samples(1e12, 360) is None
+
+
+def test_only_changes_of_the_value_are_counted() -> None:
+    """Other ranks below the cut, and another wrong class, are other records with the same value."""
+    rng = np.random.default_rng(0)
+    ranks = rng.random((100, 8))
+    other = ranks.copy()
+    other[:30, 2] += 0.1  # average precision
+    other[0, 0] += 0.1  # nDCG
+    margins = (np.ones(100), np.ones(100))
+    changed = (ranks != other).any(axis=1)
+    pairs = Pairs(other, ranks, "ndcg10", samples=100, margins=margins, sample_units=np.arange(100), changed=changed)
+    assert Valued(pairs, Ranking()).changed().tolist() == [True] + [False] * 99
+    assert Valued(pairs, Ranking("map")).changed().sum() == 30
+    assert estimated(pairs, Ranking()).bound < estimated(pairs, Ranking("map")).bound
+    assert Valued(pairs).changed().sum() == 30
+    classes = np.zeros(3, RECORD)
+    classes["right"] = (True, False, False)
+    moved = classes.copy()
+    moved["predicted"][1], moved["right"][2] = 1, True
+    differ = np.array([False, True, True])
+    pairs = Pairs(moved, classes, "top1", margins=(np.ones(3), np.ones(3)), sample_units=np.arange(3), changed=differ)
+    assert Valued(pairs, Accuracy()).changed().tolist() == [False, False, True]

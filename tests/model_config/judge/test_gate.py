@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,10 @@ def test_a_strict_gate_asks_for_a_bound_too() -> None:
     assert many.bound is not None
     assert many.bound <= 0.001
     assert judged(paired(298, 0, 2, 60), strict=True).verdict is Verdict.FAIL
+
+
+def test_a_bound_of_100_percent_is_a_plain_number() -> None:
+    assert "on other data at most 100 % " in judged(paired(10, 0, 90, 0)).reason
 
 
 def test_the_names_of_predictions_that_differ() -> None:
@@ -262,3 +267,132 @@ def test_arrays_of_other_runs_are_refused(tmp_path: Path) -> None:
         read_pairs(written(tmp_path / "t.npz"), written(tmp_path / "b.npz", "ap"))
     with pytest.raises(DataError, match=r"sample 0 is 0, 0\.png, unit u0 in the first and 0, 0\.png in the second"):
         read_pairs(written(tmp_path / "t.npz", units=True), written(tmp_path / "b.npz"))
+
+
+# --- margins ---------------------------------------------------------------------------------------------------------
+
+ROWS = "index,name,label,{}margin,top1\n0,a,3,{}{},{}\n1,b,4,{}{},{}\n2,c,5,{}{},{}\n"
+
+
+def margin_rows(path: Path, *cells: object, units: Sequence[str] = ()) -> Path:
+    """Write three rows; ``cells``: margin and value of each."""
+    own = [f"{unit}," for unit in units] or [""] * 3
+    parts = [part for place in range(3) for part in (own[place], cells[2 * place], cells[2 * place + 1])]
+    path.write_text(ROWS.format("unit," if units else "", *parts))
+    return path
+
+
+def test_margins_of_rows(tmp_path: Path) -> None:
+    target = margin_rows(tmp_path / "t.csv", 0.5, 1, -0.25, 0, "inf", 1)
+    baseline = margin_rows(tmp_path / "b.csv", 0.75, 1, 0.125, 1, "inf", 1)
+    pairs = read_pairs(target, baseline)
+    assert pairs.margins is not None
+    assert [side.tolist() for side in pairs.margins] == [[0.5, -0.25, np.inf], [0.75, 0.125, np.inf]]
+    assert (pairs.sample_units.tolist(), pairs.changed.tolist()) == ([0, 1, 2], [False, True, False])
+    assert (pairs.target.tolist(), pairs.units) == ([1, 0, 1], None)
+
+
+def test_margins_of_rows_with_units(tmp_path: Path) -> None:
+    target = margin_rows(tmp_path / "t.csv", 0.5, 1, -0.25, 0, 3, 1, units=("ann", "bob", "ann"))
+    baseline = margin_rows(tmp_path / "b.csv", 0.75, 1, 0.125, 1, 2, 1, units=("ann", "bob", "ann"))
+    pairs = read_pairs(target, baseline)
+    assert pairs.margins is not None
+    assert (pairs.sample_units.tolist(), pairs.changed.tolist()) == ([0, 1, 0], [False, True, False])
+    assert pairs.unit_names == ("ann", "bob")
+
+
+def test_margins_of_rows_that_one_run_lost(tmp_path: Path) -> None:
+    target = margin_rows(tmp_path / "t.csv", "", "", -0.25, 0, 3, 1)
+    baseline = margin_rows(tmp_path / "b.csv", 0.75, 1, 0.125, 1, 2, 1)
+    pairs = read_pairs(target, baseline)
+    assert pairs.margins is not None
+    assert [side.tolist() for side in pairs.margins] == [[-0.25, 3], [0.125, 2]]
+    assert (pairs.lost, pairs.sample_units.tolist(), pairs.changed.tolist()) == (("a",), [0, 1], [True, False])
+
+
+def test_margins_that_are_unknown(tmp_path: Path) -> None:
+    known = margin_rows(tmp_path / "t.csv", 0.5, 1, 1, 0, 3, 1)
+    for place, cells in enumerate([("nan", 1, 1, 0, 3, 1), ("", 1, 1, 0, 3, 1)]):
+        assert read_pairs(known, margin_rows(tmp_path / f"{place}.csv", *cells)).margins is None
+    assert read_pairs(known, records(tmp_path / "old.csv", "0,a,3,1", "1,b,4,0", "2,c,5,1")).margins is None
+
+
+COUNTS = (2, 0, 1, 3)
+"""Records of the four samples of :func:`margin_arrays`; the second has none."""
+
+
+def margin_arrays(
+    path: Path,
+    *,
+    margins: Sequence[float] | None = (1.0, 2.0, -0.5, 0.25),
+    counts: Sequence[int] = COUNTS,
+    changed: int | None = None,
+    lost: int | None = None,
+    units: Sequence[str] | None = None,
+    own: bool = False,
+) -> Path:
+    """Write four samples in one batch; all records of the sample ``changed`` differ, ``lost`` could not be run."""
+    good = [sample for sample in range(4) if sample != lost]
+    rows = [(place, sample, n) for place, sample in enumerate(good) for n in range(counts[sample])]
+    values = np.array([[sample, n + 100 * (sample == changed)] for _, sample, n in rows], np.float64).reshape(-1, 2)
+    record = Records(
+        values,
+        np.array([place for place, _, _ in rows], np.int64),
+        [f"q{n}" for _, _, n in rows] if own else None,
+        None if margins is None else np.array([margins[sample] for sample in good]),
+    )
+    names = [f"{sample}.png" for sample in range(4)]
+    with ArrayRecordWriter(path, "recall", has_margins=margins is not None) as writer:
+        writer.write(Batch(names, None, names, None if units is None else list(units)), record, good)
+    return path
+
+
+def test_margins_of_arrays(tmp_path: Path) -> None:
+    target = margin_arrays(tmp_path / "t.npz", margins=(1.5, 2.0, 0.5, 0.25), changed=2)
+    pairs = read_pairs(target, margin_arrays(tmp_path / "b.npz"))
+    assert pairs.margins is not None
+    assert [side.tolist() for side in pairs.margins] == [[1.5, 2.0, 0.5, 0.25], [1.0, 2.0, -0.5, 0.25]]
+    assert pairs.changed.tolist() == [False, False, True, False]
+    assert len(set(pairs.sample_units.tolist())) == 4
+    assert len(pairs.target) == 6
+
+
+def test_a_sample_with_another_number_of_records_is_changed(tmp_path: Path) -> None:
+    target = margin_arrays(tmp_path / "t.npz", counts=(2, 1, 1, 2))
+    pairs = read_pairs(target, margin_arrays(tmp_path / "b.npz"))
+    assert pairs.changed.tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("units", [None, ("u", "v", "v", "u")])
+def test_margins_of_arrays_that_one_run_lost(tmp_path: Path, lost: int, units: tuple[str, ...] | None) -> None:
+    changed = (lost + 1) % 4
+    target = margin_arrays(tmp_path / "t.npz", lost=lost, changed=changed, units=units)
+    pairs = read_pairs(target, margin_arrays(tmp_path / "b.npz", units=units))
+    kept = [sample for sample in range(4) if sample != lost]
+    assert pairs.margins is not None
+    assert pairs.lost == (f"{lost}.png",)
+    assert pairs.margins[0].tolist() == [(1.0, 2.0, -0.5, 0.25)[sample] for sample in kept]
+    assert pairs.changed.tolist() == [sample == changed and COUNTS[sample] > 0 for sample in kept]
+    groups = kept if units is None else [units[sample] for sample in kept]
+    same = [[one == other for one in groups] for other in groups]
+    assert np.equal.outer(pairs.sample_units, pairs.sample_units).tolist() == same
+    gained = read_pairs(tmp_path / "b.npz", tmp_path / "t.npz")
+    assert gained.margins is not None
+    assert (gained.gained, gained.changed.tolist()) == (pairs.lost, pairs.changed.tolist())
+
+
+def test_margins_of_arrays_with_units_of_records(tmp_path: Path) -> None:
+    target = margin_arrays(tmp_path / "t.npz", own=True)
+    pairs = read_pairs(target, margin_arrays(tmp_path / "b.npz", own=True))
+    assert pairs.margins is not None
+    last, without = pairs.sample_units[[0, 3]].tolist(), int(pairs.sample_units[1])
+    assert without not in last
+    assert without >= pairs.count
+
+
+def test_arrays_without_margins(tmp_path: Path) -> None:
+    new, old = margin_arrays(tmp_path / "t.npz"), margin_arrays(tmp_path / "b.npz", margins=None)
+    assert read_pairs(new, old).margins is None
+    unknown = margin_arrays(tmp_path / "n.npz", margins=(np.nan, 1, 1, 1))
+    assert read_pairs(new, unknown).margins is None

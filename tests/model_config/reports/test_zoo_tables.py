@@ -115,12 +115,12 @@ def test_links_and_marks_are_left_out_of_what_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- a\n", "is no mapping"),
+        ("- a\n", "is not a mapping"),
         ("does: {en: a, zh: b}\n", "lacks 'weights'"),
         (GOOD + "weight: x\n", "unknown key 'weight'; did you mean 'weights'"),
         (GOOD.replace("zh:", "cn:"), "does: unknown key 'cn'"),
-        (GOOD.replace('"`ours`"', "3"), "weights: en is no text in one line"),
-        (GOOD.replace("`ours`", "a | b"), "weights: en is no text in one line without '|'"),
+        (GOOD.replace('"`ours`"', "3"), "weights: en must be one line"),
+        (GOOD.replace("`ours`", "a | b"), "weights: en must be one line of quoted text without '|'"),
         ("does: [\n", "cannot be read"),
     ],
 )

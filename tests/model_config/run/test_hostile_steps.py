@@ -54,7 +54,7 @@ def test_a_step_that_stops_its_supervisor_is_ended_long_before_its_limit(bench: 
         "os.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(60)"
     )
     assert result.reason == (
-        "what watches the step was stopped by a signal (SIGSTOP), and killed with the step; "
+        "its supervisor was stopped by a signal (SIGSTOP), and killed with the step; "
         "let the step kill only what it started"
     )
     assert _ended(pid.read_text())
@@ -83,7 +83,7 @@ def test_a_step_in_a_fork_that_stops_its_supervisor_or_the_server(bench: Bench, 
     above = "above = int(open(f'/proc/{os.getppid()}/stat').read().rsplit(')')[1].split()[1])\n"
     try:
         result = bench(f"{above}os.kill({whom}, signal.SIGSTOP)\ntime.sleep(60)", slot=slot)
-        assert "what watches the step was stopped by a signal (SIGSTOP)" in result.reason
+        assert "its supervisor was stopped by a signal (SIGSTOP)" in result.reason
         ends = bench(f"{above}os.kill({whom}, signal.SIGSTOP)", slot=slot)
         assert whom == "above" or not ends.passed
         assert bench("print('well')", slot=slot).passed

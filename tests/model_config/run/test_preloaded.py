@@ -162,7 +162,7 @@ print(child.pid, flush=True)
 os.kill(os.getppid(), signal.SIGKILL)
 """
     result = run.script(kills)
-    assert result.reason.startswith("what watches the step was killed by SIGKILL")
+    assert result.reason.startswith("its supervisor was killed by SIGKILL")
     pid = Path("/proc", result.stdout.read_text().strip())
     deadline = time.monotonic() + 10
     while pid.exists() and time.monotonic() < deadline:

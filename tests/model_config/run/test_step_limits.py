@@ -235,7 +235,7 @@ def test_a_step_that_kills_what_watches_it_does_not_pass_and_leaves_nothing(
     )
     start = time.monotonic()
     result = bench(script, extra=(mark,))
-    assert result.reason == "what watches the step was killed by SIGKILL; let the step kill only what it started"
+    assert result.reason == "its supervisor was killed by SIGKILL; let the step kill only what it started"
     assert time.monotonic() - start < 45  # not waited for: it sleeps 60 s
 
 

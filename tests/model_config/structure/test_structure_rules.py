@@ -348,15 +348,15 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         *("yaml-flags", "model.yaml", 7, "run_export: export_onnx.py has no flag --arch"),
     ),
     "no sample data": (
-        params("run_example_single", data_path="images"),
-        *("sample-data", "model.yaml", 20, "data_path 'images' of run_example_single does not exist"),
+        params("run_example_single", data_path="photos"),
+        *("sample-data", "model.yaml", 20, "data_path 'photos' of run_example_single does not exist"),
     ),
     # the README's headings
     "an empty README": (without(write("README.md", "")), "readme-text", "README.md", 0, "the file is empty"),
-    "no title": (readme("# TinyNet\n", ""), "readme-headings", "README.md", 0, "there is no title"),
+    "no title": (readme("# TinyNet\n", ""), "readme-headings", "README.md", 0, "the title is missing"),
     "the template's title": (
         readme("# TinyNet\n", "# 算法名称\n"),
-        *("readme-headings", "README.md", 1, "'# 算法名称' is no title"),
+        *("readme-headings", "README.md", 1, "'# 算法名称' is not a title"),
     ),
     "two titles": (
         readme("A folder:", "# A folder"),
@@ -399,12 +399,12 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "nothing under a heading": (
         readme("```bash\npip install .\n```", "<!-- later -->"),
-        *("readme-text", "README.md", 9, "there is no text under '### 2.1 基础环境安装'"),
+        *("readme-text", "README.md", 9, "the text under '### 2.1 基础环境安装' is missing"),
     ),
     # the README's commands and links
     "a command of a script that is not there": (
         readme("--out .", "--out . && python get_data.py"),
-        *("readme-commands", "README.md", 25, "there is no script 'get_data.py'"),
+        *("readme-commands", "README.md", 25, "script 'get_data.py' does not exist"),
     ),
     "a command with a wrong flag": (
         readme("--topk=2", "--top=2 --size 3"),
@@ -433,7 +433,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     "curl -k": (readme("pip install .\n", "curl -sSLk https://x.org/a\n"), "tls", "README.md", 12, "curl -sSLk"),
     "a broken link": (
         readme("images/LICENSE.md", "LICENCE.md"),
-        *("links", "README.md", 5, "link 'LICENCE.md' leads nowhere"),
+        *("links", "README.md", 5, "link 'LICENCE.md' leads to a missing file"),
     ),
     "a link that leaves the tree": (
         write("images/LICENSE.md", "[up](../../../../../../x.md)\n"),
@@ -548,10 +548,10 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         export("import os; os.environ['SDAA_VISIBLE_DEVICES'] = '0'"),
         *("device", "export_onnx.py", 8, "chooses a device"),
     ),
-    "past the engines": (valid("import onnxruntime"), "engine", "example_valid.py", 25, "imports onnxruntime, past"),
+    "past the engines": (valid("import onnxruntime"), "engine", "example_valid.py", 25, "imports onnxruntime instead"),
     "past the engines, by a helper": (
         lambda zoo: (zoo.write("helper.py", "x = 1\nimport tensorrt\n"), helped(zoo)),
-        *("engine", "helper.py", 2, "imports tensorrt, past the zoo's engines"),
+        *("engine", "helper.py", 2, "imports tensorrt instead of the zoo's engines"),
     ),
     "no engine at all": (
         write("example_multi_batch.py", "print('cat')\n"),

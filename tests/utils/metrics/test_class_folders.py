@@ -165,5 +165,5 @@ def test_top_k_counts_by_the_models_outputs() -> None:
     metric.folders = ClassFolders(["n01440764", "n15075141"])
     scores = np.zeros((3, 1000), np.float32)
     scores[[0, 1, 2], [0, 999, 1]] = 1
-    assert metric.update(scores, np.array([0, 1, 1])).tolist() == [True, True, False]
+    assert metric.update(scores, np.array([0, 1, 1])).values.tolist() == [True, True, False]
     assert metric.compute() == 2 / 3

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, DataError, InputError
+from utils.metrics.base import Records
 from utils.metrics.class_names import WrongLabelError
+from utils.metrics.classification import TopK
 from utils.metrics.f1 import Accuracy, Labelled, MacroF1, Matthews
 
 CLASSES = 4
+
+
+def _values(record: np.ndarray | Records) -> np.ndarray:
+    return record.values if isinstance(record, Records) else record
 
 
 @st.composite
@@ -57,7 +63,7 @@ def test_weights_repeat_samples(
     scores, labels = batch
     counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(labels), max_size=len(labels))))
     metric = kind()
-    weighted = metric.value(metric.records(scores, labels), counts.astype(float))
+    weighted = metric.value(_values(metric.records(scores, labels)), counts.astype(float))
     if not counts.any():
         assert math.isnan(weighted)
         return
@@ -80,8 +86,10 @@ def test_labels_by_name_and_number() -> None:
 def test_nan_is_wrong_for_any_k() -> None:
     metric = Accuracy(2)
     found = metric.update(np.array([[np.nan, 1.0], [2.0, 1.0]]), [1, 0])
-    assert found["right"].tolist() == [False, True]
-    assert found["predicted"].tolist() == [-1, 0]
+    assert isinstance(found, Records)
+    assert found.values["right"].tolist() == [False, True]
+    assert found.values["predicted"].tolist() == [-1, 0]
+    assert np.array_equal(found.margins, [np.nan, np.inf], equal_nan=True)
     assert metric.compute() == 0.5
 
 
@@ -122,3 +130,21 @@ def test_the_error_for_an_invalid_label_has_its_place(label: object) -> None:
         Accuracy().update(np.zeros((3, 2)), [0, 1, label])
     assert caught.value.place == 2
     assert len(str(caught.value)) < 400
+
+
+@given(batch=batches(), k=st.integers(1, 5), names=st.booleans())
+def test_accuracy_has_the_margins_of_topk(batch: tuple[np.ndarray, np.ndarray], k: int, names: bool) -> None:
+    scores, labels = batch
+    metric = Accuracy(k, list("abcd") if names else None)
+    ours = metric.update(scores, ["abcd"[label] for label in labels] if names else labels)
+    theirs = TopK(k).update(scores, labels)
+    assert isinstance(ours, Records)
+    assert Accuracy.has_margins
+    assert np.array_equal(ours.values["right"], theirs.values)
+    assert np.array_equal(ours.margins, theirs.margins)
+
+
+@pytest.mark.parametrize("kind", [MacroF1, Matthews])
+def test_other_metrics_have_no_margins(kind: type[Labelled]) -> None:
+    assert not kind.has_margins
+    assert isinstance(kind().update(np.eye(3), [0, 1, 2]), np.ndarray)

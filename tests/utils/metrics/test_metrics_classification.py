@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from engine import ConfigError, DataError, InputError
 from utils.metrics import TopK
+from utils.metrics.classification import margins
 
 
 @st.composite
@@ -43,7 +44,7 @@ def test_top1_is_accuracy(count: int, classes: int, seed: int) -> None:
     scores = rng.permuted(np.tile(np.arange(classes, dtype=np.float32), (count, 1)), axis=1)  # no ties
     labels = rng.integers(0, classes, count)
     top1 = TopK(1)
-    right = top1.update(scores, labels)
+    right = top1.update(scores, labels).values
     assert top1.compute() == metrics.accuracy_score(labels, scores.argmax(axis=1))
     assert np.array_equal(right, scores.argmax(axis=1) == labels)
 
@@ -52,12 +53,12 @@ def test_top1_is_accuracy(count: int, classes: int, seed: int) -> None:
 def test_merge_is_exact(batch: tuple[np.ndarray, np.ndarray], cut: int, k: int) -> None:
     scores, labels = batch
     whole, left, right = TopK(k), TopK(k), TopK(k)
-    record = whole.update(scores, labels)
+    record = whole.update(scores, labels).values
     parts = [left.update(scores[:cut], labels[:cut]), right.update(scores[cut:], labels[cut:])]
     left.merge(right)
     assert left.compute() == whole.compute()
     assert (left.correct, left.total) == (whole.correct, whole.total)
-    assert np.array_equal(np.concatenate(parts), record)
+    assert np.array_equal(np.concatenate([part.values for part in parts]), record)
 
 
 @given(st.lists(scored(), min_size=1, max_size=4), st.integers(1, 5))
@@ -82,28 +83,30 @@ def test_a_record_of_another_metric(record: np.ndarray) -> None:
 
 def test_of_equal_scores_the_higher_index_ranks_first() -> None:
     scores = np.zeros((4, 4), np.float16)
-    assert TopK(1).update(scores, np.arange(4)).tolist() == [False, False, False, True]
-    assert TopK(3).update(scores, np.arange(4)).tolist() == [False, True, True, True]
+    assert TopK(1).update(scores, np.arange(4)).values.tolist() == [False, False, False, True]
+    assert TopK(3).update(scores, np.arange(4)).values.tolist() == [False, True, True, True]
 
 
 def test_nan_is_wrong_and_infinities_are_ranked() -> None:
     nan, inf = np.nan, np.inf
     scores = np.array([[nan, 0, 1], [0, nan, 1], [nan] * 3, [-inf, 0, inf], [inf, 0, 1]], np.float32)
     for k, want in ((1, [False, False, False, True, False]), (5, [False, False, False, True, True])):
-        assert TopK(k).update(scores, np.array([0, 2, 1, 2, 1])).tolist() == want
+        assert TopK(k).update(scores, np.array([0, 2, 1, 2, 1])).values.tolist() == want
 
 
 def test_name_and_record() -> None:
     metric = TopK(5)
     assert metric.name == "top5"
-    assert metric.update(np.eye(3, dtype=np.float32), np.arange(3)).dtype == np.bool_
+    assert metric.update(np.eye(3, dtype=np.float32), np.arange(3)).values.dtype == np.bool_
 
 
 @pytest.mark.parametrize("labels", [np.zeros(0, np.int64), np.array([]), []])
 @pytest.mark.parametrize("classes", [0, 3])
 def test_empty_batch(labels: object, classes: int) -> None:
     metric = TopK()
-    assert metric.update(np.zeros((0, classes), np.float32), labels).shape == (0,)
+    record = metric.update(np.zeros((0, classes), np.float32), labels)
+    assert record.margins is not None
+    assert (record.values.shape, record.margins.shape) == ((0,), (0,))
     with pytest.raises(DataError, match="top1: no samples"):
         metric.compute()
 
@@ -148,7 +151,7 @@ def test_merge_of_another_metric() -> None:
 def test_weights_repeat_samples(batch: tuple[np.ndarray, np.ndarray], k: int, random: Random) -> None:
     scores, labels = batch
     metric, repeated = TopK(k), TopK(k)
-    record = metric.update(scores, labels.tolist(), [None] * len(labels))
+    record = metric.update(scores, labels.tolist(), [None] * len(labels)).values
     assert metric.value(record, np.ones(len(record))) == metric.compute()
     weights = np.array([random.randrange(4) for _ in record])
     taken = np.repeat(np.arange(len(record)), weights)
@@ -164,3 +167,49 @@ def test_bounds_and_object_labels() -> None:
     assert (TopK.per_sample, TopK.bounds, TopK.higher_is_better) == (True, (0.0, 1.0), True)
     with pytest.raises(DataError, match="labels have dtype object"):
         TopK().update(np.zeros((2, 2)), [0, None])
+
+
+# ------------------------------------------------------------------------------------------------------------- margins
+
+SCORES = hnp.arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(2, 6)), elements=st.floats(-4, 4, width=16))
+
+
+@given(SCORES, st.data(), st.integers(1, 7))
+def test_margins_equal_sorted_scores(scores: np.ndarray, data: st.DataObject, k: int) -> None:
+    labels = np.array(
+        data.draw(st.lists(st.integers(0, scores.shape[1] - 1), min_size=len(scores), max_size=len(scores)))
+    )
+    found = margins(scores, labels, k)
+    for row, label, margin in zip(scores.tolist(), labels.tolist(), found.tolist(), strict=True):
+        others = sorted(row[:label] + row[label + 1 :], reverse=True)
+        assert margin == (row[label] - others[k - 1] if k <= len(others) else np.inf)
+
+
+@given(SCORES, st.data(), st.integers(1, 7), st.integers(0, 2**32 - 1))
+def test_noise_below_half_the_margin_keeps_the_record(
+    scores: np.ndarray, data: st.DataObject, k: int, seed: int
+) -> None:
+    labels = np.array(
+        data.draw(st.lists(st.integers(0, scores.shape[1] - 1), min_size=len(scores), max_size=len(scores)))
+    )
+    before = TopK(k).update(scores, labels)
+    assert before.margins is not None
+    noise = np.random.default_rng(seed).choice([-1.0, 1.0], scores.shape)
+    room = np.minimum(np.abs(before.margins), 100.0) * 0.499
+    assert np.array_equal(TopK(k).update(scores + noise * room[:, None], labels).values, before.values)
+    # Twice as much, all against the record, changes it.
+    away = -np.sign(before.margins)[:, None] * np.where(np.arange(scores.shape[1]) == labels[:, None], 1.0, -1.0)
+    there = np.isfinite(before.margins) & (before.margins != 0)
+    changed = TopK(k).update((scores + away * np.where(there, np.abs(before.margins), 0)[:, None] * 0.501), labels)
+    assert np.array_equal(changed.values[there], ~before.values[there])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+def test_margins_of_nan_and_infinite_scores(k: int) -> None:
+    nan, inf = np.nan, np.inf
+    scores = np.array([[nan, 0, 1], [0, nan, 1], [inf, inf, inf], [-inf, -inf, -inf], [inf, 0, -inf]], np.float32)
+    record = TopK(k).update(scores, np.array([0, 2, 2, 2, 0]))
+    assert record.margins is not None
+    assert np.isnan(record.margins[:2]).all()
+    assert record.margins[2:].tolist() == ([0, 0, inf] if k < 3 else [inf] * 3)
+    assert record.values[:2].tolist() == [False, False]

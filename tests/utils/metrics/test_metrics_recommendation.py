@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from utils.metrics.base import Records
 from utils.metrics.definition import metric_from_json, metric_to_json
+from utils.metrics.ranking import Ranking
 from utils.metrics.recommendation import Recommendations
 from utils.tasks.common.ranked import Found
 from utils.tasks.item_recommendation.task import Recommended
@@ -61,5 +63,13 @@ def test_definition_as_json(tmp_path: object) -> None:
     second.update(predictions[5:], targets[5:])
     first.merge(second)  # type: ignore[arg-type]
     assert first.compute() == whole.compute()
-    assert isinstance(records, np.ndarray)
-    assert whole.value(records, np.ones(12)) == pytest.approx(whole.compute())
+    assert isinstance(records, Records)
+    assert whole.value(records.values, np.ones(12)) == pytest.approx(whole.compute())
+
+
+def test_margins_are_those_of_the_models_ranking() -> None:
+    predictions, targets, _, _ = _made(12, 20)
+    found = Recommendations("ndcg", 3).records(predictions, targets)
+    own = Ranking("ndcg", 3).records(predictions, targets)
+    assert np.array_equal(found.margins, own.margins)
+    assert Recommendations.has_margins

@@ -100,6 +100,19 @@ FORGED = {
         sets(record={"values": ARRAY, "samples": {**ARRAY, "dtype": "|i1", "data": "AAkAAQ=="}}),
         "samples of",
     ),
+    "margins of text": (sets(record={"values": ARRAY, "margins": "x"}), "an array needs"),
+    "margins of another dtype": (
+        sets(record={"values": ARRAY, "margins": {**ARRAY, "dtype": "<f4", "data": "AAAA" * 5 + "AA=="[:4]}}),
+        "margins must be float64",
+    ),
+    "margins of another number": (
+        sets(record={"values": ARRAY, "margins": {**ARRAY, "dtype": "<f8", "shape": [1], "data": "AAAAAAAAAAA="}}),
+        "an array has 1 rows for 4",
+    ),
+    "margins of two dimensions": (
+        sets(record={"values": ARRAY, "margins": {**ARRAY, "dtype": "<f8", "shape": [4, 0], "data": ""}}),
+        "margins must be float64",
+    ),
     "units that are none": (sets(record={"values": ARRAY, "units": [1, 2, 3, 4]}), "units must be"),
 }
 

@@ -48,7 +48,8 @@ def facts(step: Step) -> tuple[Any, ...]:
     record = step.record
     if isinstance(record, Records):
         units = None if record.units is None else list(record.units)
-        kept = content(record.values), None if record.samples is None else content(record.samples), units
+        margins = None if record.margins is None else content(record.margins)
+        kept = content(record.values), None if record.samples is None else content(record.samples), units, margins
         return step.size, kept, step.good, step.failures, step.nan_inputs
     return step.size, None if record is None else content(record), step.good, step.failures, step.nan_inputs
 
@@ -110,7 +111,8 @@ def test_columns_are_replayed(data: st.DataObject) -> None:
     )
     texts = st.text(st.characters(exclude_categories=()))
     units = data.draw(st.none() | st.lists(texts, min_size=count, max_size=count))
-    record = Records(values, None if samples is None else np.array(samples, np.int64), units)
+    margins = data.draw(st.none() | hnp.arrays(np.float64, size))
+    record = Records(values, None if samples is None else np.array(samples, np.int64), units, margins)
     with TemporaryDirectory() as folder, Journal.open(Path(folder), IDENTITY) as journal:
         journal.append(Step(size, record))
         (again,) = journal.replayed()

@@ -97,5 +97,6 @@ def test_invalid_arguments():
         beam(np.zeros((1, 2, 3)), "ab", width=0)
     (nothing,) = beam(np.array([[[0.0, 1.0, 0.0]]]), "ab", lexicon=Lexicon(["ab"], names("ab")))
     assert nothing[:2] == ("", 0.0)
+    assert np.isnan(nothing.margin)
     (unknown,) = beam(np.full((1, 2, 3), np.nan), "ab")
     assert np.isnan(unknown.score)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+from hypothesis.extra import numpy as hnp
 
 from engine import ConfigError
 from utils.postprocess.text.beam import beam
@@ -66,3 +68,29 @@ def test_infinite_outputs_give_no_text():
     for one in (*greedy(steps, "ab"), *beam(steps, "ab")):
         assert one.text == ""
         assert np.isnan(one.score)
+
+
+# ------------------------------------------------------------------------------------------------------------- margins
+
+STEPS = hnp.arrays(
+    np.float64, st.tuples(st.integers(1, 3), st.integers(1, 6), st.just(4)), elements=st.floats(-4, 4, width=16)
+)
+
+
+@given(STEPS, st.integers(0, 2**32 - 1))
+def test_noise_below_half_the_margin_keeps_the_text(steps: np.ndarray, seed: int) -> None:
+    before = greedy(steps, "abc")
+    falling = -np.sort(-steps, axis=-1)
+    assert [one.margin for one in before] == (falling[..., 0] - falling[..., 1]).min(axis=1).tolist()
+    noise = np.random.default_rng(seed).choice([-1.0, 1.0], steps.shape)
+    room = np.array([one.margin for one in before])[:, None, None] * 0.499
+    assert [one.text for one in greedy(steps + noise * room, "abc")] == [one.text for one in before]
+
+
+def test_margins_of_unusual_outputs():
+    assert [one.margin for one in greedy(np.zeros((2, 0, 4)), "abc")] == [np.inf] * 2  # without steps
+    assert [one.margin for one in greedy(np.zeros((1, 3, 1)), "")] == [np.inf]  # only the blank
+    (unknown,) = greedy(np.full((1, 2, 4), np.nan), "abc")
+    assert np.isnan(unknown.margin)
+    (searched,) = beam(path(1, 0, 2)[None], "abc")
+    assert np.isnan(searched.margin)

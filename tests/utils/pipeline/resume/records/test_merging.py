@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from engine import ConfigError, DataError
 from utils.datasets.base import Batch
 from utils.metrics import Records
-from utils.pipeline.resume.records import RecordWriter
+from utils.pipeline.resume.records import RecordWriter, SampleRecords
 from utils.pipeline.resume.records.arrays import ArrayRecordWriter, read_arrays
 from utils.pipeline.resume.records.kept import Kept
 from utils.pipeline.resume.records.merging import merged, part_path
@@ -121,3 +121,57 @@ def test_array_parts_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"r-1of2\.npz.*--json"):
         merge_records(tmp_path / "r.npz", 2)
     assert read_arrays(part_path(tmp_path / "r.npz", 0, 2)).metric_name == "ap"
+
+
+# ------------------------------------------------------------------------------------------------------------- margins
+
+MARGINS = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.floats(width=32)), min_size=1, max_size=7)
+
+
+@given(MARGINS, st.integers(1, 3), st.integers(1, 4), st.booleans(), st.sampled_from(["csv", "npz"]))
+def test_merged_margins_equal_those_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory,
+    kept: list[tuple[str, float | None]],
+    size: int,
+    batch: int,
+    grouped: bool,
+    kind: str,
+) -> None:
+    """``None`` is a sample that could not be run; with few samples a part has none."""
+    folder = tmp_path_factory.mktemp("records")
+
+    def write_part(path: Path, rank: int, size: int) -> None:
+        mine = list(enumerate(kept))[rank::size]
+        writer_of = RecordWriter if kind == "csv" else ArrayRecordWriter
+        with writer_of(path, "top1", rank=rank, size=size, has_margins=True) as writer:
+            for start in range(0, len(mine), batch):
+                part = mine[start : start + batch]
+                good = [place for place, (_, (_, margin)) in enumerate(part) if margin is not None]
+                margins = np.array([part[place][1][1] for place in good], np.float64)
+                record = Records(margins > 0, margins=margins) if good else None
+                names = [f"{index}.png" for index, _ in part]
+                units = [unit for _, (unit, _) in part] if grouped else None
+                writer.write(Batch(names, None, names, units), record, good)
+
+    for rank in range(size):
+        write_part(part_path(folder / f"merged.{kind}", rank, size), rank, size)
+    merge_records(folder / f"merged.{kind}", size)
+    write_part(folder / f"alone.{kind}", 0, 1)
+    assert (folder / f"merged.{kind}").read_bytes() == (folder / f"alone.{kind}").read_bytes()
+    if kind == "npz":
+        found = read_arrays(folder / "merged.npz").margins
+    else:
+        read = [row.margin for row in SampleRecords(folder / "merged.csv")]
+        found = np.array([np.nan if margin is None else margin for margin in read])
+    assert np.array_equal(found, [np.nan if m is None else m for _, m in kept], equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_parts_with_and_without_margins(tmp_path: Path, kind: str) -> None:
+    writer_of = RecordWriter if kind == "csv" else ArrayRecordWriter
+    for rank in range(2):
+        path = part_path(tmp_path / f"r.{kind}", rank, 2)
+        with writer_of(path, "top1", rank=rank, size=2, has_margins=rank == 0) as writer:
+            writer.write(Batch([0], None, ["a"]), Records(np.ones(1), margins=np.ones(1)))
+    with pytest.raises(DataError, match=rf"r\.{kind} have different first rows"):
+        merge_records(tmp_path / f"r.{kind}", 2)

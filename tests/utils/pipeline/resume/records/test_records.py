@@ -349,3 +349,60 @@ def test_files_that_are_not_array_files(tmp_path: Path) -> None:
         read_arrays(tmp_path / "objects.npz")
     with pytest.raises(DataError, match=r"gone\.npz.*No such file"):
         read_arrays(tmp_path / "gone.npz")
+
+
+# ------------------------------------------------------------------------------------------------------------- margins
+
+
+@pytest.mark.parametrize("units", [None, ["ann", "bob", "ann"]])
+def test_margins_have_a_column(tmp_path: Path, units: list[str] | None) -> None:
+    path = tmp_path / "r.csv"
+    scores = np.array([[3.0, 1.0], [1.0, 1.5]])
+    with record_writer(path, TopK()) as writer:
+        record = TopK().update(scores, np.array([0, 0]))
+        writer.write(Batch([0, 1, 2], [0, 1, 0], ["a", "b", "c"], units), record, good=[0, 2])
+        writer.write(Batch([3], [1], ["d"], None if units is None else ["eve"]), None)
+        writer.write(Batch([4], [1], ["e"], None if units is None else ["eve"]), np.array([True]))  # without margins
+    column, cells = ("", [""] * 5) if units is None else ("unit,", ["ann,", "bob,", "ann,", "eve,", "eve,"])
+    assert path.read_text().splitlines() == [
+        f"index,name,label,{column}margin,top1",
+        f"0,a,0,{cells[0]}2.0,1",
+        f"1,b,1,{cells[1]},",
+        f"2,c,0,{cells[2]}-0.5,0",
+        f"3,d,1,{cells[3]},",
+        f"4,e,1,{cells[4]}nan,1",
+    ]
+    rows = list(SampleRecords(path))
+    assert [row.margin for row in rows[:4]] == [2.0, None, -0.5, None]
+    assert np.isnan(rows[4].margin or 0)
+    assert [row.value for row in rows] == [1, None, 0, None, 1]
+    assert [row.unit for row in rows] == [cell.rstrip(",") or None for cell in cells]
+
+
+def test_margins_of_a_metric_that_has_none_are_left_out(tmp_path: Path) -> None:
+    record = Records(np.ones(1), margins=np.ones(1))
+    with RecordWriter(tmp_path / "r.csv", "x") as rows, ArrayRecordWriter(tmp_path / "a.npz", "x") as arrays:
+        rows.write(batch(["a"], [0]), record)
+        arrays.write(batch(["a"], [0]), record)
+    assert (tmp_path / "r.csv").read_text() == "index,name,label,x\n0,a,0,1.0\n"
+    assert [row.margin for row in SampleRecords(tmp_path / "r.csv")] == [None]
+    assert read_arrays(tmp_path / "a.npz").margins is None
+
+
+@pytest.mark.parametrize("row", ["1,a.png,0,1", "1,a.png,0,x,1", "1,a.png,0,u,1,1"])
+def test_a_damaged_margin(tmp_path: Path, row: str) -> None:
+    (tmp_path / "r.csv").write_text(f"index,name,label,margin,top1\n{row}\n")
+    with pytest.raises(DataError, match=r"r\.csv row 2: \["):
+        list(SampleRecords(tmp_path / "r.csv"))
+
+
+@pytest.mark.parametrize("units", [None, ["ann", "bob", "ann"]])
+def test_margins_of_arrays(tmp_path: Path, units: list[str] | None) -> None:
+    with record_writer(tmp_path / "r.npz", Boxes()) as writer:
+        record = Records(np.arange(3), np.array([1, 1, 0]), None, np.array([0.5, -np.inf]))
+        writer.write(Batch([0, 1, 2], None, ["a", "b", "c"], units), record, good=[0, 2])
+        writer.write(Batch([3], None, ["d"], None if units is None else ["eve"]), None)
+    found = read_arrays(tmp_path / "r.npz")
+    assert np.array_equal(found.margins, [0.5, np.nan, -np.inf, np.nan], equal_nan=True)
+    assert found.sample.tolist() == [0, 2, 2]
+    assert found.sample_units == (None if units is None else [*units, "eve"])
