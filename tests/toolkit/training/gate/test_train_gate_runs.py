@@ -69,5 +69,5 @@ def test_invalid_losses_are_one_line_with_their_place(text: str, message: str, t
 def test_bytes_that_are_not_text_are_one_line(tmp_path: Path) -> None:
     file = tmp_path / "losses.jsonl"
     file.write_bytes(b"\xff\xfe\n")
-    with pytest.raises(DataError, match=r"the run: .*losses\.jsonl"):
+    with pytest.raises(DataError, match=r"the run: .*utf-8"):
         read_losses(file, "sdaa", 0, "the run")

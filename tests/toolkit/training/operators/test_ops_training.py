@@ -299,8 +299,8 @@ def test_an_unknown_operator_is_not_a_success() -> None:
     ("words", "message"),
     [
         (["--training"], "--training .*MODULE:NAME"),
-        (["--training", "none.py"], r"none\.py;"),
-        (["--training", "none.module"], r"none\.module; .*python -m"),
+        (["--training", "none.py"], r"none\.py "),
+        (["--training", "none.module"], r"none\.module .*python -m"),
         (["--training", str(STORED)], r"aten\.yaml is not a Python file"),
         (["--training", "none.py:build"], r"none\.py:build: .*none\.py"),
         (["--training", "package.module:build", "--", "--epochs", "1"], "package.module:build .*--epochs 1"),
