@@ -1,4 +1,4 @@
-"""A good folder breaks one thing at a time; each breakage is found in its place, and nothing else is."""
+"""Tests of the structure rules: a valid folder with one violation at a time, found at its location."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def zoo(tmp_path: Path) -> Zoo:
     return make(tmp_path)
 
 
-def test_the_unbroken_folder_breaks_no_rule(zoo: Zoo) -> None:
+def test_valid_folder_has_no_findings(zoo: Zoo) -> None:
     assert zoo.check() == []
 
 
@@ -269,7 +269,7 @@ def params(step: str, **changes: object) -> Change:
 
 
 def replaced(name: str) -> Change:
-    """Put a folder where a file was."""
+    """Replace a file by a folder."""
 
     def change(zoo: Zoo) -> None:
         remove(name)(zoo)
@@ -440,7 +440,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         *("links", "images/LICENSE.md", 1, "link '../../../../../../x.md' leaves the repository"),
     ),
     # requirements
-    "a requirement nobody can read": (
+    "an unreadable requirement": (
         requirement("onnx=>1.12"),
         *("requirements-lines", "requirements.txt", 5, "'onnx=>1.12' cannot be read"),
     ),
@@ -563,7 +563,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_one_broken_thing_is_found_in_its_place(zoo: Zoo, name: str) -> None:
+def test_single_violation_is_found_at_its_location(zoo: Zoo, name: str) -> None:
     change, rule, file, line, says = BROKEN[name]
     change(zoo)
     findings = zoo.check()
@@ -576,20 +576,20 @@ def test_one_broken_thing_is_found_in_its_place(zoo: Zoo, name: str) -> None:
     assert found.fix
 
 
-def test_the_table_breaks_every_rule() -> None:
+def test_violations_cover_every_rule() -> None:
     broken = {rule for _, rule, _, _, _ in BROKEN.values()}
     assert set(CASE_RULES) | set(FILE_RULES) == broken | {"layout", "task-import"}  # which have tests of their own
     assert len(BROKEN) >= 35
 
 
-def test_every_rule_says_what_it_is() -> None:
+def test_every_rule_has_a_description() -> None:
     names = [rule.name for rule in rules()]
     assert names == [*CASE_RULES, *FILE_RULES, *SHARED_RULES]
     assert all(rule.description.endswith(".") and len(rule.description) > 20 for rule in rules())
     assert [rule.name for rule in rules() if rule.shared] == [*FILE_RULES, *SHARED_RULES]
 
 
-def test_the_zoos_own_models_break_no_rule() -> None:
+def test_models_of_the_zoo_have_no_findings() -> None:
     for file in ("model_config/model.yaml", "contrib/model_config/model.yaml"):
         for case in load_cases([ROOT / file]):
             assert check_structure(case) == []
@@ -632,7 +632,7 @@ def test_a_link_inside_the_repository_is_read_like_the_file(zoo: Zoo) -> None:
     assert [(finding.rule, finding.line) for finding in zoo.check()] == [("requirements-torch", 1)]
 
 
-def test_findings_are_sorted_and_all_there(zoo: Zoo) -> None:
+def test_findings_are_sorted_and_complete(zoo: Zoo) -> None:
     zoo.write("README.md", "")
     zoo.write("tiny.py", "x = eval('1')\nbreakpoint()\n" + 'y = "/data/x"\n')
     found = zoo.check()
@@ -787,7 +787,7 @@ LENIENT = {
 
 
 @pytest.mark.parametrize("code", LENIENT.values(), ids=LENIENT)
-def test_flags_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, code: str) -> None:
+def test_flags_that_are_not_static_are_not_checked(zoo: Zoo, code: str) -> None:
     zoo.write("export_onnx.py", f"import torch\n{code}\n")
     zoo.data["run_export"]["params"] = {"anything": 1}
     assert zoo.check() == []
@@ -881,7 +881,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("imports", "task"), UNKNOWN.values(), ids=UNKNOWN)
-def test_the_flags_of_a_task_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, imports: str, task: str) -> None:
+def test_task_flags_that_are_not_static_are_not_checked(zoo: Zoo, imports: str, task: str) -> None:
     run_by(zoo, imports, task)
     zoo.data["run_example_single"]["params"]["others"] = {"anything": 1}
     assert zoo.check() == []
@@ -933,7 +933,7 @@ def test_data_out_of_packages(zoo: Zoo) -> None:
     assert (found.rule, found.fix) == ("sample-data", "name a package that 'teco fetch' lists")
 
 
-def test_what_git_ignores_is_not_looked_at_but_missed_where_it_is_needed(zoo: Zoo) -> None:
+def test_ignored_files_are_skipped_and_reported_if_required(zoo: Zoo) -> None:
     subprocess.run(["git", "init", "-q", zoo.root], check=True)  # noqa: S607
     (zoo.root / ".gitignore").write_text("*.onnx\nrequirements.txt\n", encoding="utf-8")
     zoo.write("tiny_net_dyn.onnx", bytes(2_000_000))
@@ -972,7 +972,7 @@ def test_shared_files(zoo: Zoo) -> None:
     ]
 
 
-def test_contribs_own_shared_files_break_no_rule() -> None:
+def test_shared_files_of_contrib_have_no_findings() -> None:
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "contrib").rglob("*.*") if path.is_file()]
     assert check_shared([name for name in files if "__pycache__" not in name]) == []
 
@@ -1030,7 +1030,7 @@ FRAGMENTS = [
     name=st.sampled_from(sorted(FILES)),
     content=st.binary(max_size=200) | st.lists(st.sampled_from(FRAGMENTS)).map(lambda parts: "".join(parts).encode()),
 )
-def test_no_content_is_an_error(zoo: Zoo, name: str, content: bytes) -> None:
+def test_arbitrary_content_raises_no_error(zoo: Zoo, name: str, content: bytes) -> None:
     case = zoo.case()
     before = (zoo.folder / name).read_bytes()
     zoo.write(name, content)
@@ -1040,7 +1040,7 @@ def test_no_content_is_an_error(zoo: Zoo, name: str, content: bytes) -> None:
     assert all(0 <= finding.line <= content.count(b"\n") + content.count(b"\r") + 100 for finding in found)
 
 
-def test_a_name_that_is_no_text_is_shown_safely(zoo: Zoo) -> None:
+def test_undecodable_name_is_escaped(zoo: Zoo) -> None:
     (zoo.folder / os.fsdecode(b"a\xff\n.txt")).write_bytes(b"\0")
     (found,) = zoo.check()
     assert found.file == f"{RUN_DIR}/a\\udcff\\n.txt"
