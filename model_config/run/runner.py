@@ -249,7 +249,7 @@ def _unwritten(code: int | None, written: Path | None, result: StepResult) -> st
         return ""
     if not written.is_file():
         said = last_line(result.stderr) or last_line(result.stdout) or "no output"
-        return f"{ending(code)} without the result that --json asks for, so it did not come to its end: {said}"
+        return f"{ending(code)} without the result that --json asks for, so it did not finish: {said}"
     try:
         find_records(written)
     except DataError as error:

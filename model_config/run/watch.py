@@ -85,7 +85,7 @@ def report_comes(report: int, stops: Stops, stop: Callable[[], bool], seconds: f
         if stops():
             return "stopped by a signal (SIGSTOP), and killed with the step"
         if time.monotonic() > deadline:
-            return f"silent {LATE:g} s after the step's limit of time, and killed with the step"
+            return f"unresponsive {LATE:g} s after the step's time limit, and killed with the step"
     return ""
 
 

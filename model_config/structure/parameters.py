@@ -35,7 +35,9 @@ def check_tasks(folder: Folder) -> Iterator[Broken]:
     for _, source in folder.scripts:
         known_flags(source, folder)
     for file, reason in folder.tasks.troubles.items():
-        yield Broken(file, 0, f"cannot be imported: {reason}", "let the module define, and do no work when imported")
+        yield Broken(
+            file, 0, f"cannot be imported: {reason}", "let the module only define objects, without work on import"
+        )
 
 
 def check_data(folder: Folder) -> Iterator[Broken]:

@@ -133,7 +133,7 @@ def test_run_dir_starts_at_the_root_with_or_without_the_historical_prefix(root: 
         ("case_name", "", "case 1 of model.yaml: case_name: is empty"),
         ("case_name", 7, "7: case_name: has the wrong type (int)"),
         ("case_name", {"a": 1}, "case 1 of model.yaml: case_name: has the wrong type (dict)"),
-        ("case_name", "../up", "case_name: '../up' must be made of letters"),
+        ("case_name", "../up", "case_name: '../up' must consist of letters"),
         ("run_dir", ..., "one: run_dir: is missing"),
         ("run_dir", None, "run_dir: is empty"),
         ("run_dir", "/etc", "run_dir: '/etc' leaves the repository"),

@@ -98,7 +98,7 @@ def test_thousands_of_unknown_keys_are_a_few_lines(root: Path) -> None:
 def test_a_name_of_thousands_of_letters_is_refused(root: Path) -> None:
     (line,) = lines(root, yaml.safe_dump([CASE | {"case_name": "n" * 5000}]))
     assert "case_name: 'nnn" in line
-    assert "has 5000 characters; at most 100 are taken" in line
+    assert "has 5000 characters; at most 100 are allowed" in line
     assert len(line) < 300
 
 

@@ -350,7 +350,7 @@ def test_markdown_keeps_to_the_limit(samples: Samples) -> None:
     assert text.count("<details>") == text.count("</details>") > 0
     one = markdown(CheckResult(many[:1]))
     assert len(one) <= LIMIT
-    assert "[... the beginning is left out]" in one
+    assert "[... the beginning is omitted]" in one
     assert re.search(r"_\d+ more reasons left out", one)
 
 
@@ -368,7 +368,7 @@ def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 100 + "\n末尾\n\n".encode())
     log = read_log(path, 12)
     assert (log.text, log.left_out) == ("xxx\n末尾", 97)
-    assert log.tail(1, 99) == "[... the beginning is left out]\n末尾"
+    assert log.tail(1, 99) == "[... the beginning is omitted]\n末尾"
     assert read_log(tmp_path / "none", 10).text == read_log(tmp_path, 10).text == ""
 
 

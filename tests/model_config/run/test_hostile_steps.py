@@ -143,7 +143,7 @@ def test_orphans_of_killed_supervisor_are_killed() -> None:
 )
 def test_invalid_files_are_removed_and_reported(bench: Bench, script: str, what: str) -> None:
     result = bench(f"out = Path(sys.argv[sys.argv.index('--json') + 1])\n{script}")
-    assert result.reason == f"left no plain files in the check's folder ({what}); write results as files"
+    assert result.reason == f"left invalid files in the check's folder ({what}); write results as files"
     assert result.result is None
     assert result.stdout.is_file()
 

@@ -314,8 +314,8 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         *("data-size", "data/0.png", 0, "is the largest of 5 files of data: 6.0 MB are more than 5 MB"),
     ),
     "a link out": (link("more", "/"), "readable", "more", 0, "links out of the repository, to '/'"),
-    "a dangling link": (link("a.txt", "nothing.txt"), "readable", "a.txt", 0, "'nothing.txt', which is not there"),
-    "a link to itself": (link("a.txt", "a.txt"), "readable", "a.txt", 0, "links to 'a.txt', which is not there"),
+    "a dangling link": (link("a.txt", "nothing.txt"), "readable", "a.txt", 0, "'nothing.txt', which does not exist"),
+    "a link to itself": (link("a.txt", "a.txt"), "readable", "a.txt", 0, "links to 'a.txt', which does not exist"),
     "a pipe": (lambda zoo: os.mkfifo(zoo.folder / "a.txt"), "readable", "a.txt", 0, "is not a regular file"),
     "Windows lines": (
         write("tiny.py", b"import os\r\n\r\nprint(os)\r\n"),
@@ -384,7 +384,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "a heading twice": (
         readme("echo done\n```\n", f"echo done\n```\n\n{HEADINGS[0]}\n\nAgain.\n"),
-        *("readme-headings", "README.md", 57, "heading '### 2.1 基础环境安装' stands here a second time"),
+        *("readme-headings", "README.md", 57, "heading '### 2.1 基础环境安装' is repeated"),
     ),
     "a heading too many": (
         readme("A folder:", "### Folders"),
@@ -467,7 +467,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "a requirement twice": (
         requirement("ONNXsim"),
-        *("requirements-twice", "requirements.txt", 5, "'ONNXsim' is asked for in line 2 already"),
+        *("requirements-twice", "requirements.txt", 5, "'ONNXsim' is already required in line 2"),
     ),
     "a version the zoo does not have": (
         requirement("onnx==1.12"),
@@ -503,18 +503,18 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     "a debugger": (export("from ipdb import launch"), "debug", "export_onnx.py", 8, "imports the debugger ipdb"),
     "no certificates": (
         export("import ssl; ssl._create_default_https_context = None"),
-        *("tls", "export_onnx.py", 8, "ssl._create_default_https_context leaves certificates unchecked"),
+        *("tls", "export_onnx.py", 8, "ssl._create_default_https_context disables certificate verification"),
     ),
     "an unverified request": (
         export("import requests as r; r.get('https://x.org/a', verify=False)"),
-        *("tls", "export_onnx.py", 8, "leaves certificates unchecked; leave the option out"),
+        *("tls", "export_onnx.py", 8, "disables certificate verification; leave the option out"),
     ),
     "an unverified session": (
         export("session.verify = False"),
         "tls",
         "export_onnx.py",
         8,
-        "leaves certificates unchecked",
+        "disables certificate verification",
     ),
     "weights without TLS": (
         export('URL = "http://example.org/tiny.pth"'),
@@ -532,15 +532,15 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     "pickle": (export("import pickle as p; p.load(open('x'))"), "unsafe", "export_onnx.py", 8, "calls pickle.load"),
     "torch.load": (
         swap("export_onnx.py", ", weights_only=True", ""),
-        *("unsafe", "export_onnx.py", 15, "torch.load unpickles anything; add weights_only=True"),
+        *("unsafe", "export_onnx.py", 15, "torch.load can unpickle arbitrary objects; add weights_only=True"),
     ),
     "pickled arrays": (
         export("import numpy as np; np.load('x.npy', allow_pickle=True)"),
-        *("unsafe", "export_onnx.py", 8, "numpy.load unpickles anything"),
+        *("unsafe", "export_onnx.py", 8, "numpy.load can unpickle arbitrary objects"),
     ),
     "unsafe YAML": (
         export("import yaml; yaml.load('', Loader=yaml.Loader)"),
-        *("unsafe", "export_onnx.py", 8, "yaml.load builds any object"),
+        *("unsafe", "export_onnx.py", 8, "yaml.load can create arbitrary objects"),
     ),
     "a device": (export("x = torch.zeros(1).to('cuda:1')"), "device", "export_onnx.py", 8, "chooses a device"),
     "a device by number": (export("torch.cuda.set_device(0)"), "device", "export_onnx.py", 8, "chooses a device"),
