@@ -48,7 +48,7 @@ def test_exit_codes_0_and_1_without_result_fail(tmp_path: Path) -> None:
         tmp_path / "work",
         valid=ZOO + LINES + "sys.stdout.flush()\nos._exit(0)\n",
         single=ZOO + "sys.exit(0)\n",
-        multi=ZOO + "this is not Python\n",
+        multi=ZOO + "this is invalid Python\n",
     )
     assert {name: (step.passed, step.exit_code) for name, step in found.items()} == {
         "export": (True, 0),

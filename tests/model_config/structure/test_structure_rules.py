@@ -412,7 +412,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "the folder of another model": (
         readme("classification/tiny_net", "classification/resnet"),
-        *("readme-commands", "README.md", 18, f"goes to another model; write 'cd {RUN_DIR}'"),
+        *("readme-commands", "README.md", 18, f"leads to another model; write 'cd {RUN_DIR}'"),
     ),
     "no command for the export": (
         readme("python export_onnx.py --out .  # about", "# takes about"),
