@@ -136,7 +136,7 @@ def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
     """Return the named cases in the files' order, or all without names.
 
     Raises:
-        ConfigError: an unknown name, or there are no cases.
+        ConfigError: a name is unknown, or the list of cases is empty.
     """
     known = [case.name for case in cases]
     if not known:

@@ -83,7 +83,6 @@ def run_step(
     these flags, as historical ones do, is rerun without them.
 
     Args:
-        case, step: case and step to run.
         tree: the tree that contains the model's folder.
         logs: folder of the logs; created if missing.
         limits: resource limits of the step.

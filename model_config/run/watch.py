@@ -156,11 +156,7 @@ _adopts = threading.Event()
 
 
 def started(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
-    """Start a process of the check in a new session; adopted processes that are not registered belong to steps.
-
-    Args:
-        command, how: arguments of ``subprocess.Popen``.
-    """
+    """Start a process of the check in a new session; adopted processes that are not registered belong to steps."""
     with _starting:
         process = subprocess.Popen(command, start_new_session=True, **how)
         _known.add(process.pid)

@@ -179,7 +179,7 @@ def check_headings(folder: Folder) -> Iterator[Broken]:
 
 
 def _check_given(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:
-    """Check that each heading of the specification occurs exactly once, and that there are no others."""
+    """Check that each heading of the specification occurs exactly once, and no other heading does."""
     others = [part for part in found if part.heading not in HEADINGS]
     for wanted in HEADINGS:
         same = [part.line for part in found if part.heading == wanted]
