@@ -71,15 +71,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_version(parser)
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE", help="case_name of a case to check (default: all)")
-    add("--changed_since", metavar="REV", help="only the cases that a change since this commit or branch touches")
+    add("--changed_since", metavar="REV", help="only cases affected by changes since this commit or branch")
     add("--config", type=Path, action="append", metavar="FILE", help=f"instead of {' and '.join(CONFIGS)}; repeatable")
     add("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     add("--junit", type=Path, metavar="FILE", help="also write them as JUnit XML")
     add("--markdown", type=Path, metavar="FILE", help="also write them as Markdown for a pull request")
     add("--html", type=Path, metavar="FILE", help="also write them as one self-contained page")
-    add("--jobs", type=_count, metavar="N", help="cases side by side (default: one per core)")
-    add("--timeout", type=_positive, default=600.0, metavar="SECONDS", help="limit of each step (default: 600)")
-    memory = "limit of each step (default: 8, or three quarters of a smaller machine)"
+    add("--jobs", type=_count, metavar="N", help="number of parallel cases (default: one per core)")
+    add("--timeout", type=_positive, default=600.0, metavar="SECONDS", help="time limit of each step (default: 600)")
+    memory = "memory limit of each step (default: 8, or three quarters of a smaller machine)"
     add("--memory_limit", dest="memory", type=_positive, default=default_memory() / _GIB, metavar="GIB", help=memory)
     add("--work_dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
     add(
@@ -94,10 +94,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        help="an environment variable that steps get too; repeatable",
+        help="pass this environment variable to the steps; repeatable",
     )
-    add("--update", action="store_true", help="write numerics.yaml and perf.yaml beside each model that passes")
-    add("--verbose", action="store_true", help="print what the steps print, as they print it")
+    add("--update", action="store_true", help="write numerics.yaml and perf.yaml of each model that passes")
+    add("--verbose", action="store_true", help="print the output of the steps")
     hide_aliases(parser, "--memory_limit", "--memory")
     for flag in ("--changed_since", "--work_dir", "--no_host_speed", "--no_cache"):
         hide_aliases(parser, flag, f"--{flag[2:].replace('_', '-')}")
@@ -149,7 +149,7 @@ def _checked(args: argparse.Namespace, root: Path) -> CheckResult:
         environment=_environment(),
     )
     if not cases:
-        print(f"no model is touched by what changed since {args.changed_since}")
+        print(f"no model is affected by the changes since {args.changed_since}")
         return replace(check, seconds=time.perf_counter() - start)
     for name, reason in why.items():
         print(f"{name}: {reason}", file=sys.stderr)

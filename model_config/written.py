@@ -59,7 +59,7 @@ def settle(folder: Path, most_log: int) -> str:
     if not found:
         return ""
     more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"left no plain files in the check's folder ({'; '.join(found[:3])}{more}); write results as files"
+    return f"left invalid files in the check's folder ({'; '.join(found[:3])}{more}); write results as files"
 
 
 def _strange(found: os.stat_result, most: int) -> str:

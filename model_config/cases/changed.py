@@ -26,9 +26,7 @@ def changed_cases(cases: Sequence[Case], rev: str, root: Path = ROOT) -> tuple[l
     The change is the difference from the merge base with ``rev``: commits, uncommitted changes, and untracked files
     (except ignored ones).
     Args:
-        cases: all cases.
         rev: a commit, branch or tag.
-        root: the repository.
 
     Raises:
         ConfigError: not a git repository, ``rev`` is unknown, or the local history is too short.

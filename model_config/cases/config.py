@@ -136,7 +136,7 @@ def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
     """Return the named cases in the files' order, or all without names.
 
     Raises:
-        ConfigError: an unknown name, or there are no cases.
+        ConfigError: a name is unknown, or the list of cases is empty.
     """
     known = [case.name for case in cases]
     if not known:
@@ -199,10 +199,10 @@ class _Reader:
         fields = self._mapping(entry.data, "case", ("case_name", "run_dir", *STEPS.values()), ("accuracy",))
         name, run_dir = self._text(fields, "case_name"), self._text(fields, "run_dir")
         if name and not re.fullmatch(r"\w[\w.+-]*", name):
-            what = f"{shown_value(name)} must be made of letters, digits and _ . + -"
+            what = f"{shown_value(name)} must consist of letters, digits and _ . + -"
             self.problem("case_name", what, "rename it")
         elif len(name) > LONGEST_NAME:
-            what = f"{shown_value(name)} has {len(name)} characters; at most {LONGEST_NAME} are taken"
+            what = f"{shown_value(name)} has {len(name)} characters; at most {LONGEST_NAME} are allowed"
             self.problem("case_name", what, "shorten it")
         run_dir = self._run_dir(run_dir) if run_dir else ""
         steps = tuple(self._step(step, key, fields[key], run_dir) for step, key in STEPS.items() if key in fields)
@@ -216,7 +216,7 @@ class _Reader:
         fields = self._mapping(item, "accuracy", (), (*ACCURACY, DEPRECATED))
         if fields.pop(DEPRECATED, None) is not None:
             where = f"{relative(self.file, self.root)}: {self.case}"
-            _log.warning("%s: deprecated: accuracy.%s changes nothing, the gate decides; delete it", where, DEPRECATED)
+            _log.warning("%s: deprecated: accuracy.%s has no effect; delete it", where, DEPRECATED)
         found: dict[str, Any] = {}
         for key in fields:
             if key in (*TOLERANCES, "reference"):
@@ -354,7 +354,9 @@ class _Reader:
                     "write it without the dashes",
                 )
             elif not all(map(_usable, value if isinstance(value, list) and value else [value])):
-                self.problem(f"{where}.{key}", _what(value), "give text, a number or true/false, in quotes if need be")
+                self.problem(
+                    f"{where}.{key}", _what(value), "give text, a number or true/false, in quotes if necessary"
+                )
         return item
 
     def _mapping(self, item: Any, where: str, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:

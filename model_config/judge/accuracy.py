@@ -45,7 +45,6 @@ def judge_case(
     """Judge the metric of a passed valid step, and the secondary metrics that the case lists.
 
     Args:
-        case, step: the case and its valid step.
         valid: result of the step.
         folder: the copy of the model's folder with the exported files.
         run: runs the baseline and the source framework's evaluation.

@@ -187,7 +187,7 @@ def _unusable(pairs: Pairs, metric: float, reference: float) -> str:
         if names:
             return f"the {did_not} could not run {len(names)} samples that the {did} ran, the first is {names[0]}"
     if not pairs.total:
-        return "there is no sample that both runs could evaluate"
+        return "no sample was evaluated in both runs"
     for records, run in zip(pairs.records, ("target", "baseline"), strict=True):
         bad = _not_finite(records)
         if bad:
@@ -207,7 +207,7 @@ def _not_comparable(metric: float, reference: float) -> str:
         if not math.isfinite(value):
             return f"{name} is {'NaN' if math.isnan(value) else value}"
     if metric and not reference:
-        return f"the reference is 0 and the metric {metric:.6g}: there is no relative difference"
+        return f"the reference is 0 and the metric {metric:.6g}: the relative difference is undefined"
     return ""
 
 

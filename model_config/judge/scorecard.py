@@ -140,9 +140,9 @@ def read(folder: Path, name: str) -> dict[str, Any]:
         return {}
     except (OSError, YamlError) as error:
         reason = one_line(error)
-        raise ConfigError(f"{path}: cannot be read ({reason}); delete it and write it anew with --update") from error
+        raise ConfigError(f"{path}: cannot be read ({reason}); delete it and write it again with --update") from error
     if not isinstance(found, dict) or not _is_scorecard(found, _ENTRIES[name]):
-        raise ConfigError(f"{path}: is not a scorecard; delete it and write it anew with --update")
+        raise ConfigError(f"{path}: is not a scorecard; delete it and write it again with --update")
     return found
 
 

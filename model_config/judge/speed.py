@@ -69,7 +69,7 @@ def judge_speed(
     *,
     host: bool = True,
 ) -> list[Speed]:
-    """Compare figures with those stored for the same case; without stored figures there is no verdict.
+    """Compare figures with those stored for the same case; without stored figures the verdict is ``NONE``.
 
     Args:
         now: result of :func:`figures`.

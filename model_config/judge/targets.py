@@ -31,7 +31,6 @@ def on_other_targets(
     """Evaluate a case on the other targets, with the files of the baseline and the data of the valid step.
 
     Args:
-        case, step: the case and its valid step, which passed.
         folder: the copy of the model's folder with the exported files.
         ran: steps already run; the baseline is not repeated.
         run: runs the other steps.

@@ -129,10 +129,10 @@ def _model(folder: Path, place: str, root: Path) -> ScoredModel:
         what = (
             f"lacks {error}"
             if isinstance(error, KeyError)
-            else f"has a value of the wrong kind ({clean_line(str(error))})"
+            else f"has a value of the wrong type ({clean_line(str(error))})"
         )
         raise ConfigError(
-            f"{folder}: {NUMERICS} or {PERF} {what}; delete both and write them anew with `teco check --update`"
+            f"{folder}: {NUMERICS} or {PERF} {what}; delete both and write them again with `teco check --update`"
         ) from error
 
 
@@ -141,7 +141,7 @@ def _scorecard(folder: Path, name: str) -> dict[str, Any]:
     if data and data.get("schema_version") != SCHEMA_VERSION:
         found = clean_line(str(data.get("schema_version")))
         what = f"schema_version is {found}, not {SCHEMA_VERSION}"
-        raise ConfigError(f"{folder / name}: {what}; delete it and write it anew with `teco check --update`")
+        raise ConfigError(f"{folder / name}: {what}; delete it and write it again with `teco check --update`")
     return data
 
 

@@ -15,8 +15,6 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
     """Write one self-contained HTML page about every model below a root.
 
     Args:
-        root: the repository.
-        out: the file to write.
         checks: results to show with their models, including logs and images; the last result of each case is used.
 
     Raises:

@@ -24,7 +24,6 @@ def print_table(check: CheckResult, file: TextIO | None = None) -> None:
     """Print one row per case, then the reasons of all parts that did not pass, then the verdict.
 
     Args:
-        check: result to print.
         file: output file; ``None`` is standard output. Colours and the terminal's width are used only on a terminal.
 
     Raises:

@@ -16,8 +16,8 @@ EXIT_MEANINGS = {
     0: "nothing failed",
     1: "something failed",
     2: "the configuration cannot be used",
-    4: "undecided: a strict gate asks for more samples",
-    130: "interrupted: only what was done until then",
+    4: "undecided: a strict gate needs more samples",
+    130: "interrupted: the results are incomplete",
 }
 """Meanings of the exit codes of a check."""
 
@@ -36,7 +36,7 @@ class Log(NamedTuple):
     def tail(self, lines: int, characters: int) -> str:
         """Return at most this many last lines and characters; a first line reports an omission."""
         end = "\n".join(self.text.split("\n")[-lines:])[-characters:]
-        return end if len(end) == len(self.text) and not self.left_out else f"[... the beginning is left out]\n{end}"
+        return end if len(end) == len(self.text) and not self.left_out else f"[... the beginning is omitted]\n{end}"
 
 
 def read_log(path: Path, limit: int) -> Log:
@@ -67,7 +67,7 @@ def write_text(text: str, path: Path) -> None:
 def headline(check: CheckResult) -> str:
     """Return the verdict of a check and its counts in one line."""
     head = f"{check.verdict.value}: {counts_line(check)}"
-    return f"INTERRUPTED, until then {head}" if check.interrupted else head
+    return f"INTERRUPTED, results so far: {head}" if check.interrupted else head
 
 
 def counts_line(check: CheckResult) -> str:

@@ -76,7 +76,7 @@ def write_tables(root: Path) -> list[Path]:
         try:
             write_file(path, text.encode("utf-8", "backslashreplace"))  # a name may contain invalid UTF-8
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written ({error.strerror or error}); check whose it is") from error
+            raise ConfigError(f"{path} cannot be written ({error.strerror or error}); check its permissions") from error
         written.append(path)
     return written
 
@@ -95,7 +95,7 @@ def with_tables(root: Path, page: Page) -> str:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ConfigError(f"{path}: lacks the marks {BEGIN} and {END}; add them where the tables shall stand")
+        raise ConfigError(f"{path}: lacks the marks {BEGIN} and {END}; add them where the tables belong")
     return f"{before}{BEGIN}\n{chr(10).join(tables(root, page))}\n{END}{after}"
 
 

@@ -53,8 +53,6 @@ def case_key(
     variables that the zoo reads.
 
     Args:
-        case: the case.
-        root: the repository.
         flags: other determining settings as JSON types, such as limits and tolerances.
         imports: import graph shared among cases; default: a new one.
 

@@ -42,7 +42,7 @@ def closing(stdout: Path) -> tuple[float | None, str]:
     if found is None:
         return None, f"{_short(line)} is not 'eval_metric <number>'; print the number alone"
     if not math.isfinite(float(found[1])):
-        return None, f"eval_metric {float(found[1])} is not a finite number; find where the metric goes wrong"
+        return None, f"eval_metric {float(found[1])} is not a finite number; check the computation of the metric"
     if not _SUMMARY.fullmatch(lines[-1]):
         return None, f"{_short(lines[-1])} does not hold a number for each of {', '.join(_FIELDS)}; print all of them"
     return float(found[1]), ""

@@ -75,8 +75,7 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
 
     Args:
         slot: cores for its steps.
-        slot: where its steps run.
-        settings: settings of the whole check.
+        slot: cores for its steps.
 
     Returns:
         The result; after Ctrl-C the incomplete result with a note.

@@ -83,7 +83,6 @@ def run_step(
     these flags, as historical ones do, is rerun without them.
 
     Args:
-        case, step: case and step to run.
         tree: the tree that contains the model's folder.
         logs: folder of the logs; created if missing.
         limits: resource limits of the step.
@@ -249,7 +248,7 @@ def _unwritten(code: int | None, written: Path | None, result: StepResult) -> st
         return ""
     if not written.is_file():
         said = last_line(result.stderr) or last_line(result.stdout) or "no output"
-        return f"{ending(code)} without the result that --json asks for, so it did not come to its end: {said}"
+        return f"{ending(code)} without the result that --json asks for, so it did not finish: {said}"
     try:
         find_records(written)
     except DataError as error:

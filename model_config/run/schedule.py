@@ -53,7 +53,6 @@ def run_all(
         cases: cases to run, started in this order.
         work: processes one case in a thread; called with the case and its slot.
         parallel: maximum number of parallel cases; default: one per core.
-        root: the repository the cases belong to.
     """
     stop = threading.Event()
     free: queue.SimpleQueue[Slot] = queue.SimpleQueue()

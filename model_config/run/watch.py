@@ -85,7 +85,7 @@ def report_comes(report: int, stops: Stops, stop: Callable[[], bool], seconds: f
         if stops():
             return "stopped by a signal (SIGSTOP), and killed with the step"
         if time.monotonic() > deadline:
-            return f"silent {LATE:g} s after the step's limit of time, and killed with the step"
+            return f"unresponsive {LATE:g} s after the step's time limit, and killed with the step"
     return ""
 
 
@@ -156,11 +156,7 @@ _adopts = threading.Event()
 
 
 def started(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
-    """Start a process of the check in a new session; adopted processes that are not registered belong to steps.
-
-    Args:
-        command, how: arguments of ``subprocess.Popen``.
-    """
+    """Start a process of the check in a new session; adopted processes that are not registered belong to steps."""
     with _starting:
         process = subprocess.Popen(command, start_new_session=True, **how)
         _known.add(process.pid)

@@ -21,7 +21,7 @@ def workplace(case: Case, work_dir: Path, root: Path = ROOT, snapshot: Snapshot 
     """Yield a tree with a clean copy of the model's folder (:func:`mirror`); deleted at the end of the block.
 
     Args:
-        case: the case. work_dir: parent folder of the tree. root: the repository.
+        work_dir: parent folder of the tree.
         snapshot: snapshot of the repository; default: a new one for this tree.
 
     Raises:

@@ -110,7 +110,6 @@ def check_shared(names: Iterable[str | PurePosixPath], root: Path = ROOT) -> lis
 
     Args:
         names: files relative to the root, as ``git diff --name-only`` lists them; deleted files are skipped.
-        root: the repository.
     """
     sources = [SourceFile(str(name), root) for name in names if os.path.lexists(root / name)]
     return sorted(_of_files(sources, {**FILE_RULES, **SHARED_RULES}), key=_place)

@@ -168,7 +168,7 @@ def _check_symlink(source: SourceFile) -> Iterator[Broken]:
     if not inside(source.path, source.root):
         yield source.broken(0, f"links out of the repository, to {target!r}", "commit the file itself")
     elif not os.path.exists(source.path):
-        yield source.broken(0, f"links to {target!r}, which is not there", "correct or remove the link")
+        yield source.broken(0, f"links to {target!r}, which does not exist", "correct or remove the link")
 
 
 def check_package(source: SourceFile) -> Iterator[Broken]:
@@ -179,7 +179,7 @@ def check_package(source: SourceFile) -> Iterator[Broken]:
     init = SourceFile((path.parent / "__init__.py").as_posix(), source.root)
     fix = f"write 'import pkgutil' and '{EXTENDS}' into {init.name}"
     if not os.path.isfile(init.path):
-        yield source.broken(0, "its folder has no __init__.py: the core does not see it", fix)
+        yield source.broken(0, "its folder has no __init__.py: the core cannot import it", fix)
     elif path.name == "__init__.py" and EXTENDS not in source.text.splitlines():
         yield source.broken(0, "does not extend the package's path", fix)
     if not MODULE.fullmatch(path.stem):

@@ -35,15 +35,17 @@ def check_tasks(folder: Folder) -> Iterator[Broken]:
     for _, source in folder.scripts:
         known_flags(source, folder)
     for file, reason in folder.tasks.troubles.items():
-        yield Broken(file, 0, f"cannot be imported: {reason}", "let the module define, and do no work when imported")
+        yield Broken(
+            file, 0, f"cannot be imported: {reason}", "let the module only define objects, without work on import"
+        )
 
 
 def check_data(folder: Folder) -> Iterator[Broken]:
     """The ``data_path`` of a step is there, absolute, in a package, or section 2.4 of the README says how to get it."""
-    told = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
+    lines = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
     for step in folder.case.steps:
         for name, text in step.data_paths.items():
-            if _is_there(folder, text) or any(text in line for line in told):
+            if _is_there(folder, text) or any(text in line for line in lines):
                 continue
             several = isinstance(step.params["data_path"], Mapping)
             file, line = place(folder, step.name, f"data_path.{name}" if several else "data_path")

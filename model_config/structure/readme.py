@@ -179,12 +179,12 @@ def check_headings(folder: Folder) -> Iterator[Broken]:
 
 
 def _check_given(readme: SourceFile, found: list[Section]) -> Iterator[Broken]:
-    """Check that each heading of the specification occurs exactly once, and that there are no others."""
+    """Check that each heading of the specification occurs exactly once, and no other heading does."""
     others = [part for part in found if part.heading not in HEADINGS]
     for wanted in HEADINGS:
         same = [part.line for part in found if part.heading == wanted]
         for line in same[1:]:
-            yield readme.broken(line, f"heading {wanted!r} stands here a second time", "keep one of the two")
+            yield readme.broken(line, f"heading {wanted!r} is repeated", "keep one of the two")
         if not same:
             yield _missing(readme, wanted, others)
     for part in others:
@@ -280,7 +280,7 @@ def check_commands(folder: Folder) -> Iterator[Broken]:
 def _check_cd(folder: Folder, line: int, target: str) -> Iterator[Broken]:
     match = EXAMPLE_FOLDER.search(target)
     if match and not folder.run_dir.endswith(match[1]):
-        yield folder.readme.broken(line, f"'cd {target}' goes to another model", f"write 'cd {folder.run_dir}'")
+        yield folder.readme.broken(line, f"'cd {target}' leads to another model", f"write 'cd {folder.run_dir}'")
 
 
 def _check_command(folder: Folder, line: int, script: str, arguments: list[str]) -> Iterator[Broken]:

@@ -77,7 +77,7 @@ def check_lines(folder: Folder) -> Iterator[Broken]:
 
     source = _source(folder)
     if more := next(islice(_all_lines(source), _MOST, None), None):
-        yield source.broken(more[0], f"asks for more than {_MOST} packages", "name those that the scripts import")
+        yield source.broken(more[0], f"requires more than {_MOST} packages", "name those that the scripts import")
     for line, text in _lines(source):
         what = "an option of pip" if text.startswith("-") else "an address or a path" if SOURCE.match(text) else ""
         shown = text if len(text) <= _LONGEST else shortened(text, SHOWN, end=False)
@@ -101,7 +101,7 @@ def check_duplicates(folder: Folder) -> Iterator[Broken]:
     for line, requirement in _parsed(source):
         name = canonicalize_name(requirement.name)
         if name in seen:
-            message = f"{requirement.name!r} is asked for in line {seen[name]} already"
+            message = f"{requirement.name!r} is already required in line {seen[name]}"
             yield source.broken(line, message, "keep one of the two lines")
         seen.setdefault(name, line)
 

@@ -22,9 +22,9 @@ DEBUGGERS = ("IPython", "debugpy", "ipdb", "pdb", "pudb", "pydevd", "remote_pdb"
 
 NO_TLS = {
     "ssl._create_unverified_context": "use ssl.create_default_context()",
-    "ssl._create_default_https_context": "leave it as it is",
+    "ssl._create_default_https_context": "do not change it",
     "ssl.CERT_NONE": "use ssl.CERT_REQUIRED",
-    "urllib3.disable_warnings": "leave certificates checked",
+    "urllib3.disable_warnings": "keep certificate verification enabled",
 }
 NO_TLS_KEYWORDS = ("check_hostname", "verify", "verify_ssl")
 NO_TLS_SHELL = re.compile(
@@ -41,7 +41,7 @@ PLAIN_HTTP = re.compile(r"http://(?!localhost|127\.0\.0\.1|0\.0\.0\.0|www\.w3\.o
 NO_SHELL = "use subprocess.run with a list of arguments"
 NO_PICKLE = "store arrays as .npz and the rest as JSON"
 UNSAFE_CALLS = {
-    "eval": "use ast.literal_eval, or a table of what is allowed",
+    "eval": "use ast.literal_eval, or a table of allowed values",
     "exec": "import the module instead",
     "os.system": NO_SHELL,
     "os.popen": NO_SHELL,
@@ -118,7 +118,7 @@ def check_debug(source: SourceFile) -> Iterator[Broken]:
 def check_tls(source: SourceFile) -> Iterator[Broken]:
     """Nothing is downloaded without an encrypted connection and a checked certificate."""
     yield from _check_certificates(source)
-    fix = "use https, and no option that leaves certificates unchecked"
+    fix = "use https, and no option that disables certificate verification"
     for line, text in _texts(source):
         if PLAIN_HTTP.match(text) or _is_open(text):
             yield source.broken(line, f"{text.strip()[:SHOWN]!r} is not protected by TLS", fix)
@@ -145,11 +145,11 @@ def _check_certificates(source: SourceFile) -> Iterator[Broken]:
     for node in source.nodes:
         name = dotted(node, names) if isinstance(node, (ast.Attribute, ast.Name)) else ""
         if name in NO_TLS:
-            yield source.broken(at(node), f"{name} leaves certificates unchecked", NO_TLS[name])
+            yield source.broken(at(node), f"{name} disables certificate verification", NO_TLS[name])
         off = _keywords_off(node) if isinstance(node, ast.Call) else _attributes_off(node)
         # The `verify` of PyTorch's exporter is unrelated: it runs the exported file.
         if off & set(NO_TLS_KEYWORDS) and not (isinstance(node, ast.Call) and "export" in called(node, names)):
-            message = f"{source.line(at(node))!r} leaves certificates unchecked"
+            message = f"{source.line(at(node))!r} disables certificate verification"
             yield source.broken(at(node), message, "leave the option out")
 
 
@@ -191,9 +191,9 @@ def _danger(call: ast.Call, names: dict[str, str]) -> tuple[str, str] | None:
         return f"{name} runs a shell", "give a list of arguments, without shell=True"
     if name in UNSAFE_LOADS:
         keyword, safe, fix = UNSAFE_LOADS[name]
-        return None if _is(given.get(keyword, _FALSE), safe) else (f"{name} unpickles anything", fix)
+        return None if _is(given.get(keyword, _FALSE), safe) else (f"{name} can unpickle arbitrary objects", fix)
     if name == "yaml.load" and not any("Safe" in dotted(node, names) for node in [*call.args, *given.values()]):
-        return "yaml.load builds any object", "use yaml.safe_load"
+        return "yaml.load can create arbitrary objects", "use yaml.safe_load"
     return None
 
 

@@ -31,10 +31,8 @@ def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]
     A task of the zoo itself is imported. A task of ``contrib/utils`` is queried with ``folder.tasks``.
 
     Args:
-        call: the call.
         source: the module that contains the call.
         modules: the script and the modules of its folder that it imports.
-        folder: the model's folder.
     """
     script = _CALLS.get(called(call, aliases(source)))
     named = any(keyword.arg == "task" for keyword in call.keywords)

@@ -1,4 +1,4 @@
-"""The check as a whole: its exit codes, reports, cache and selection, on stub models and on the digits."""
+"""Tests of the whole check: exit codes, reports, cache and selection, on stub models and on the digits."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_the_exit_code_is_the_worst_verdict(root: Path, capsys: pytest.CaptureFi
     assert found["cases"][1]["accuracy"][0]["needed"] > 3000
     shown = capsys.readouterr()
     assert "multi: exit code 1: no image" in shown.out
-    assert shown.err == ""  # quiet where it is no terminal
+    assert shown.err == ""  # no progress bar outside a terminal
 
 
-def test_a_deprecated_excuse_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deprecated_key_has_no_effect(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def excused(stub: Stub) -> None:
         stub.answers["wrong"].update(sdaa=list(range(60)))
         stub.case["accuracy"] = {"accept_inconclusive": "300 images are all there are"}
@@ -151,12 +151,12 @@ def on_a_terminal(words: list[str]) -> tuple[int, str]:
     return running.returncode, shown.decode()
 
 
-def test_only_what_a_change_touches_is_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_affected_cases_are_checked(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_zoo(root, {"one": good, "two": good})
     for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
         subprocess.run(["git", *words], cwd=root, check=True)  # noqa: S607
     assert main(["--changed-since", "HEAD"], root=root) == 0
-    assert "no model is touched" in capsys.readouterr().out
+    assert "no case is affected" in capsys.readouterr().out
     script = root / "contrib/example/stubs/two/example_valid.py"
     script.write_text(script.read_text() + "\n# changed\n")
     assert [case["case"] for case in check(root, "--changed-since", "HEAD", code=0)["cases"]] == ["two"]
@@ -165,8 +165,8 @@ def test_only_what_a_change_touches_is_checked(root: Path, capsys: pytest.Captur
 
 
 @pytest.mark.slow
-def test_the_scorecard_is_written_by_a_run_and_held_against_the_next(root: Path) -> None:
-    # A host time that is written down cannot follow how fast this machine is now: too short to be judged.
+def test_scorecard_is_written_and_compared(root: Path) -> None:
+    # The stored host time may not match the current speed of this machine: use a run too short to be judged.
     write_zoo(root, {"good": lambda stub: stub.answers.update(seconds=0.5)})
     folder = root / "contrib/example/stubs/good"
     (case,) = check(root, "--update", code=0)["cases"]
@@ -241,7 +241,7 @@ def test_a_broken_file_does_not_stop_the_cases_of_another(root: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_check_keeps_what_was_done(root: Path, tmp_path: Path, number: int) -> None:
+def test_interrupted_check_keeps_results(root: Path, tmp_path: Path, number: int) -> None:
     def slow(stub: Stub) -> None:
         stub.script("example_single_batch.py", "    Path(", '    print("started", flush=True)\n    Path(')
         stub.script("example_single_batch.py", "import sys\n", "import sys\nimport time\n")

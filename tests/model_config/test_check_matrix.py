@@ -1,4 +1,4 @@
-"""One thing is broken at a time, in one check of many models: every breakage is caught, with the right words."""
+"""Tests of one check over many models, each with one violation: all are found with the right message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from model_config.check import main
 from model_config.results import SCHEMA_VERSION
 
 Breakages = dict[str, tuple[Change, str, str]]
-"""Name of a model, what breaks it, the part that notices, and what the reasons say (a regular expression)."""
+"""Model name -> violation, part that detects it, and a regular expression for the reasons."""
 
 
 def drop(name: str) -> Change:
@@ -206,11 +206,11 @@ SPEED: Breakages = {
 
 BREAKAGES = STRUCTURE | CONFIGURATION | FUNCTION | ACCURACY | SPEED
 ELSEWHERE = {"unknown_flag": ["function"], "baseline_fails": ["function"], "reference_run_fails": ["function"]}
-"""Breakages that a second part notices as well."""
+"""Violations that a second part detects as well."""
 
 
 def store(file: Path, root: Path) -> None:
-    """Write the scorecards that the breakages of speed are held against."""
+    """Write the scorecards for the violations of speed."""
     stored = {
         "simulated_s": 0.001,
         "host_s": 0.1,
@@ -239,14 +239,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_there_are_at_least_forty() -> None:
+def test_at_least_forty_violations() -> None:
     assert len(BREAKAGES) >= 40
-    assert SAMPLES > 3700  # what a strict gate of 0.1 % needs where no prediction differs
+    assert SAMPLES > 3700  # required by a strict gate of 0.1 % if no prediction differs
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_is_not_broken_passes(report: dict[str, Any]) -> None:
+def test_valid_model_passes(report: dict[str, Any]) -> None:
     (good,) = [found for found in report["cases"] if found["case"] == "good"]
     assert good["reasons"] == []
     assert good["verdict"] == "PASS"
@@ -258,7 +258,7 @@ def test_what_is_not_broken_passes(report: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("name", BREAKAGES)
-def test_every_breakage_is_caught_where_it_is(name: str, report: dict[str, Any]) -> None:
+def test_every_violation_is_found(name: str, report: dict[str, Any]) -> None:
     _, part, words = BREAKAGES[name]
     (found,) = [found for found in report["cases"] if found["case"] == name]
     assert found["parts"][part] == "FAIL", found["reasons"]
@@ -271,12 +271,12 @@ def test_every_breakage_is_caught_where_it_is(name: str, report: dict[str, Any])
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_nothing_is_left_running(report: dict[str, Any]) -> None:
+def test_no_processes_remain(report: dict[str, Any]) -> None:
     work, left = str(Path(report["logs"]).parent), []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if str((entry / "cwd").readlink()).startswith(work):
                 left.append((entry / "cmdline").read_bytes())
-        except OSError:  # it has ended, or is someone else's
+        except OSError:  # it has ended, or belongs to another user
             continue
     assert left == []

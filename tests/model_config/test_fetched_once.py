@@ -1,4 +1,4 @@
-"""Cases of one check that need the same package: one of them downloads it, and the others take what it made."""
+"""Tests of cases that need the same package: one downloads it, and the others reuse it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contributed code that attacks the check: it runs in limited processes, and the verdict stays what it is."""
+"""Tests of contributed code that attacks the check: it runs in limited processes and cannot change the verdict."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ HOSTILE = {
     "forks": "while True:\n    os.fork()\n",
     "kills": "import signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(os.getpid(), signal.SIGSEGV)\n",
 }
-"""What a module does when it is imported, for which it gets a finding."""
+"""Actions of a module on import that result in a finding."""
 
 METRIC = """
 import numpy as np
@@ -120,7 +120,7 @@ class Spread(RecordMetric):
 
 
 def module(root: Path, name: str, text: str, package: str = "tasks") -> None:
-    """Write a module of ``contrib/utils`` that notes the process it is imported in."""
+    """Write a module of ``contrib/utils`` that records the process that imports it."""
     folder = root / "contrib/utils" / package
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder.parent):
@@ -129,7 +129,7 @@ def module(root: Path, name: str, text: str, package: str = "tasks") -> None:
 
 
 def runs(name: str, *, wrong: int = 3) -> Change:
-    """Let a script run a contributed task, and be wrong so often."""
+    """Make a script run a contributed task with a number of errors."""
 
     def change(stub: Stub) -> None:
         used = f"from utils.tasks.{name} import TASK\n    from utils.pipeline import cli, evaluate\n\n"
@@ -142,7 +142,7 @@ def runs(name: str, *, wrong: int = 3) -> Change:
 
 
 def measures(name: str, cls: str = "Share", *, wrong: int = 3) -> Change:
-    """Let a script name a contributed metric."""
+    """Make a script use a contributed metric."""
 
     def change(stub: Stub) -> None:
         described = {"class": f"utils.metrics.{name}:{cls}", "options": {}}
@@ -170,7 +170,7 @@ def started(root: Path, *argv: str) -> subprocess.Popen[str]:
 
 
 def checked(root: Path, *argv: str) -> tuple[int, dict[str, Any]]:
-    """Run a whole check in a process of its own; return its exit code, and the cases by name."""
+    """Run a whole check in a separate process; return its exit code, and the cases by name."""
     with started(root, *argv) as running:
         _, err = running.communicate(timeout=300)
     assert "Traceback" not in err
@@ -184,7 +184,7 @@ def checked(root: Path, *argv: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contributed_code_is_not_imported_by_the_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module(root, "exits", HOSTILE["exits"])
     module(root, "patches", PATCHES + METRIC, "metrics")
     write_zoo(root, {"exits": runs("exits", wrong=600), "patches": measures("patches", wrong=600)})
@@ -233,7 +233,7 @@ def test_metrics_that_attack_the_check_do_not_pass(root: Path) -> None:
         *(pytest.param("metric", number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGINT)),
     ],
 )
-def test_a_check_ends_while_contributed_code_does_not(root: Path, kind: str, number: int) -> None:
+def test_check_ends_before_hanging_contributed_code(root: Path, kind: str, number: int) -> None:
     forever = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    pass\n"
     module(root, "hangs", forever, f"{kind}s")
     write_zoo(root, {"hangs": runs("hangs") if kind == "task" else measures("hangs")})
@@ -263,7 +263,7 @@ def test_a_task_that_hangs_is_ended(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_that_eats_memory_or_prints_without_end_is_ended(root: Path) -> None:
+def test_task_limits_of_memory_and_output(root: Path) -> None:
     module(root, "eats", "kept = []\nwhile True:\n    kept.append(b'x' * 2**22)\n")
     (found,) = structure(root, "eats", Limits(timeout=300.0, memory=2**29))
     assert "memory" in found.message
@@ -272,7 +272,7 @@ def test_a_task_that_eats_memory_or_prints_without_end_is_ended(root: Path) -> N
     assert "MiB" in found.message
 
 
-def test_an_answer_of_another_kind_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_answer_is_rejected(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = root / "answers.py"
     monkeypatch.setattr(foreign, "HOME", root)
     monkeypatch.setattr(foreign, "_ANSWERS", "answers")
@@ -284,14 +284,14 @@ def test_an_answer_of_another_kind_is_refused(root: Path, monkeypatch: pytest.Mo
     assert Foreign(root).ask("flags") == {"flags": 1}
 
 
-def test_a_check_that_is_to_end_asks_nothing(root: Path) -> None:
+def test_stopped_check_sends_no_query(root: Path) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(KeyboardInterrupt):
         Foreign(root, stop=stop).ask("flags", module="utils.tasks.x", name="X")
 
 
-def test_which_modules_are_the_zoos_own(root: Path) -> None:
+def test_core_modules(root: Path) -> None:
     module(root, "mine", "")
     module(root, "classification", "")
     assert is_core("utils.tasks.classification.task")
@@ -312,7 +312,7 @@ def records(folder: Path, seed: int) -> tuple[Path, np.ndarray]:
     return path, values
 
 
-def test_numbers_from_another_process_decide_like_those_of_this_one(tmp_path: Path) -> None:
+def test_verdict_from_another_process_is_equal(tmp_path: Path) -> None:
     (tmp_path / "spread.py").write_text(SPREAD)
     definition = {"class": f"{tmp_path.resolve()}/spread.py:Spread", "options": {}}
     metric = metric_from_json(definition, tmp_path)

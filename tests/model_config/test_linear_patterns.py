@@ -1,4 +1,4 @@
-"""Regular expressions over contributed text take time in proportion to it, whatever the text is."""
+"""Tests that regular expressions over contributed text take linear time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ READERS = (
     ),
     *("utils/fetch/table.py", "utils/fetch/located.py", "toolkit/zoo.py", "toolkit/scorecard.py"),
 )
-"""Files that read what is contributed: READMEs, scripts, YAML, what steps print and write."""
+"""Files that read contributed text: READMEs, scripts, YAML, and outputs of steps."""
 
 FILES = sorted({path.relative_to(ROOT).as_posix() for pattern in READERS for path in ROOT.glob(pattern)})
 
 
 def found(name: str) -> list[str]:
-    """Return every pattern of a file that may take more than linear time, or cannot be read off the source."""
+    """Return every pattern of a file that may take more than linear time or is not a literal."""
     tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
     mark_top(tree)
     module = importlib.import_module(name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"))
@@ -59,7 +59,7 @@ def test_no_pattern_over_contributed_text_takes_more_than_linear_time() -> None:
         ("a*a*b", "match", False),
         (r"\d+\.?\d*x", "match", False),
         (r"\d+(\.\d*)?x", "match", True),
-        (r"\]\(\s*<?([^)\s>]+)>?[^)]*\)", "search", False),  # the one that stopped the check
+        (r"\]\(\s*<?([^)\s>]+)>?[^)]*\)", "search", False),  # this pattern once made the check hang
         ("`[^`]*`", "search", True),
         ("(?s)<!--.*?-->", "search", False),
         (r"\s+$", "search", False),
@@ -83,11 +83,11 @@ def test_no_pattern_over_contributed_text_takes_more_than_linear_time() -> None:
         (rb"[\r\n]+", "search", True),
     ],
 )
-def test_what_is_linear_is_told_from_the_pattern(pattern: str | bytes, method: str, linear: bool) -> None:
+def test_linear_patterns_are_recognized(pattern: str | bytes, method: str, linear: bool) -> None:
     assert (trouble(pattern, re.compile(pattern).flags, method) == "") is linear
 
 
-def test_every_way_to_apply_a_pattern_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_use_of_a_pattern_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "import re\nSLOW = re.compile('a+b')\nFAST = re.compile('a+b')\nTABLE = {'x': (re.compile('(c+)*d'), 1)}\n"
         "NAMED = '(e+)*f'\n\n\ndef use(text, word):\n    SLOW.search(text)\n    FAST.match(text)\n"

@@ -1,4 +1,4 @@
-"""A case of several models and data sets, and one without data: from model.yaml to the scorecard."""
+"""Tests of a case with several models and data sets, and one without data: from model.yaml to the scorecard."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reader(stub: Stub) -> None:
     stub.script("example_valid.py", '"metric": metric,', '"metric": metric, "higher_is_better": False,')
     for script in ("example_single_batch.py", "example_multi_batch.py"):
         stub.script(script, "Path(sys.argv[2]).read_text()", "print(sys.argv[1:])")
-    stub.answers["seconds"] = 0.5  # host times that are written down cannot follow how fast this machine is now
+    stub.answers["seconds"] = 0.5  # stored host times may not match the current speed of this machine
     stub.files["data/corpus/a.txt"] = "a"
     for name in ("valid", "single", "multi"):
         params = stub.case[f"run_example_{name}"]["params"] = dict(stub.case[f"run_example_{name}"]["params"])
@@ -86,18 +86,18 @@ def test_the_check_of_a_case_of_two_models(root: Path) -> None:
     assert again["cases"][0]["verdict"] == "PASS"
 
 
-def test_hashes_of_one_and_of_several(tmp_path: Path) -> None:
+def test_hashes_of_one_and_several_models(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     assert hash_models(tmp_path, {"model": "a"}) == hash_data(tmp_path, {"data": "a"}) == hash_files(tmp_path / "a")
     both = hash_models(tmp_path, {"det": "a", "rec": "b"})
-    assert both == hash_models(tmp_path, {"rec": "b", "det": "a"})  # the order says nothing
+    assert both == hash_models(tmp_path, {"rec": "b", "det": "a"})  # independent of the order
     assert len({both, hash_models(tmp_path, {"det": "b", "rec": "a"}), hash_models(tmp_path, {"det": "a"})}) == 3
     assert hash_models(tmp_path, {"det": "a", "rec": "gone"}) == ""
     assert hash_data(tmp_path, {"q": "a", "corpus": "gone"}) is None
     assert hash_data(tmp_path, {}) is None
     (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "\udcff").write_text("a name that is no UTF-8")
+    (tmp_path / "odd" / "\udcff").write_text("a name that is not UTF-8")
     assert hash_data(tmp_path, {"data": "odd"})
 
 

@@ -14,7 +14,7 @@ from model_config.syntax import parsed
 
 @pytest.fixture
 def other_threads_come_in() -> Iterator[None]:
-    """Let garbage collections come often, and give way to another thread in each."""
+    """Force frequent garbage collections that yield to another thread."""
 
     def give_way(*_: object) -> None:
         time.sleep(0)
@@ -27,7 +27,7 @@ def other_threads_come_in() -> Iterator[None]:
     gc.callbacks.remove(give_way)
 
 
-def test_threads_parse_side_by_side(other_threads_come_in: None) -> None:
+def test_threads_parse_in_parallel(other_threads_come_in: None) -> None:
     source = Path(ast.__file__).read_bytes()
 
     with ThreadPoolExecutor(2) as pool:
@@ -36,6 +36,6 @@ def test_threads_parse_side_by_side(other_threads_come_in: None) -> None:
     assert len({len(tree.body) for tree in trees}) == 1
 
 
-def test_what_is_no_python_is_an_error_of_the_source() -> None:
+def test_invalid_python_raises() -> None:
     with pytest.raises(SyntaxError):
         parsed("def")

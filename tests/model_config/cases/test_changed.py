@@ -1,4 +1,4 @@
-"""--changed-since on real repositories, and the import graph it asks."""
+"""Tests of --changed_since on real repositories, and of the import graph."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SCRIPTS = {
 
 
 class Repo:
-    """A made-up repository with a commit of three cases; the third is contributed."""
+    """A temporary repository with a commit of three cases; the third is contributed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -151,7 +151,7 @@ ALL = ["alpha", "beta", "gamma"]
         ("model_config/README.md", [], ""),
     ],
 )
-def test_a_change_touches_who_uses_it(repo: Repo, file: str, touched: list[str], why: str) -> None:
+def test_change_selects_dependent_cases(repo: Repo, file: str, touched: list[str], why: str) -> None:
     repo.write(file, "# changed\n" + FILES.get(file, ""))
     found = repo.changed()
     assert found == dict.fromkeys(touched, f"{file} changed, {why}")
@@ -171,7 +171,7 @@ def edit(repo: Repo) -> None:
 
 @pytest.mark.parametrize("change", [delete, move, edit])
 @pytest.mark.parametrize("state", ["uncommitted", "staged", "committed"])
-def test_it_does_not_matter_how_far_a_change_has_come(repo: Repo, change: Callable[[Repo], None], state: str) -> None:
+def test_staged_unstaged_and_committed_changes(repo: Repo, change: Callable[[Repo], None], state: str) -> None:
     repo.git("switch", "-q", "-c", "branch")
     change(repo)
     if state != "uncommitted":
@@ -181,7 +181,7 @@ def test_it_does_not_matter_how_far_a_change_has_come(repo: Repo, change: Callab
     assert repo.changed() == {"alpha": "utils/codec.py changed, which its scripts use"}
 
 
-def test_what_happened_on_the_other_branch_since_is_no_change_of_ours(repo: Repo) -> None:
+def test_later_commits_of_other_branch_are_ignored(repo: Repo) -> None:
     repo.git("switch", "-q", "-c", "branch")
     repo.git("switch", "-q", "main")
     repo.write("engine/base.py", "# later\n")
@@ -193,7 +193,7 @@ def test_what_happened_on_the_other_branch_since_is_no_change_of_ours(repo: Repo
     assert list(repo.changed()) == ["gamma"]
 
 
-def test_only_the_entries_that_say_something_else_are_touched(repo: Repo) -> None:
+def test_only_changed_entries_are_selected(repo: Repo) -> None:
     repo.write("model_config/model.yaml", "# a comment\n" + (repo.root / "model_config/model.yaml").read_text())
     assert repo.changed() == {}
     repo.entries[1]["accuracy"] = {"tolerance": 0.002}
@@ -226,17 +226,17 @@ def test_a_repository_inside_another_works_from_its_own_folder(repo: Repo, tmp_p
     assert repo.changed() == {"alpha": "utils/codec.py changed, which its scripts use"}
 
 
-def test_an_unusable_revision_is_one_line(repo: Repo, tmp_path: Path) -> None:
+def test_invalid_revision(repo: Repo, tmp_path: Path) -> None:
     for rev in ("nowhere", "", "--output=x", "HEAD:README.md", "a b; c"):
-        with pytest.raises(ConfigError, match=r"no such commit in .*; check the name, or git fetch it") as caught:
+        with pytest.raises(ConfigError, match=r"no such commit in .*git fetch") as caught:
             repo.changed(rev)
         assert len(str(caught.value).splitlines()) == 1
     cases = repo.cases()
-    with pytest.raises(ConfigError, match=r"not a git repository.*; run the check in a git checkout"):
+    with pytest.raises(ConfigError, match=r"not a git repository"):
         changed_cases(cases, "main", tmp_path)
 
 
-def test_a_shallow_clone_says_what_to_fetch(repo: Repo, tmp_path: Path) -> None:
+def test_shallow_clone_error_has_fix(repo: Repo, tmp_path: Path) -> None:
     repo.write("utils/text.py", "# second\n")
     repo.commit("second")
     first = repo.git("rev-parse", "HEAD~1").strip()
@@ -246,15 +246,15 @@ def test_a_shallow_clone_says_what_to_fetch(repo: Repo, tmp_path: Path) -> None:
         changed_cases(repo.cases(), first, clone)
 
 
-def test_histories_with_nothing_in_common_are_one_line(repo: Repo) -> None:
+def test_unrelated_histories(repo: Repo) -> None:
     repo.git("switch", "-q", "--orphan", "other")
     repo.git("commit", "-q", "--allow-empty", "-m", "alone")
     repo.git("switch", "-q", "main")
-    with pytest.raises(ConfigError, match="has no commit in common with HEAD here"):
+    with pytest.raises(ConfigError, match=r"no commit in common.*--unshallow"):
         repo.changed("other")
 
 
-def test_relative_imports_links_and_broken_files_are_followed_as_far_as_they_go(tmp_path: Path) -> None:
+def test_relative_imports_links_and_invalid_files(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repo")
     repo.write("utils/sub/__init__.py", "from . import near\nfrom ..text import x\nfrom .. import codec\n")
     repo.write("utils/sub/near.py", "import utils.sub\n")
@@ -266,8 +266,8 @@ def test_relative_imports_links_and_broken_files_are_followed_as_far_as_they_go(
     assert found == python | {"utils/sub/__init__.py", "utils/sub/near.py"}
 
 
-def test_the_zoos_own_graph_finds_what_the_scripts_are_seen_to_load(tmp_path: Path) -> None:
-    """The truth is asked of Python: every module of the repository that a real run has loaded must be in the graph."""
+def test_import_graph_contains_loaded_modules(tmp_path: Path) -> None:
+    """Every module of the repository that a real run has loaded must be in the graph."""
     (case,) = (case for case in load_cases([ROOT / "model_config/model.yaml"]) if case.name == "digits")
     found = Imports(ROOT).of_case(case)
     code = (

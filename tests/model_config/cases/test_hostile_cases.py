@@ -1,4 +1,4 @@
-"""Files of cases that are hostile: refused in a few lines, soon, and no value leads a step out of its folder."""
+"""Tests of malicious case files: rejected quickly in a few lines, and no value leads a step out of its folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def of_case(root: Path, **others: Any) -> list[str]:
     return lines(root, yaml.safe_dump([case]))
 
 
-def test_the_case_that_the_others_are_made_of_is_fine(root: Path) -> None:
+def test_base_case_is_valid(root: Path) -> None:
     others = {"topk": 1, "queries": "a cat, a dog", "arch": "timm/x", "pass_path": "resnet/resnet_pass.py"}
     assert of_case(root, **others) == []
 
@@ -63,26 +63,26 @@ def test_the_case_that_the_others_are_made_of_is_fine(root: Path) -> None:
         ("labels", "a=b,/etc/passwd"),
     ],
 )
-def test_no_value_leads_a_step_out_of_its_folder(key: str, value: object, root: Path) -> None:
+def test_no_value_leaves_its_folder(key: str, value: object, root: Path) -> None:
     (line,) = of_case(root, **{key: value})
     assert line.startswith("model.yaml:")
     assert f"one: run_example_valid.params.others.{key}: " in line
     assert line.endswith("leaves run_dir 'model'; write a path inside it")
 
 
-def test_nor_does_one_of_an_export(root: Path) -> None:
+def test_no_export_value_leaves_its_folder(root: Path) -> None:
     case = copy.deepcopy(CASE)
     case["run_export"]["params"] = {"output": "/nowhere/x"}
     (line,) = lines(root, yaml.safe_dump([case]))
     assert "one: run_export.params.output: '/nowhere/x' leaves run_dir 'model'" in line
 
 
-def test_texts_that_are_no_paths_stay(tmp_path: Path) -> None:
+def test_non_path_values_are_kept(tmp_path: Path) -> None:
     for text in ("1e-3", "-1", "a..b", "a cat .. a dog", "x=y", "ids:N*128", "~5", "fetch:minilm/model.onnx", 5, True):
         assert leaving(text, str(tmp_path)) is None
 
 
-def test_half_a_character_is_no_path(root: Path) -> None:
+def test_surrogate_is_not_a_path(root: Path) -> None:
     (line,) = lines(root, yaml.safe_dump([CASE]).replace("topk: 1", 'topk: "\\ud800"', 1))
     assert "has characters that cannot be used" in line
 
@@ -98,7 +98,7 @@ def test_thousands_of_unknown_keys_are_a_few_lines(root: Path) -> None:
 def test_a_name_of_thousands_of_letters_is_refused(root: Path) -> None:
     (line,) = lines(root, yaml.safe_dump([CASE | {"case_name": "n" * 5000}]))
     assert "case_name: 'nnn" in line
-    assert "has 5000 characters; at most 100 are taken" in line
+    assert "has 5000 characters; at most 100 are allowed" in line
     assert len(line) < 300
 
 
@@ -110,7 +110,7 @@ def test_a_batch_has_a_limit(value: int, root: Path) -> None:
     assert "is not a whole number of at most 2147483647" in line
 
 
-def test_an_entry_whose_aliases_are_a_bomb_spoils_no_other(root: Path) -> None:
+def test_alias_bomb_does_not_affect_other_entries(root: Path) -> None:
     bomb = "- case_name: two\n  b0: &b0 [x, x, x, x, x, x, x, x, x]\n"
     bomb += "".join(f"  b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 9)}]\n" for n in range(1, 12))
     (root / "model.yaml").write_text(yaml.safe_dump([CASE]) + bomb)
@@ -119,7 +119,7 @@ def test_an_entry_whose_aliases_are_a_bomb_spoils_no_other(root: Path) -> None:
     assert "its aliases stand for more than" in str(problem.finding)
 
 
-def test_thousands_of_entries_and_pieces_are_read_soon(root: Path) -> None:
+def test_thousands_of_entries_are_read_quickly(root: Path) -> None:
     (line,) = lines(root, "- a\n" * 2001)
     assert line == "model.yaml: model-yaml: has 2001 cases; 2000 are read; split the file"
     found = lines(root, "- a: [\n" * 100 + yaml.safe_dump([CASE]))
@@ -132,7 +132,7 @@ def test_a_command_line_has_a_limit(root: Path) -> None:
     assert "others: has more than 100000 characters, more than a command line takes" in line
 
 
-def test_a_pipe_is_no_file_of_cases(root: Path) -> None:
+def test_pipe_is_rejected_as_case_file(root: Path) -> None:
     import os
 
     os.mkfifo(root / "pipe")

@@ -1,4 +1,4 @@
-"""Runs compared by what they wrote: their JSON, their records, and the metric's definition."""
+"""Tests of the comparison of runs by their JSON, records, and metric definition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Share(MeanMetric):
 
 
 def wrote(folder: Path, name: str, metric: Metric, record: np.ndarray, definition: Any, **fields: Any) -> StepResult:
-    """Return a step that left its JSON and its records, as the loops write them."""
+    """Return a step with JSON and records, as the evaluation loops write them."""
     result = folder / f"{name}.json"
     names = [f"{i}.wav" for i in range(len(record))]
     with record_writer(records_path(result, metric), metric) as writer:
@@ -89,7 +89,7 @@ def test_a_metric_of_a_script_is_judged_by_its_arrays(tmp_path: Path) -> None:
     ).verdict is (Verdict.PASS)
 
 
-def test_a_definition_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+def test_invalid_definition_is_reported(tmp_path: Path) -> None:
     metric, definition = script_metric(tmp_path)
     record = np.ones((10, 2))
     one, other = (wrote(tmp_path, name, metric, record, definition) for name in ("valid", "baseline"))
@@ -160,7 +160,7 @@ def test_a_run_that_was_cut_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"metric": "x"}'])
-def test_a_json_of_another_kind(tmp_path: Path, text: str) -> None:
+def test_json_of_other_format(tmp_path: Path, text: str) -> None:
     (tmp_path / "valid.json").write_text(text)
     assert accuracy.read_result(tmp_path / "valid.json") == {}
     assert accuracy.direction(tmp_path / "valid.json")

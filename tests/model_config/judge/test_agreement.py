@@ -1,4 +1,4 @@
-"""Raw outputs of a model with random weights beside its baseline's."""
+"""Tests of comparing raw outputs of a model with random weights with those of its baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from model_config.results import Accuracy, StepResult, Verdict
 
 
 def step(folder: Path, name: str, answers: dict[str, Sequence[object]] | None, reason: str = "") -> StepResult:
-    """A step whose samples have one output of these values, or one with a JSON of its own."""
+    """Return a step whose samples have one output of these values, or one with another JSON format."""
     path = folder / f"{name}.json"
     found = [
         {"name": sample, "answer": {"outputs": [{"shape": [len(values)], "values": list(values)}]}}
@@ -76,7 +76,7 @@ def test_a_run_that_failed_fails(tmp_path: Path) -> None:
     assert (found.verdict, found.reason) == (Verdict.FAIL, "outputs-baseline could not be run: exit code 1: no")
 
 
-def test_the_words_of_both_runs() -> None:
+def test_arguments_of_both_runs() -> None:
     multi = Command("multi", "example_multi_batch.py", {"ckpt": "a_float16_dyn.onnx", "target": "sdaa"})
     assert words(multi) == ("--skip_postprocess", "true")
     assert words(multi, "float32", {"det": "d.onnx", "rec": "r.onnx"}) == (

@@ -1,4 +1,4 @@
-"""Speed beside what is stored: which figures are compared, and when a slower one fails."""
+"""Tests of comparing times with stored ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORED = {"host_s": 0.01, "kernel_s": 0.02, "simulated_s": 0.001, "processor": p
 
 
 def judged(now: dict[str, float], stored: dict[str, Any], **options: bool) -> tuple[list[Verdict], int]:
-    """Return the verdicts of simulated and host time, and how often the case was measured again."""
+    """Return the verdicts of simulated and host time, and the number of repeated measurements."""
     tries = []
 
     def again() -> dict[str, float]:

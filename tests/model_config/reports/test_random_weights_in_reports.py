@@ -1,4 +1,4 @@
-"""A model with random weights has no metric in any report."""
+"""Tests that reports show no metric for a model with random weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from model_config.reports.terminal import deciding, print_table
 from model_config.results import Accuracy, CaseResult, CheckResult, Verdict
 
 
-def test_random_weights_are_said_in_place_of_a_metric() -> None:
+def test_random_weights_replace_metric() -> None:
     agreed = Accuracy(
         Verdict.PASS, "all agree", "onnx float32", "samples whose raw outputs agree", 1.0, 1.0, 0.0, 0.05, 2
     )

@@ -1,4 +1,4 @@
-"""Reports for a terminal, for CI, and for a pull request, from made-up results."""
+"""Tests of the terminal, JSON, JUnit and Markdown reports on artificial results."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_table_has_a_row_per_case_and_full_reasons(samples: Samples) -> None
     assert "\x1b" not in "".join(lines)
 
 
-def test_a_partial_pass_has_a_look_of_its_own_in_every_report(samples: Samples) -> None:
+def test_partial_pass_has_own_look_in_every_report(samples: Samples) -> None:
     part = samples.good("few")
     whole = replace(part, case="whole", partial="")
     check = CheckResult((part, whole))
@@ -200,7 +200,7 @@ def test_figures_that_are_not_finite_fit_the_schema(value: float, tmp_path: Path
     jsonschema.validate(json.loads((tmp_path / "check.json").read_text(encoding="utf-8")), SCHEMA)
 
 
-def test_the_schema_tells_of_every_field_and_version() -> None:
+def test_schema_has_every_field_and_version() -> None:
     assert SCHEMA["properties"]["schema_version"]["const"] == results.SCHEMA_VERSION
     assert SCHEMA["$id"].endswith(f":{results.SCHEMA_VERSION}")
     assert SCHEMA["$defs"]["verdict"]["enum"] == [verdict.value for verdict in Verdict]
@@ -216,7 +216,7 @@ def test_the_schema_tells_of_every_field_and_version() -> None:
 
 
 @pytest.mark.parametrize("change", [{"schema_version": 1}, {"verdict": "maybe"}, {"cases": {}}, {"interrupted": 1}])
-def test_the_schema_refuses_what_is_not_a_result(change: dict[str, Any], samples: Samples) -> None:
+def test_schema_rejects_invalid_results(change: dict[str, Any], samples: Samples) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(samples.check().to_dict() | change, SCHEMA)
 
@@ -320,11 +320,11 @@ def outside_fences(text: str) -> str:
     return "\n".join(kept)
 
 
-def test_hostile_texts_do_nothing_in_markdown(samples: Samples) -> None:
+def test_hostile_texts_are_escaped_in_markdown(samples: Samples) -> None:
     text = outside_fences(markdown(variants(samples)["hostile"]))
     assert set(re.findall("<[^>]*>", text)) == {"<details>", "</details>", "<summary>", "</summary>"}
     assert not re.search(r"@\w|#\d|\w://|\x1b|\x00|\u202e", text)
-    markup = [line for line in text.splitlines() if "<summary>" not in line]  # raw HTML, in which a backtick is one
+    markup = [line for line in text.splitlines() if "<summary>" not in line]  # raw HTML, in which a backtick is literal
     assert not any(re.search(r"(?<!\\)`", line) for line in markup)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11}
@@ -350,14 +350,14 @@ def test_markdown_keeps_to_the_limit(samples: Samples) -> None:
     assert text.count("<details>") == text.count("</details>") > 0
     one = markdown(CheckResult(many[:1]))
     assert len(one) <= LIMIT
-    assert "[... the beginning is left out]" in one
+    assert "[... the beginning is omitted]" in one
     assert re.search(r"_\d+ more reasons left out", one)
 
 
 # ------------------------------------------------------------------------------------------------------------- texts
 
 
-def test_clean_leaves_what_a_terminal_would_show() -> None:
+def test_clean_keeps_text_visible_on_terminal() -> None:
     assert clean("\x1b[1;31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07") == "red link"
     assert clean("10%\r50%\r100%\r\nnext\r") == "100%\nnext"
     assert clean("a\x00b\x85c\ud800d\u202ee\ttab 中文 😀") == "a\ufffdb\ufffdc\ufffdd\ufffde\ttab 中文 😀"
@@ -368,11 +368,11 @@ def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 100 + "\n末尾\n\n".encode())
     log = read_log(path, 12)
     assert (log.text, log.left_out) == ("xxx\n末尾", 97)
-    assert log.tail(1, 99) == "[... the beginning is left out]\n末尾"
+    assert log.tail(1, 99) == "[... the beginning is omitted]\n末尾"
     assert read_log(tmp_path / "none", 10).text == read_log(tmp_path, 10).text == ""
 
 
-def test_figures_read_well() -> None:
+def test_figure_formats() -> None:
     times = [0.0, 1.23e-6, 0.00123, 1.5, 59.9, 125.2, float("nan"), None]
     assert [seconds(value) for value in times] == [
         "0 s",
@@ -392,16 +392,16 @@ def test_figures_read_well() -> None:
     ]
 
 
-def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_unwritable_report(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"report .* cannot be written: .*; choose another place"):
+    with pytest.raises(ConfigError, match=r"report .* cannot be written"):
         write_text("x", tmp_path / "file" / "out.html")
     write_text("中\ud800", tmp_path / "new" / "out.html")
     assert (tmp_path / "new" / "out.html").read_text(encoding="utf-8") == "中?"
 
 
 @pytest.mark.parametrize("one", [PASSED, OPEN, FAILED, replace(FAILED, relative_difference=-1.0, interval=None)])
-def test_difference_plots_stay_on_the_paper(one: results.Accuracy) -> None:
+def test_difference_plots_are_within_range(one: results.Accuracy) -> None:
     plot = difference_plot(one)
     assert plot is not None
     spans = [span for span in (plot.band, plot.interval) if span]
@@ -413,7 +413,7 @@ def test_difference_plots_stay_on_the_paper(one: results.Accuracy) -> None:
 
 
 @pytest.mark.parametrize("largest", [1e-6, 0.3, 1.0, 40.0])
-def test_tail_plots_stay_on_the_paper(largest: float) -> None:
+def test_tail_plots_are_within_range(largest: float) -> None:
     curve = tuple((largest / rank, rank / 100) for rank in (1, 2, 5, 100))
     plot = tail_plot(replace(PASSED, tail=curve))
     assert plot is not None
@@ -427,7 +427,7 @@ def test_tail_plots_stay_on_the_paper(largest: float) -> None:
 
 
 @pytest.mark.parametrize("ratio", [1e-3, 0.5, 0.97, 1.0, 1.3, 2.0, 40.0, 1e6])
-def test_ratio_plots_stay_on_the_paper(ratio: float) -> None:
+def test_ratio_plots_are_within_range(ratio: float) -> None:
     plot = ratio_plot(replace(SLOW, ratio=ratio))
     assert plot is not None
     assert all(0 <= x <= 100 for x in (plot.point, plot.one, *(tick.x for tick in plot.ticks)))

@@ -1,4 +1,4 @@
-"""The HTML pages: what is in them, that nothing in them runs, and what a browser makes of them."""
+"""Tests of the HTML pages: content, escaping, and behaviour in a browser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed
 
 
 class Page(HTMLParser):
-    """What matters of a page: tags with attributes, texts of scripts, and whether tags are closed in order."""
+    """Parser that collects tags with attributes and script texts, and checks that tags are closed in order."""
 
     VOID = ("meta", "input", "img", "br")
 
@@ -62,7 +62,7 @@ def samples(tmp_path: Path) -> Samples:
     return Samples(tmp_path)
 
 
-def test_the_page_stands_alone(samples: Samples) -> None:
+def test_page_is_self_contained(samples: Samples) -> None:
     page = Page(html_page(samples.check()))
     assert not page.all("link")
     assert not page.all("iframe")
@@ -79,7 +79,7 @@ def test_the_page_stands_alone(samples: Samples) -> None:
     assert {link["href"][1:] for link in page.all("a")} <= set(ids)
 
 
-def test_everything_a_check_found_is_there(samples: Samples) -> None:
+def test_page_has_all_results(samples: Samples) -> None:
     text = html_page(samples.check())
     for piece in (
         "1e0c0dd-dirty", "onnxruntime", "digits_float16_dyn.onnx: written", "step 6/6", "412 MiB", "图片 0.png",
@@ -120,7 +120,7 @@ def test_missing_logs_and_images_are_left_out(samples: Samples, tmp_path: Path) 
     assert text.count("cannot be read") == 2
 
 
-def test_hostile_texts_are_only_text(samples: Samples) -> None:
+def test_hostile_texts_are_escaped_in_html(samples: Samples) -> None:
     check = CheckResult((samples.hostile(),), (HOSTILE,), commit=HOSTILE, date=HOSTILE, environment={HOSTILE: HOSTILE})
     text = html_page(check)
     page = Page(text)
@@ -129,7 +129,7 @@ def test_hostile_texts_are_only_text(samples: Samples) -> None:
     assert not re.search("[\x00\x1b\u202e]", text)
 
 
-def test_names_that_look_alike_have_their_own_anchors() -> None:
+def test_similar_names_have_distinct_anchors() -> None:
     names = ("a b", "a_20_b", "a.b", "a_b", "A_B", "模")
     page = Page(html_page(CheckResult(tuple(CaseResult(name, "x") for name in names))))
     ids = [one["id"] for one in page.all("details") if "case" in one.get("class", "")]
@@ -213,7 +213,7 @@ def test_the_site_of_this_repository_and_of_none(tmp_path: Path) -> None:
         "{schema_version: 1, metrics: [], figures: [], versions: 3}",
     ],
 )  # fmt: skip
-def test_a_bad_scorecard_is_one_line_with_its_file(name: str, content: str, tmp_path: Path) -> None:
+def test_invalid_scorecard_error_has_file(name: str, content: str, tmp_path: Path) -> None:
     make_zoo(tmp_path)
     folder = tmp_path / "example/classification/resnet"
     (folder / name).write_text(content, encoding="utf-8")
@@ -225,7 +225,7 @@ def test_a_bad_scorecard_is_one_line_with_its_file(name: str, content: str, tmp_
     assert "--update" in str(caught.value)
 
 
-def test_hostile_scorecards_are_only_text(tmp_path: Path) -> None:
+def test_hostile_scorecards_are_escaped_in_html(tmp_path: Path) -> None:
     folder = tmp_path / "example/x/y"
     folder.mkdir(parents=True)
     scorecards(folder, HOSTILE)
@@ -243,7 +243,7 @@ def test_hostile_scorecards_are_only_text(tmp_path: Path) -> None:
 
 
 def dom(url: str, profile: Path) -> str:
-    """Return the page's elements after its script ran, from a browser that has no other page and no network."""
+    """Return the page's elements after its script ran, from a browser without network access."""
     assert CHROMIUM is not None
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--no-first-run")
     command = [CHROMIUM, *flags, f"--user-data-dir={profile}", "--dump-dom", url]
@@ -285,7 +285,7 @@ def test_a_browser_opens_the_case_of_a_link(page: str, tmp_path: Path) -> None:
 
 
 class Recorder(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder and notes what was asked for."""
+    """HTTP handler that serves a folder and records the requests."""
 
     asked: list[str]
 
@@ -311,10 +311,8 @@ def served(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.slow
 @browser
-def test_a_browser_asks_for_nothing_but_the_page(
-    samples: Samples, tmp_path: Path, served: tuple[str, list[str]]
-) -> None:
-    """Not even what hostile texts name: a image at `x`."""
+def test_browser_requests_only_the_page(samples: Samples, tmp_path: Path, served: tuple[str, list[str]]) -> None:
+    """Also not the image `x` of the injected texts."""
     address, asked = served
     make_zoo(tmp_path)
     build_site(tmp_path, tmp_path / "site.html", [CheckResult((samples.good(), samples.hostile()))])
@@ -326,8 +324,8 @@ def test_a_browser_asks_for_nothing_but_the_page(
 
 
 @browser
-def test_the_policy_stops_a_script_that_got_in(samples: Samples, tmp_path: Path) -> None:
-    """Were escaping to fail some day, the browser would still run nothing but the page's own script."""
+def test_security_policy_blocks_injected_script(samples: Samples, tmp_path: Path) -> None:
+    """Even without escaping, the browser must run only the page's own script."""
     text = html_page(samples.check()).replace("</main>", "<script>document.title='pwned'</script></main>")
     write_text(text, tmp_path / "bad.html")
     html = dom((tmp_path / "bad.html").as_uri() + "#q=digits", tmp_path / "profile")

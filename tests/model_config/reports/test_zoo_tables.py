@@ -1,4 +1,4 @@
-"""The tables of the zoo: every model is in them, with the figures that are stored beside it."""
+"""Tests of the tables of the zoo: every model is listed with its stored figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_tables_are_those_that_the_command_writes(page) -> None:
     assert stored == with_tables(ROOT, page), "written by: teco site --write_docs"
 
 
-def test_every_model_of_the_core_says_what_it_is_in_both_languages() -> None:
+def test_core_models_are_described_in_both_languages() -> None:
     core = [model for model in find_models(ROOT) if model.place == "core"]
     assert len(core) >= 40
     assert [model.path for model in core if model.texts is None] == []
@@ -43,7 +43,7 @@ def make(root: Path) -> None:
     (root / "example/classification/digits" / TEXTS).write_text(GOOD, encoding="utf-8")
 
 
-def test_a_model_whose_name_is_no_utf8_is_written_out(tmp_path: Path) -> None:
+def test_model_name_with_invalid_utf8(tmp_path: Path) -> None:
     make(tmp_path)
     own = tmp_path / "example" / "classification" / "digits"
     own.rename(own.with_name("digits\udcff"))
@@ -51,7 +51,7 @@ def test_a_model_whose_name_is_no_utf8_is_written_out(tmp_path: Path) -> None:
     assert "digits\\udcff" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_zoo_of_one_s_own(tmp_path: Path) -> None:
+def test_custom_zoo(tmp_path: Path) -> None:
     make(tmp_path)
     assert write_tables(tmp_path) == [tmp_path / page.name for page in PAGES]
     texts = {page.name: (tmp_path / page.name).read_text(encoding="utf-8") for page in PAGES}
@@ -95,7 +95,7 @@ def test_only_the_whole_case_of_a_model_is_shown(tmp_path: Path) -> None:
     assert "[digits]" in rest
 
 
-def test_models_that_say_the_same_share_a_row(tmp_path: Path) -> None:
+def test_equal_descriptions_share_a_row(tmp_path: Path) -> None:
     for name in ("one", "two"):
         folder = tmp_path / "example/nlp" / name
         folder.mkdir(parents=True)
@@ -108,7 +108,7 @@ def test_models_that_say_the_same_share_a_row(tmp_path: Path) -> None:
     ]
 
 
-def test_links_and_marks_are_left_out_of_what_is_read() -> None:
+def test_unlinked_removes_links_and_marks() -> None:
     assert unlinked("a [b](c.md) and `d`") == "a b and d"
 
 
@@ -124,7 +124,7 @@ def test_links_and_marks_are_left_out_of_what_is_read() -> None:
         ("does: [\n", "cannot be read"),
     ],
 )
-def test_bad_texts(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_descriptions(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / TEXTS).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         read_described(tmp_path)
@@ -133,14 +133,14 @@ def test_bad_texts(tmp_path: Path, text: str, said: str) -> None:
     assert str(tmp_path / TEXTS) in str(caught.value)
 
 
-def test_a_page_without_marks_is_said(tmp_path: Path) -> None:
+def test_page_without_marks_is_reported(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "README.md").write_text("nothing\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"README.md: lacks the marks"):
         write_tables(tmp_path)
 
 
-def test_pipes_in_the_place_of_readmes_are_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_in_place_of_readmes_do_not_block(tmp_path: Path) -> None:
     make(tmp_path)
     readme = tmp_path / "example/classification/digits/README.md"
     readme.unlink()

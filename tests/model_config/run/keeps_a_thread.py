@@ -1,8 +1,8 @@
-"""What a package does that cannot be forked: it starts a thread that stays."""
+"""Module that starts a persistent thread on import, so that the process cannot be forked."""
 
 import threading
 
 
 def start() -> None:
-    """Start a thread that waits for ever."""
+    """Start a thread that never ends."""
     threading.Thread(target=threading.Event().wait, daemon=True).start()

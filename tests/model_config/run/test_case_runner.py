@@ -1,4 +1,4 @@
-"""Running cases: real processes on small made-up models, and on the digits example."""
+"""Tests of running cases: real processes on small artificial models, and on the digits example."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_steps(case: Case, work: Path, root: Path = ROOT, timeout: float = 300.0)
 
 
 class Repo:
-    """A made-up repository; each model is four scripts and a case."""
+    """A temporary repository; each model has four scripts and a case."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -72,7 +72,7 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def test_a_good_case_passes_and_leaves_the_checkout_as_it_was(repo: Repo, work: Path) -> None:
+def test_valid_case_passes_without_changing_checkout(repo: Repo, work: Path) -> None:
     repo.add("good")
     before = repo.files()
     results = repo.run(work)
@@ -85,7 +85,7 @@ def test_a_good_case_passes_and_leaves_the_checkout_as_it_was(repo: Repo, work: 
 
 
 @pytest.mark.slow
-def test_a_failing_step_stops_nothing_and_missing_checkpoints_fail_honestly(repo: Repo, work: Path) -> None:
+def test_later_steps_run_after_failure(repo: Repo, work: Path) -> None:
     repo.add("bad", export="import not_installed\n")
     repo.add("good")
     results = repo.run(work)
@@ -134,7 +134,7 @@ time.sleep(60)
 
 
 def gone(pid: int) -> bool:
-    """Say whether a process has ended (a zombie that nobody waits for counts), within twenty seconds."""
+    """Return whether a process ends within twenty seconds; a zombie counts as ended."""
     for _ in range(1000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -172,7 +172,7 @@ def test_scripts_find_the_repository_above_them_and_its_engine_from_contrib(repo
             repo.add("other", folder)
             repo.cases.pop()
             (repo.root / "model_config/model.yaml").write_text(yaml.safe_dump(repo.cases))
-    (repo.root / "tecoinfer_modelzoo").mkdir()  # what a clone has
+    (repo.root / "tecoinfer_modelzoo").mkdir()  # as in a clone
     (repo.root / "engine").mkdir()
     (repo.root / "engine/__init__.py").write_text("WHERE = 'repo'\n")
     results = repo.run(work)
@@ -214,7 +214,7 @@ def test_a_step_reads_no_input_and_gets_no_shell(repo: Repo, work: Path) -> None
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_digits_case_runs_without_its_export(tmp_path: Path) -> None:
-    """The committed checkpoints are enough to run it; the metric is the trained network's."""
+    """The committed checkpoints suffice; the metric is that of the trained network."""
     (case,) = [case for case in load_cases([ROOT / "model_config/model.yaml"]) if case.name == "digits"]
     steps = {step.name: step for step in case.steps}
     inference = type(case)(

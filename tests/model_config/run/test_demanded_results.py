@@ -1,4 +1,4 @@
-"""A step of the zoo's own scripts ran only where its result is there; and a model's folder may have any depth."""
+"""Tests that a step of the zoo's scripts must write its result, and of deeply nested model folders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITES = (
 
 
 def steps_of(root: Path, work: Path, **scripts: str) -> dict[str, StepResult]:
-    """Run a made-up case of one folder, and return what its steps did."""
+    """Run an artificial case of one folder, and return the results of its steps."""
     folder = root / "example/x/odd"
     folder.mkdir(parents=True, exist_ok=True)
     for step in STEPS:
@@ -42,13 +42,13 @@ def steps_of(root: Path, work: Path, **scripts: str) -> dict[str, StepResult]:
     return {result.step: result for result in found}
 
 
-def test_exit_codes_0_and_1_without_the_result_are_failures(tmp_path: Path) -> None:
+def test_exit_codes_0_and_1_without_result_fail(tmp_path: Path) -> None:
     found = steps_of(
         tmp_path / "repo",
         tmp_path / "work",
         valid=ZOO + LINES + "sys.stdout.flush()\nos._exit(0)\n",
         single=ZOO + "sys.exit(0)\n",
-        multi=ZOO + "this is no Python\n",
+        multi=ZOO + "this is invalid Python\n",
     )
     assert {name: (step.passed, step.exit_code) for name, step in found.items()} == {
         "export": (True, 0),

@@ -1,4 +1,4 @@
-"""Steps that attack the check itself: they stop who watches them, and put traps where the check reads and writes."""
+"""Tests of steps that attack the check: they stop their supervisor, or leave links and pipes for the check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
 class Bench:
-    """Runs a script as a step of a made-up case in a made-up repository."""
+    """Runs a script as a step of an artificial case in a temporary repository."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.work = folder / "zoo", folder / "work"
@@ -47,7 +47,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_a_step_that_stops_its_supervisor_is_ended_long_before_its_limit(bench: Bench, tmp_path: Path) -> None:
+def test_step_that_stops_its_supervisor_is_killed_early(bench: Bench, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     result = bench(
         f"child = os.fork() or (os.setsid(), time.sleep(60))\nPath({str(pid)!r}).write_text(str(child))\n"
@@ -98,11 +98,11 @@ def test_a_step_in_a_fork_that_stops_its_supervisor_or_the_server(bench: Bench, 
         b'{"code": 0, "why": "", "peak": "x", "cpu": 0, "count": 1, "left": []}',
     ],
 )
-def test_what_is_no_report_is_not_believed(report: bytes) -> None:
+def test_invalid_reports_are_ignored(report: bytes) -> None:
     assert parsed(report) is None
 
 
-def test_a_report_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_report_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("model_config.run.watch._READING", 0.05)
     reading, writing = os.pipe()
     os.write(writing, b"{")
@@ -111,7 +111,7 @@ def test_a_report_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPa
         os.close(end)
 
 
-def test_what_a_step_leaves_that_kills_its_supervisor_is_adopted_and_killed() -> None:
+def test_orphans_of_killed_supervisor_are_killed() -> None:
     code = (
         "import os, subprocess, sys, time\nfrom model_config.run.watch import adopting, sweep_adopted\n"
         "with adopting():\n"
@@ -124,7 +124,7 @@ def test_what_a_step_leaves_that_kills_its_supervisor_is_adopted_and_killed() ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
     assert done.stdout == "Z\n", done.stderr
-    sweep_adopted()  # of a process that is not the check alone: nothing
+    sweep_adopted()  # has no effect outside of `adopting`
     assert adopting is not None
 
 
@@ -141,19 +141,19 @@ def test_what_a_step_leaves_that_kills_its_supervisor_is_adopted_and_killed() ->
         ),
     ],
 )
-def test_traps_where_the_check_reads_are_removed_and_named(bench: Bench, script: str, what: str) -> None:
+def test_invalid_files_are_removed_and_reported(bench: Bench, script: str, what: str) -> None:
     result = bench(f"out = Path(sys.argv[sys.argv.index('--json') + 1])\n{script}")
-    assert result.reason == f"left no plain files in the check's folder ({what}); write results as files"
+    assert result.reason == f"left invalid files in the check's folder ({what}); write results as files"
     assert result.result is None
     assert result.stdout.is_file()
 
 
-def test_a_log_that_was_removed_is_made_again_and_said(bench: Bench) -> None:
+def test_removed_log_is_recreated_and_reported(bench: Bench) -> None:
     result = bench("import shutil; shutil.rmtree(Path(sys.argv[sys.argv.index('--json') + 1]).parent)")
     assert result.reason.startswith("removed its log multi.stdout; write only below the model's folder")
 
 
-def test_the_check_does_not_write_through_what_an_earlier_step_has_left(bench: Bench, tmp_path: Path) -> None:
+def test_check_does_not_write_through_links(bench: Bench, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (bench.work / "logs").mkdir()
@@ -163,7 +163,7 @@ def test_the_check_does_not_write_through_what_an_earlier_step_has_left(bench: B
     assert victim.read_text() == "precious"
 
 
-def test_what_settles_is_left_alone(tmp_path: Path) -> None:
+def test_regular_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "deep/folder").mkdir(parents=True)
     (tmp_path / "deep/file.json").write_text("{}")
     assert settle(tmp_path, 100) == ""
@@ -203,14 +203,14 @@ def test_a_step_cannot_write_into_the_checkout_through_links(bench: Bench, scrip
         subprocess.run([sys.executable, "run.py"], cwd=tree / "example/x/m", check=True)
     assert {path: path.read_bytes() for path in bench.root.rglob("*") if path.is_file()} == before
     findings = one_case._written_outside(bench.case, snapshot)
-    if "leads_back" in script:  # its own folder's file: of the copy
+    if "leads_back" in script:  # a file of its folder: in the copy
         assert findings == []
         assert snapshots.current() is snapshot
     else:
         assert findings[0].message.startswith("utils/new.py " if "new.py" in script else "utils/shared.py ")
         assert snapshots.current() is not snapshot  # the next case gets another
         snapshots.done(snapshot)
-        assert not snapshot.folder.exists()  # nobody runs on it any more
+        assert not snapshot.folder.exists()  # without users
     snapshots.close()
     assert list(bench.work.iterdir()) == []
 
@@ -242,7 +242,7 @@ def test_the_copies_of_a_read_only_checkout_can_be_written(bench: Bench) -> None
     assert list(bench.work.iterdir()) == []
 
 
-def test_what_git_ignores_stays_a_link_that_is_watched_and_weights_are_left_out(bench: Bench) -> None:
+def test_ignored_files_are_watched_links_without_weights(bench: Bench) -> None:
     subprocess.run(["git", "init", "-q"], cwd=bench.root, check=True)  # noqa: S607
     (bench.root / ".gitignore").write_text("*.dat\n*.onnx\n")
     (bench.root / "utils/big.dat").write_text("data")
@@ -284,7 +284,7 @@ session.run(None, {"a": np.full(2, -(2**63)), "b": np.full(2, -1)})
 
 
 @pytest.mark.slow
-def test_a_native_crash_of_a_runtime_is_called_one(bench: Bench) -> None:
+def test_native_crash_is_reported(bench: Bench) -> None:
     pytest.importorskip("onnxruntime")
     result = bench(DIV)
     if result.passed:

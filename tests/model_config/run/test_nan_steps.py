@@ -1,4 +1,4 @@
-"""A step whose samples have NaN fails with that as its reason, whatever it exits with."""
+"""Tests that a step with NaN in its samples fails for this reason, whatever its exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def said(tmp_path: Path, content: object) -> str:
     return said_of_nan(tmp_path / "result.json")
 
 
-def test_what_a_result_says(tmp_path: Path) -> None:
+def test_nan_message_of_result(tmp_path: Path) -> None:
     assert said(tmp_path, {"samples": 9, "nan_outputs": ["a", "b"]}).startswith(
         "2 of 9 samples have NaN in the model's"
     )
@@ -41,13 +41,13 @@ def test_what_a_result_says(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("broken", ["target", pytest.param("baseline", marks=pytest.mark.slow)])
-def test_the_check_of_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+def test_case_with_nan_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     case = replace(DIGITS, accuracy=replace(DIGITS.accuracy, reference=None, run_reference=None))
     faults = "; ".join(f"nan:spa={spa},step=1" for spa in range(4))
     with workplace(case, tmp_path, ROOT) as tree:
 
         def run(step: object, name: str, extra: object) -> StepResult:
-            # the baseline's target too is a card here, so that it can have the fault
+            # the baseline also runs on a card here, so that the fault can be injected
             words = [*extra, "--target", "sdaa"] if name == "baseline" else [*extra]  # type: ignore[misc]
             if (name == "baseline") is (broken == "baseline"):
                 monkeypatch.setenv("TECO_SIM_FAULTS", faults)

@@ -1,4 +1,4 @@
-"""Scripts in forks of one process: each as a process of its own would run it, and none sees another."""
+"""Tests of scripts in forks of one process: equal to separate processes, and isolated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Preloade
 
 @pytest.fixture
 def run(tmp_path: Path, server: Preloaded) -> SimpleNamespace:
-    """Run the text of a script as the export of a made-up case."""
+    """Run the text of a script as the export of an artificial case."""
     tree = tmp_path / "tree"
     folder = tree / "example/x/net"
     folder.mkdir(parents=True)
@@ -47,10 +47,10 @@ def run(tmp_path: Path, server: Preloaded) -> SimpleNamespace:
     return SimpleNamespace(script=script, folder=folder)
 
 
-TELLS = """
+REPORTS = """
 import json, os, sys
 import beside
-told = {
+found = {
     "argv": sys.argv[1:], "cwd": os.getcwd(), "name": __name__, "file": __file__, "first": sys.path[0],
     "path": os.environ["PYTHONPATH"] in ":".join(sys.path), "group": os.getpgid(0) == os.getpid(),
     "session": os.getsid(0) == os.getpid(), "stdin": sys.stdin.read(), "bytecode": sys.dont_write_bytecode,
@@ -59,23 +59,23 @@ told = {
 for name in ("stdin", "stdout", "stderr"):
     stream = getattr(sys, name)
     assert stream is getattr(sys, "__" + name + "__")
-    told[name + " stream"] = [
+    found[name + " stream"] = [
         stream.fileno(), stream.encoding, stream.errors, stream.newlines, stream.seekable(),
         stream.isatty(), stream.line_buffering, stream.write_through, type(stream.buffer).__name__,
     ]
 sys.stdout.reconfigure(errors="backslashreplace")
 print("half", chr(0xD800))
-print(json.dumps(told))
+print(json.dumps(found))
 print("to stderr", file=sys.stderr)
 import atexit
 atexit.register(print, "at the end")
 """
 
 
-def test_a_fork_is_what_a_process_is(run: SimpleNamespace, server: Preloaded) -> None:
+def test_fork_equals_separate_process(run: SimpleNamespace, server: Preloaded) -> None:
     (run.folder / "beside.py").write_text("")
-    forked = run.script(TELLS, "--a", "b c", name="forked")
-    plain = run.script(TELLS, "--a", "b c", exports=None, name="plain")
+    forked = run.script(REPORTS, "--a", "b c", name="forked")
+    plain = run.script(REPORTS, "--a", "b c", exports=None, name="plain")
     assert forked.passed
     assert plain.passed
     assert forked.stdout.read_text() == plain.stdout.read_text()
@@ -89,7 +89,7 @@ def test_a_fork_is_what_a_process_is(run: SimpleNamespace, server: Preloaded) ->
 IMPORTED = "import sys\nprint('sqlite3' in sys.modules, 'utils' in sys.modules, 'model_config' in sys.modules)\n"
 
 
-def test_only_what_is_asked_for_is_there_already(run: SimpleNamespace) -> None:
+def test_only_requested_modules_are_preloaded(run: SimpleNamespace) -> None:
     assert run.script(IMPORTED).stdout.read_text() == "True False False\n"
     assert run.script(IMPORTED, exports=None).stdout.read_text() == "False False False\n"
 
@@ -112,7 +112,7 @@ def test_examples_share_their_imports_without_torch(tmp_path: Path) -> None:
     assert not others.given_up
 
 
-def test_no_script_sees_another(run: SimpleNamespace, server: Preloaded) -> None:
+def test_scripts_are_isolated(run: SimpleNamespace, server: Preloaded) -> None:
     seen = "import os, sqlite3\nprint(getattr(sqlite3, 'mine', None), os.environ.get('MINE'), os.getcwd())\n"
     run.script(seen + "sqlite3.mine = 1\nos.environ['MINE'] = '1'\nos.chdir('/')\n")
     assert run.script(seen).stdout.read_text() == f"None None {run.folder}\n"
@@ -133,9 +133,7 @@ NATIVE = ", a crash in native code (`python -X faulthandler` shows where)"
         ("a b", 1, "exit code 1: SyntaxError: invalid syntax"),
     ],
 )
-def test_what_fails_alone_fails_alike_and_the_next_one_runs(
-    run: SimpleNamespace, text: str, code: int, reason: str
-) -> None:
+def test_failure_equals_that_of_separate_process(run: SimpleNamespace, text: str, code: int, reason: str) -> None:
     forked, plain = run.script(text, name="forked"), run.script(text, exports=None, name="plain")
     assert (forked.exit_code, forked.reason) == (code, reason)
     assert (plain.exit_code, plain.reason) == (code, reason)
@@ -143,7 +141,7 @@ def test_what_fails_alone_fails_alike_and_the_next_one_runs(
     assert run.script("print('well')").stdout.read_text() == "well\n"
 
 
-def test_limits_hold(run: SimpleNamespace) -> None:
+def test_limits_apply_to_forks(run: SimpleNamespace) -> None:
     slow = run.script("import time\nprint('begun')\ntime.sleep(60)", limits=Limits(1.0))
     assert slow.reason.startswith("timed out after 1 s")
     assert slow.stdout.read_text() == "begun\n"
@@ -175,14 +173,14 @@ def test_a_server_that_was_killed_is_started_again(run: SimpleNamespace, server:
     parent = "import os\nppid = int(open(f'/proc/{os.getppid()}/stat').read().rsplit(')')[1].split()[1])\nprint(ppid)"
     first = int(run.script(parent).stdout.read_text())
     os.kill(first, signal.SIGKILL)
-    assert run.script("print('well')").stdout.read_text() == "well\n"  # in whatever process
+    assert run.script("print('well')").stdout.read_text() == "well\n"  # in a new or separate process
     second = int(run.script(parent).stdout.read_text())
     assert second != first
     server.close()
     assert not Path(f"/proc/{second}").exists()
 
 
-def test_what_keeps_a_thread_is_never_forked(run: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+def test_module_with_thread_is_not_forked(run: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
     threaded = Preloaded(modules=["tests.model_config.run.keeps_a_thread:start"])
     with caplog.at_level("INFO"):
         result = run.script("print('well')", exports=threaded)

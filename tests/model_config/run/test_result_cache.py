@@ -1,4 +1,4 @@
-"""Results found again: the key follows everything that decides, and what is damaged is no result."""
+"""Tests of the result cache: contents of the key, and damaged results."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_key_follows_the_case_the_flags_and_the_environment(root: Path, monk
 
 
 def test_the_key_follows_packages(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not kept makes every key another one: next time it may be there."""
+    """A package that is not downloaded makes every key unique, as a later download may succeed."""
     monkeypatch.setenv("TECO_FETCH_DIR", str(tmp_path / "kept"))
     one = case(data_path="fetch:minilm/folder")
     assert case_key(one, root) != case_key(one, root)
@@ -131,7 +131,7 @@ def test_the_key_follows_packages(root: Path, tmp_path: Path, monkeypatch: pytes
 
 
 def complete(logs: Path) -> CaseResult:
-    """Return a result that may be stored, with something in every field but the findings, and its logs."""
+    """Return a storable result with values in every field except the findings, and its logs."""
     logs.mkdir()
     for name in ("valid.stdout", "valid.stderr", "valid.json", "valid.samples.csv", "single.stdout", "single.stderr"):
         (logs / name).write_text(f"content of {name}")
@@ -155,7 +155,7 @@ def complete(logs: Path) -> CaseResult:
     )  # fmt: skip
 
 
-def test_a_stored_result_comes_back_whole_with_its_logs(tmp_path: Path, folder: Path) -> None:
+def test_stored_result_is_loaded_with_logs(tmp_path: Path, folder: Path) -> None:
     result = complete(tmp_path / "logs")
     assert load("key") is None
     store("key", result)
@@ -175,7 +175,7 @@ def test_a_stored_result_comes_back_whole_with_its_logs(tmp_path: Path, folder: 
     assert [path.name for path in folder.iterdir()] == ["key"]
 
 
-def test_a_stored_result_is_replaced_and_an_old_one_forgotten(tmp_path: Path, folder: Path) -> None:
+def test_stored_result_is_replaced_and_old_one_deleted(tmp_path: Path, folder: Path) -> None:
     result = complete(tmp_path / "logs")
     store("old", result)
     os.utime(folder / "old", (1, 1))
@@ -205,7 +205,7 @@ def test_a_stored_result_is_replaced_and_an_old_one_forgotten(tmp_path: Path, fo
         lambda entry: shutil.rmtree(entry),
     ],
 )
-def test_a_damaged_result_is_none(tmp_path: Path, folder: Path, damage: Callable[[Path], None]) -> None:
+def test_damaged_result_is_not_loaded(tmp_path: Path, folder: Path, damage: Callable[[Path], None]) -> None:
     store("key", complete(tmp_path / "logs"))
     assert load("key") is not None
     damage(folder / "key")
@@ -249,9 +249,7 @@ def test_a_failed_result_is_not_stored_and_removes_an_older_one(
     assert list(folder.iterdir()) == []
 
 
-def test_a_log_that_is_gone_or_a_folder_that_cannot_be_made_costs_only_the_time(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_log_or_folder_is_not_an_error(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = complete(tmp_path / "logs")
     (tmp_path / "logs/valid.stdout").unlink()
     store("key", result)
@@ -264,7 +262,7 @@ def test_a_log_that_is_gone_or_a_folder_that_cannot_be_made_costs_only_the_time(
 
 
 def test_the_key_follows_weights_outside_of_a_model_elsewhere(root: Path) -> None:
-    """The model's own file stays as it is, byte by byte, and so do size and time of its weights."""
+    """The bytes of the model's file, and the size and time of its weights, stay the same."""
     model = onnx.load(str(DIGITS / "digits_dyn.onnx"))
     (root / "models").mkdir()
     path, data = root / "models" / "digits.onnx", root / "models" / "digits.data"
@@ -292,7 +290,7 @@ def test_the_key_follows_data_outside_that_has_its_old_time(root: Path) -> None:
 def test_the_key_follows_the_code_of_engines_that_packages_bring(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that is installed from a folder keeps its version; importing it is not the check's business."""
+    """An engine installed from a folder keeps its version; the check must not import it."""
     info = tmp_path / "brought" / "own_engine-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-engine\nVersion: 1\n")
@@ -307,8 +305,8 @@ def test_the_key_follows_the_code_of_engines_that_packages_bring(
     assert case_key(case(), root) not in (before, brought)
 
 
-def test_a_cache_that_goes_while_a_result_is_stored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept then, and nothing fails."""
+def test_cache_removed_while_storing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is stored then, without an error."""
     monkeypatch.setattr("model_config.run.cache.cache_folder", lambda kind: folder / "gone")
     store("key", CaseResult("m", "example/x/m"))
     assert load("key") is None

@@ -1,4 +1,4 @@
-"""Cases side by side: shares of the cores, order, errors of one case, and Ctrl-C."""
+"""Tests of parallel cases: shares of the cores, order, errors of one case, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_no_core_is_in_two_slots_and_there_are_no_more_slots_than_cores() -> Non
 
 
 @pytest.mark.skipif(usable_cores() < 2, reason="needs two cores")
-def test_cases_run_side_by_side_and_come_as_they_finish() -> None:
+def test_cases_run_in_parallel_in_order_of_completion() -> None:
     both = threading.Barrier(2, timeout=10)
     last = threading.Event()
 
@@ -72,7 +72,7 @@ def test_one_at_a_time_keeps_the_order_and_a_slot_is_never_shared() -> None:
     assert list(run_all([], work)) == []
 
 
-def test_an_error_of_one_case_is_its_finding_and_stops_no_other() -> None:
+def test_error_of_one_case_becomes_its_finding() -> None:
     def work(case: Case, slot: Slot) -> CaseResult:
         if case.name == "bad":
             raise ConfigError("example/x/bad cannot be copied: disk full; make room")
@@ -84,7 +84,7 @@ def test_an_error_of_one_case_is_its_finding_and_stops_no_other() -> None:
     assert found["good"].findings == ()
 
 
-def test_a_bug_surfaces_when_the_others_are_done() -> None:
+def test_unexpected_exception_is_raised_at_the_end() -> None:
     def work(case: Case, slot: Slot) -> CaseResult:
         if case.name == "bug":
             raise ZeroDivisionError("in the check")
@@ -96,7 +96,7 @@ def test_a_bug_surfaces_when_the_others_are_done() -> None:
         next(results)
 
 
-def test_whoever_stops_listening_ends_what_runs() -> None:
+def test_closing_the_generator_stops_running_cases() -> None:
     started: list[str] = []
 
     def work(case: Case, slot: Slot) -> CaseResult:
@@ -141,7 +141,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_ctrl_c_ends_running_steps_and_keeps_what_was_done(tmp_path: Path, parallel: int) -> None:
+def test_ctrl_c_ends_steps_and_keeps_results(tmp_path: Path, parallel: int) -> None:
     (tmp_path / "quick.py").write_text("")
     (tmp_path / "slow.py").write_text("import os, time\nprint(os.getpid())\ntime.sleep(60)\n")
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(parallel)]

@@ -1,4 +1,4 @@
-"""The environment of steps: named variables, and none that may be a secret."""
+"""Tests of the environment of steps: listed variables, and no secrets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRETS = {
     "TECO_REGISTRY": "https://pw_13@host/",
     "OMPI_MCA_URL": "tcp://u:pw_14@host",
 }
-"""Variables of which no value may reach a step."""
+"""Variables that must not reach a step."""
 
 HANDED = {
     "TECO_SIM_CARDS": "2",
@@ -88,7 +88,7 @@ def test_a_variable_is_handed_on_by_name(tmp_path: Path) -> None:
     assert {name for name in SECRETS if name in seen} == {"GITHUB_TOKEN", "HF_TOKEN"}
 
 
-def test_what_is_asked_of_contributed_code_sees_no_secret(tmp_path: Path) -> None:
+def test_queries_of_contributed_code_see_no_secret(tmp_path: Path) -> None:
     package = tmp_path / "contrib/utils/tasks"
     package.mkdir(parents=True)
     for folder in (package, package.parent):

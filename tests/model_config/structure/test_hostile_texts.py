@@ -1,4 +1,4 @@
-"""Texts of a pull request that are made to take long or to break a parser: each is looked at in a bounded way."""
+"""Tests of texts designed to take long or to break a parser: the time of checking is bounded."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def check(root: Path, **files: str) -> list[Finding]:
-    """Return what is found in a model's folder that is a good one but for some files."""
+    """Return the findings of a model's folder that is valid except for some files."""
 
     def change(stub: Stub) -> None:
         stub.files |= {name.replace("__", "."): text for name, text in files.items()}
@@ -114,7 +114,7 @@ QUICK = {
 
 
 def some(table: Mapping[str, str]) -> list[Any]:
-    """Return the names of a table: all but those that are quick are slow tests."""
+    """Return the names of a table; all but the quick ones are marked as slow tests."""
     return [name if name in QUICK else pytest.param(name, marks=LONG) for name in table]
 
 

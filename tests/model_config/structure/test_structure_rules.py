@@ -1,4 +1,4 @@
-"""A good folder breaks one thing at a time; each breakage is found in its place, and nothing else is."""
+"""Tests of the structure rules: a valid folder with one violation at a time, found at its location."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def zoo(tmp_path: Path) -> Zoo:
     return make(tmp_path)
 
 
-def test_the_unbroken_folder_breaks_no_rule(zoo: Zoo) -> None:
+def test_valid_folder_has_no_findings(zoo: Zoo) -> None:
     assert zoo.check() == []
 
 
@@ -269,7 +269,7 @@ def params(step: str, **changes: object) -> Change:
 
 
 def replaced(name: str) -> Change:
-    """Put a folder where a file was."""
+    """Replace a file by a folder."""
 
     def change(zoo: Zoo) -> None:
         remove(name)(zoo)
@@ -314,8 +314,8 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         *("data-size", "data/0.png", 0, "is the largest of 5 files of data: 6.0 MB are more than 5 MB"),
     ),
     "a link out": (link("more", "/"), "readable", "more", 0, "links out of the repository, to '/'"),
-    "a dangling link": (link("a.txt", "nothing.txt"), "readable", "a.txt", 0, "'nothing.txt', which is not there"),
-    "a link to itself": (link("a.txt", "a.txt"), "readable", "a.txt", 0, "links to 'a.txt', which is not there"),
+    "a dangling link": (link("a.txt", "nothing.txt"), "readable", "a.txt", 0, "'nothing.txt', which does not exist"),
+    "a link to itself": (link("a.txt", "a.txt"), "readable", "a.txt", 0, "links to 'a.txt', which does not exist"),
     "a pipe": (lambda zoo: os.mkfifo(zoo.folder / "a.txt"), "readable", "a.txt", 0, "is not a regular file"),
     "Windows lines": (
         write("tiny.py", b"import os\r\n\r\nprint(os)\r\n"),
@@ -384,7 +384,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "a heading twice": (
         readme("echo done\n```\n", f"echo done\n```\n\n{HEADINGS[0]}\n\nAgain.\n"),
-        *("readme-headings", "README.md", 57, "heading '### 2.1 基础环境安装' stands here a second time"),
+        *("readme-headings", "README.md", 57, "heading '### 2.1 基础环境安装' is repeated"),
     ),
     "a heading too many": (
         readme("A folder:", "### Folders"),
@@ -412,7 +412,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "the folder of another model": (
         readme("classification/tiny_net", "classification/resnet"),
-        *("readme-commands", "README.md", 18, f"goes to another model; write 'cd {RUN_DIR}'"),
+        *("readme-commands", "README.md", 18, f"leads to another model; write 'cd {RUN_DIR}'"),
     ),
     "no command for the export": (
         readme("python export_onnx.py --out .  # about", "# takes about"),
@@ -440,7 +440,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         *("links", "images/LICENSE.md", 1, "link '../../../../../../x.md' leaves the repository"),
     ),
     # requirements
-    "a requirement nobody can read": (
+    "an unreadable requirement": (
         requirement("onnx=>1.12"),
         *("requirements-lines", "requirements.txt", 5, "'onnx=>1.12' cannot be read"),
     ),
@@ -467,7 +467,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     ),
     "a requirement twice": (
         requirement("ONNXsim"),
-        *("requirements-twice", "requirements.txt", 5, "'ONNXsim' is asked for in line 2 already"),
+        *("requirements-twice", "requirements.txt", 5, "'ONNXsim' is already required in line 2"),
     ),
     "a version the zoo does not have": (
         requirement("onnx==1.12"),
@@ -503,18 +503,18 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     "a debugger": (export("from ipdb import launch"), "debug", "export_onnx.py", 8, "imports the debugger ipdb"),
     "no certificates": (
         export("import ssl; ssl._create_default_https_context = None"),
-        *("tls", "export_onnx.py", 8, "ssl._create_default_https_context leaves certificates unchecked"),
+        *("tls", "export_onnx.py", 8, "ssl._create_default_https_context disables certificate verification"),
     ),
     "an unverified request": (
         export("import requests as r; r.get('https://x.org/a', verify=False)"),
-        *("tls", "export_onnx.py", 8, "leaves certificates unchecked; leave the option out"),
+        *("tls", "export_onnx.py", 8, "disables certificate verification; leave the option out"),
     ),
     "an unverified session": (
         export("session.verify = False"),
         "tls",
         "export_onnx.py",
         8,
-        "leaves certificates unchecked",
+        "disables certificate verification",
     ),
     "weights without TLS": (
         export('URL = "http://example.org/tiny.pth"'),
@@ -532,15 +532,15 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
     "pickle": (export("import pickle as p; p.load(open('x'))"), "unsafe", "export_onnx.py", 8, "calls pickle.load"),
     "torch.load": (
         swap("export_onnx.py", ", weights_only=True", ""),
-        *("unsafe", "export_onnx.py", 15, "torch.load unpickles anything; add weights_only=True"),
+        *("unsafe", "export_onnx.py", 15, "torch.load can unpickle arbitrary objects; add weights_only=True"),
     ),
     "pickled arrays": (
         export("import numpy as np; np.load('x.npy', allow_pickle=True)"),
-        *("unsafe", "export_onnx.py", 8, "numpy.load unpickles anything"),
+        *("unsafe", "export_onnx.py", 8, "numpy.load can unpickle arbitrary objects"),
     ),
     "unsafe YAML": (
         export("import yaml; yaml.load('', Loader=yaml.Loader)"),
-        *("unsafe", "export_onnx.py", 8, "yaml.load builds any object"),
+        *("unsafe", "export_onnx.py", 8, "yaml.load can create arbitrary objects"),
     ),
     "a device": (export("x = torch.zeros(1).to('cuda:1')"), "device", "export_onnx.py", 8, "chooses a device"),
     "a device by number": (export("torch.cuda.set_device(0)"), "device", "export_onnx.py", 8, "chooses a device"),
@@ -563,7 +563,7 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_one_broken_thing_is_found_in_its_place(zoo: Zoo, name: str) -> None:
+def test_single_violation_is_found_at_its_location(zoo: Zoo, name: str) -> None:
     change, rule, file, line, says = BROKEN[name]
     change(zoo)
     findings = zoo.check()
@@ -576,20 +576,20 @@ def test_one_broken_thing_is_found_in_its_place(zoo: Zoo, name: str) -> None:
     assert found.fix
 
 
-def test_the_table_breaks_every_rule() -> None:
+def test_violations_cover_every_rule() -> None:
     broken = {rule for _, rule, _, _, _ in BROKEN.values()}
     assert set(CASE_RULES) | set(FILE_RULES) == broken | {"layout", "task-import"}  # which have tests of their own
     assert len(BROKEN) >= 35
 
 
-def test_every_rule_says_what_it_is() -> None:
+def test_every_rule_has_a_description() -> None:
     names = [rule.name for rule in rules()]
     assert names == [*CASE_RULES, *FILE_RULES, *SHARED_RULES]
     assert all(rule.description.endswith(".") and len(rule.description) > 20 for rule in rules())
     assert [rule.name for rule in rules() if rule.shared] == [*FILE_RULES, *SHARED_RULES]
 
 
-def test_the_zoos_own_models_break_no_rule() -> None:
+def test_models_of_the_zoo_have_no_findings() -> None:
     for file in ("model_config/model.yaml", "contrib/model_config/model.yaml"):
         for case in load_cases([ROOT / file]):
             assert check_structure(case) == []
@@ -632,7 +632,7 @@ def test_a_link_inside_the_repository_is_read_like_the_file(zoo: Zoo) -> None:
     assert [(finding.rule, finding.line) for finding in zoo.check()] == [("requirements-torch", 1)]
 
 
-def test_findings_are_sorted_and_all_there(zoo: Zoo) -> None:
+def test_findings_are_sorted_and_complete(zoo: Zoo) -> None:
     zoo.write("README.md", "")
     zoo.write("tiny.py", "x = eval('1')\nbreakpoint()\n" + 'y = "/data/x"\n')
     found = zoo.check()
@@ -787,7 +787,7 @@ LENIENT = {
 
 
 @pytest.mark.parametrize("code", LENIENT.values(), ids=LENIENT)
-def test_flags_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, code: str) -> None:
+def test_flags_that_are_not_static_are_not_checked(zoo: Zoo, code: str) -> None:
     zoo.write("export_onnx.py", f"import torch\n{code}\n")
     zoo.data["run_export"]["params"] = {"anything": 1}
     assert zoo.check() == []
@@ -881,7 +881,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("imports", "task"), UNKNOWN.values(), ids=UNKNOWN)
-def test_the_flags_of_a_task_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, imports: str, task: str) -> None:
+def test_task_flags_that_are_not_static_are_not_checked(zoo: Zoo, imports: str, task: str) -> None:
     run_by(zoo, imports, task)
     zoo.data["run_example_single"]["params"]["others"] = {"anything": 1}
     assert zoo.check() == []
@@ -933,7 +933,7 @@ def test_data_out_of_packages(zoo: Zoo) -> None:
     assert (found.rule, found.fix) == ("sample-data", "name a package that 'teco fetch' lists")
 
 
-def test_what_git_ignores_is_not_looked_at_but_missed_where_it_is_needed(zoo: Zoo) -> None:
+def test_ignored_files_are_skipped_and_reported_if_required(zoo: Zoo) -> None:
     subprocess.run(["git", "init", "-q", zoo.root], check=True)  # noqa: S607
     (zoo.root / ".gitignore").write_text("*.onnx\nrequirements.txt\n", encoding="utf-8")
     zoo.write("tiny_net_dyn.onnx", bytes(2_000_000))
@@ -972,7 +972,7 @@ def test_shared_files(zoo: Zoo) -> None:
     ]
 
 
-def test_contribs_own_shared_files_break_no_rule() -> None:
+def test_shared_files_of_contrib_have_no_findings() -> None:
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "contrib").rglob("*.*") if path.is_file()]
     assert check_shared([name for name in files if "__pycache__" not in name]) == []
 
@@ -1030,7 +1030,7 @@ FRAGMENTS = [
     name=st.sampled_from(sorted(FILES)),
     content=st.binary(max_size=200) | st.lists(st.sampled_from(FRAGMENTS)).map(lambda parts: "".join(parts).encode()),
 )
-def test_no_content_is_an_error(zoo: Zoo, name: str, content: bytes) -> None:
+def test_arbitrary_content_raises_no_error(zoo: Zoo, name: str, content: bytes) -> None:
     case = zoo.case()
     before = (zoo.folder / name).read_bytes()
     zoo.write(name, content)
@@ -1040,7 +1040,7 @@ def test_no_content_is_an_error(zoo: Zoo, name: str, content: bytes) -> None:
     assert all(0 <= finding.line <= content.count(b"\n") + content.count(b"\r") + 100 for finding in found)
 
 
-def test_a_name_that_is_no_text_is_shown_safely(zoo: Zoo) -> None:
+def test_undecodable_name_is_escaped(zoo: Zoo) -> None:
     (zoo.folder / os.fsdecode(b"a\xff\n.txt")).write_bytes(b"\0")
     (found,) = zoo.check()
     assert found.file == f"{RUN_DIR}/a\\udcff\\n.txt"
