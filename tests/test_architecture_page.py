@@ -87,7 +87,7 @@ def test_package_imports_match_the_page() -> None:
 
 def test_steps_of_a_sample_name_existing_code() -> None:
     """Each step names a file, and something defined there."""
-    steps = rows("The way of a sample")
+    steps = rows("Processing of a sample")
     assert len(steps) > 8
     missing = [where for cells in steps for where in names(cells[2]) if not _is_there(where)]
     assert not missing
@@ -99,7 +99,7 @@ def test_steps_of_a_sample_are_in_order(run_python: RunPython, tmp_path: Path) -
     done = run_python("benchmarks/sample_walk.py", "--json", str(tmp_path / "walk.json"))
     assert done.returncode == 0, done.stderr
     walk = json.loads((tmp_path / "walk.json").read_text())["order"]
-    steps = rows("The way of a sample")
+    steps = rows("Processing of a sample")
     begin = [cells[0] for cells in steps].index("prepare")
     cells = [where.split(":")[0] for row in steps[begin:] for where in re.findall(r"`([^`]+)`", row[2])]
     met = [file for file in dict.fromkeys(cells) if file in walk]

@@ -11,7 +11,7 @@ from sweep.families import all_rows
 from sweep.judge import AGREES, FINDING, REFUSED
 
 BEGIN, END = "<!-- the table: begin -->", "<!-- the table: end -->"
-HEAD = "| architecture | parameters | float32 | float16 | beside torch's half | bfloat16 | int8 | refused |"
+HEAD = "| architecture | parameters | float32 | float16 | relative to torch's half | bfloat16 | int8 | refused |"
 
 Outcome = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""Tables of the zoo in the README and the page of examples, generated from the stored figures of the models."""
+"""Tables of models in the READMEs, docs/zoo.md and example/README.md, generated from the stored results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,26 @@ from tecoinfer_modelzoo.files import text_of, write_file
 from tecoinfer_modelzoo.formatting import NO_VALUE
 
 BEGIN, END = "<!-- teco site: begin -->", "<!-- teco site: end -->"
-"""Markers around the tables in a page."""
+"""Marks before and after the generated part of a page."""
 
 TARGETS = ("onnx", "sdaa", "cpu")
 """Targets with a metric column."""
+
+SELECTED = (
+    "example/classification/digits",
+    "example/detection/digit_detector",
+    "example/segmentation/digit_unet",
+    "example/face/dlib_descriptor",
+    "example/ocr/ppocr_v4",
+    "example/nlp/minilm_sentiment",
+    "example/nlp/bert_qa",
+    "example/nlp/tiny_gpt",
+    "example/speech/silero_vad",
+    "example/recommendation/sasrec",
+    "example/gnn/solubility_gcn",
+    "example/reinforcement/ppo_cartpole",
+)
+"""Folders of the models in the table of the READMEs, in its order; models without stored results are left out."""
 
 _HEADS = {
     "en": (
@@ -30,51 +46,70 @@ _HEADS = {
         ("模型", "领域", "做什么", "权重"),
     ),
 }
+_SELECTED_HEADS = {
+    "en": ("model", "domain", "what it does", "metric", *TARGETS, "simulated samples/s"),
+    "zh": ("模型", "领域", "做什么", "指标", *TARGETS, "模拟的每秒样本数"),
+}
+_SELECTED_LEADS = {
+    "en": "`onnx` and `cpu` compute in float32, `sdaa` in the card's float16. Simulated samples per second are those of"
+    " the whole card, with the batch size in parentheses.{date}",
+    "zh": "`onnx` 与 `cpu` 以 float32 计算，`sdaa` 以加速卡的 float16 计算。"
+    "模拟的每秒样本数属于整张卡，括号中是批大小。{date}",
+}
 _LEADS = {
     "en": (
-        "Measured here: `onnx` and `cpu` in float32, `sdaa` in the card's float16. The simulated samples per second are"
-        " those of the whole card, at the batch in parentheses. {date}`teco check --update` stores the figures beside"
-        " each model, `teco site --write_docs` writes these tables.",
-        "Without stored figures: weights of yours, or by download, or random ones, which check function and speed:",
+        "`onnx` and `cpu` compute in float32, `sdaa` in the card's float16. Simulated samples per second are those of"
+        " the whole card, with the batch size in parentheses.{date} `teco check --update` stores the results in the"
+        " folder of each model; `teco site --write_docs` generates these tables.",
+        "Without stored results; their weights are your own, downloaded, or random (for tests of function and speed):",
     ),
     "zh": (
-        "在此测量：`onnx` 与 `cpu` 为 float32，`sdaa` 为加速卡的 float16。模拟的每秒样本数属于整张卡，括号中是批大小。"
-        "{date}`teco check --update` 把数值存放在每个模型旁边，`teco site --write_docs` 写出这些表格。",
-        "没有存放数值：权重由您提供，或可下载，或为随机权重，后者用来检查功能与速度：",
+        "`onnx` 与 `cpu` 以 float32 计算，`sdaa` 以加速卡的 float16 计算。"
+        "模拟的每秒样本数属于整张卡，括号中是批大小。{date}"
+        "`teco check --update` 把结果保存在各模型的目录中，`teco site --write_docs` 生成这些表格。",
+        "以下模型没有保存的结果；权重由您提供、下载，或为随机权重（用于检查功能与速度）：",
     ),
 }
-_DATE = {"en": "Last measured {date}. ", "zh": "最近一次测量：{date}。"}
+_DATE = {"en": " Last measured {date}.", "zh": "最近一次测量：{date}。"}
 _LOWER = {"en": "lower is better", "zh": "越低越好"}
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page with the tables.
+    """A page with generated tables.
 
     Attributes:
-        name: path from the repository's root. language: a key of the texts.
-        places: places of its models, keys of :data:`model_config.reports.scored.PLACES`.
+        name: path from the repository's root. language: ``en`` or ``zh``.
+        places: places whose models are listed, keys of :data:`model_config.reports.scored.PLACES`.
+        selected: whether the page has the short table, of :data:`SELECTED`, instead of those of all models.
     """
 
     name: str
     language: str
     places: tuple[str, ...] = ("core", "contrib")
+    selected: bool = False
 
 
-PAGES = (Page("README.md", "en"), Page("README.zh-CN.md", "zh"), Page("example/README.md", "en", ("core",)))
+PAGES = (
+    Page("README.md", "en", selected=True),
+    Page("README.zh-CN.md", "zh", selected=True),
+    Page("docs/zoo.md", "en"),
+    Page("docs/zoo.zh-CN.md", "zh"),
+    Page("example/README.md", "en", ("core",)),
+)
 
 
 def write_tables(root: Path) -> list[Path]:
-    """Write the tables into all pages and return their paths.
+    """Write the tables into all pages and return the paths of these.
 
     Raises:
-        ConfigError: a page cannot be read or written or lacks the markers; a scorecard or text cannot be read.
+        ConfigError: if a page cannot be read or written or lacks the marks, or a scorecard or zoo.yaml is invalid.
     """
     written = []
     for page in PAGES:
         path, text = root / page.name, with_tables(root, page)
         try:
-            write_file(path, text.encode("utf-8", "backslashreplace"))  # a name may contain invalid UTF-8
+            write_file(path, text.encode("utf-8", "backslashreplace"))  # a folder's name may be invalid UTF-8
         except OSError as error:
             raise ConfigError(f"{path} cannot be written ({error.strerror or error}); check its permissions") from error
         written.append(path)
@@ -82,7 +117,7 @@ def write_tables(root: Path) -> list[Path]:
 
 
 def with_tables(root: Path, page: Page) -> str:
-    """Return the text of a page with up-to-date tables.
+    """Return the text of a page with its tables regenerated.
 
     Raises:
         ConfigError: see :func:`write_tables`.
@@ -100,15 +135,40 @@ def with_tables(root: Path, page: Page) -> str:
 
 
 def tables(root: Path, page: Page) -> Iterator[str]:
-    """Yield the lines of both tables: models with figures, one per row; then the others, equal ones in one row."""
+    """Yield the lines of the tables of a page."""
     full = _full_cases(root)
     models = [model for model in find_models(root) if model.place in page.places]
     shown = {model.path: _measured(model, full.get(model.path, ())) for model in models}
+    yield from (_selected_table if page.selected else _both_tables)(models, shown, page)
+
+
+_Shown = Mapping[str, Mapping[str, Mapping[str, ScoredMetric]]]
+
+
+def _selected_table(models: Sequence[ScoredModel], shown: _Shown, page: Page) -> Iterator[str]:
+    """Yield the lines of the short table: the models of :data:`SELECTED` that have stored results."""
+    by_path = {model.path: model for model in models if shown[model.path]}
+    selected = [by_path[path] for path in SELECTED if path in by_path]
+    yield _lead(_SELECTED_LEADS[page.language], selected, page)
+    yield ""
+    yield from _head(_SELECTED_HEADS[page.language], 4)
+    for model in selected:
+        figures = _figure_cells(model, shown[model.path], page.language)
+        yield _row(_link(model, page), model.domain, _texts(model, page)[0], *figures)
+
+
+def _lead(text: str, models: Sequence[ScoredModel], page: Page) -> str:
+    """Return the paragraph above a table, with the last date of its models."""
+    date = max((model.date[:10] for model in models), default="")
+    return text.format(date=_DATE[page.language].format(date=date) if date else "")
+
+
+def _both_tables(models: Sequence[ScoredModel], shown: _Shown, page: Page) -> Iterator[str]:
+    """Yield the lines of both tables: models with stored results, one per row; then the others, grouped by text."""
     language = page.language
     with_figures = [model for model in models if shown[model.path]]
-    date = max((model.date[:10] for model in with_figures), default="")
     heads, leads = _HEADS[language], _LEADS[language]
-    yield leads[0].format(date=_DATE[language].format(date=date) if date else "")
+    yield _lead(leads[0], with_figures, page)
     yield ""
     yield from _head(heads[0], 4)
     for model in with_figures:
@@ -127,7 +187,7 @@ def tables(root: Path, page: Page) -> Iterator[str]:
 
 
 def _full_cases(root: Path) -> dict[str, tuple[str, ...]]:
-    """Return by folder the names of the cases that measure a whole model of which the check runs a part."""
+    """Return, by model folder, the names of the cases over the full data set of models that are checked on a subset."""
     file = root / FULL
     cases, _ = read_cases([file], root) if file.is_file() else ([], [])
     found: dict[str, tuple[str, ...]] = {}
@@ -137,7 +197,7 @@ def _full_cases(root: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _measured(model: ScoredModel, full: Sequence[str]) -> dict[str, dict[str, ScoredMetric]]:
-    """Return the metrics by case and target; if a model has whole cases, only those."""
+    """Return the metrics by case and target; only those of full cases if the model has any."""
     found: dict[str, dict[str, ScoredMetric]] = {}
     for entry in model.metrics:
         if not full or entry.key.case in full:
@@ -146,7 +206,7 @@ def _measured(model: ScoredModel, full: Sequence[str]) -> dict[str, dict[str, Sc
 
 
 def _figure_cells(model: ScoredModel, measured: Mapping[str, Mapping[str, ScoredMetric]], language: str) -> list[str]:
-    """Return metric, its value on each target, and simulated speed; one line per case."""
+    """Return the cells of metric, its value on each target, and simulated speed, with a line per case."""
     lines = []
     for case, by_target in measured.items():
         first = next(iter(by_target.values()))
@@ -177,7 +237,7 @@ def _speed(entry: Figures) -> str:
 
 
 def _texts(model: ScoredModel, page: Page) -> tuple[str, str]:
-    """Return the description of a model and the source of its weights; by default its title."""
+    """Return the texts of a model's zoo.yaml: what it does, and its weights; without the file, its title."""
     if model.texts is None:
         return model.title, NO_VALUE
     does, weights = model.texts.does[page.language], model.texts.weights[page.language]
@@ -185,7 +245,7 @@ def _texts(model: ScoredModel, page: Page) -> tuple[str, str]:
 
 
 def _from(text: str, page: Page) -> str:
-    """Return a text with links relative to the root converted to links relative to a page's folder."""
+    """Return a text with its links, relative to the root, made relative to the folder of a page."""
     return re.sub(r"\]\((?!https?:|#)([^()]+)\)", lambda link: f"]({_relative(link[1], page)})", text)
 
 

@@ -1,4 +1,4 @@
-"""The READMEs and docs/ promise nothing that does not work, and the README says the same in both languages."""
+"""READMEs and docs/: links, names and commands are valid, and pages in two languages have the same structure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pytest
 
 from engine.registry import _BUILTIN
 from engine.tecoinfer_pytorch import TecoInferEngine
+from model_config.reports.zoo_tables import SELECTED
 from model_config.structure import FILE_RULES, SHARED_RULES, rules
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("README.md", "README.zh-CN.md")
+TWINS = (LANGUAGES, ("docs/zoo.md", "docs/zoo.zh-CN.md"))
 ENGINES, MODELS, SETTINGS = "docs/engines.md", "docs/models.md", "docs/configuration.md"
 MADE_UP = {"utils.metrics.mase", "utils.postprocess.pytorch.mine", "benchmarks/results/"}
 """What pages name though it is not in a clone: a contributor's module, and what a benchmark writes."""
@@ -59,27 +61,40 @@ def commands(block: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
-def kinds(page: str) -> list[str]:
-    """Return what stands on a page, in its order: headings by their level, code blocks, tables' rows, paragraphs."""
-    plain = re.sub(r"^```(\w+)\n.*?^```$", r"```\1", page, flags=re.MULTILINE | re.DOTALL)
-    marks = [re.match(r"#+|\||```\w*|$", line) for line in plain.splitlines()]
-    found = ["text" if mark is None else mark[0] for mark in marks]
-    return [
-        kind for before, kind in zip(["", *found], found, strict=False) if kind and (kind, before) != ("text", "text")
-    ]
+def headings(name: str) -> list[str]:
+    """Return the levels of the headings of a page, in order, such as ``##``."""
+    return re.findall(r"^(#+) ", _prose(name), re.MULTILINE)
 
 
-def test_both_languages_have_the_same_blocks_tables_and_links() -> None:
-    english, chinese = (text(name) for name in LANGUAGES)
-    assert kinds(english) == kinds(chinese)
+def links(name: str) -> list[str]:
+    """Return the targets of the links of a page, sorted, without those to the page in the other language."""
+    twin = re.compile(r"(README|zoo)(\.zh-CN)?\.md")
+    return sorted(link for link in re.findall(r"\]\(([^)]+)\)", _prose(name)) if not twin.fullmatch(Path(link).name))
+
+
+@pytest.mark.parametrize("pair", TWINS, ids=lambda pair: pair[0])
+def test_both_languages_have_the_same_headings_blocks_and_links(pair: tuple[str, str]) -> None:
+    assert headings(pair[0]) == headings(pair[1])
     for language in ("python", "toml", "text"):
-        assert blocks(language) == blocks(language, "README.zh-CN.md")
-    shell = [[commands(block) for block in blocks("bash", name)] for name in LANGUAGES]
+        assert blocks(language, pair[0]) == blocks(language, pair[1])
+    shell = [[commands(block) for block in blocks("bash", name)] for name in pair]
     assert shell[0] == shell[1]
-    assert first_cells("README.md") == first_cells("README.zh-CN.md")
-    own = re.compile(r"\]\(README[^)]*\)")
-    links = [re.findall(r"\]\(([^)]+)\)", own.sub("", page)) for page in (english, chinese)]
-    assert links[0] == links[1]
+    assert first_cells(pair[0]) == first_cells(pair[1])
+    assert links(pair[0]) == links(pair[1])
+
+
+def test_the_readme_is_short() -> None:
+    for name in LANGUAGES:
+        assert len(text(name).splitlines()) <= 120
+        assert len(re.findall(r"^\| \[\w+\]\(example/", text(name), re.MULTILINE)) == len(SELECTED) <= 12
+    installs = re.findall(r"^pip install.*", text(), re.MULTILINE)
+    assert [" && python " in line for line in installs[:2]] == [True, True]  # .ci/run runs the first two
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {link.partition("#")[0] for link in links("README.md")} | {"docs/zoo.md", "docs/zoo.zh-CN.md"}
+    pages = {name for name in PAGES if name.startswith("docs/")}
+    assert pages - linked == {"docs/classification_models.md", "docs/model_sweep.md"}  # linked from other pages
 
 
 def test_the_chinese_page_is_chinese_and_has_one_word_for_one_thing() -> None:
@@ -91,12 +106,26 @@ def test_the_chinese_page_is_chinese_and_has_one_word_for_one_thing() -> None:
     assert not re.findall(r"(?<!优化 )\bpass\b|优化文件|优化遍", chinese)  # an optimisation pass is 优化 pass
 
 
-def test_the_zoos_table_has_every_model() -> None:
-    rows = [line.split(" | ")[0] for line in text().splitlines() if line.startswith("| [")]
-    listed = [link for row in rows for link in re.findall(r"\[\w+\]\((example/[^)]+)\)", row)]
-    assert sorted(listed) == sorted(
-        str(path.with_name("README.md").relative_to(ROOT)) for path in ROOT.glob("example/*/*/example_valid.py")
-    )
+def test_the_tables_of_the_zoo_have_every_model() -> None:
+    for name in TWINS[1]:
+        rows = [line.split(" | ")[0] for line in text(name).splitlines() if line.startswith("| [")]
+        listed = [link for row in rows for link in re.findall(r"\[\w+\]\(\.\./(example/[^)]+)\)", row)]
+        assert sorted(listed) == sorted(
+            str(path.with_name("README.md").relative_to(ROOT)) for path in ROOT.glob("example/*/*/example_valid.py")
+        )
+
+
+def test_the_glossary_has_every_term_once_in_both_languages() -> None:
+    rows = re.findall(r"^\| (.+) \| (.+) \| (.+) \|$", text("docs/glossary.md"), re.MULTILINE)
+    terms = [row for row in rows if row[0] != "English"]
+    assert len(terms) > 40
+    for column in (0, 1):
+        names = [row[column] for row in terms]
+        assert sorted(set(names)) == sorted(names)
+    for _, _, meaning in terms:
+        english, _, chinese = meaning.partition(" · ")
+        assert re.search("[a-z]", english), meaning
+        assert re.search(r"[\u4e00-\u9fff]|float32", chinese), meaning
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -151,7 +180,7 @@ def test_the_first_command_ends_with_the_two_lines(run_python: Run) -> None:
 
 
 def test_the_scripts_run_as_shown(run_python: Run) -> None:
-    shown = commands(blocks("bash")[2])
+    shown = commands(blocks("bash")[2])[:3]
     assert [Path(command[1]).name for command in shown] == [
         "example_valid.py",
         "example_single_batch.py",

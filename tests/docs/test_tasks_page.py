@@ -119,7 +119,7 @@ def test_the_simplest_task_runs_from_python(rows: Path, monkeypatch: pytest.Monk
 
 
 def test_the_table_of_names_is_that_of_the_code() -> None:
-    section = PAGE.split("## Tasks in the form before")[1].split("\n## ")[0]
+    section = PAGE.split("## Deprecated form of tasks")[1].split("\n## ")[0]
     methods = {old: new for old, (new, _) in METHODS.items()}
     changed = {old: new for old, new in {**ATTRIBUTES, **methods}.items() if old != new}
     assert dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|$", section, re.MULTILINE)) == changed

@@ -46,7 +46,7 @@ def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
     by_task = json.loads((folder / "by_task.json").read_text())
     assert (by_task["verdict"], by_task["culprits"]) == ("fixed", CULPRITS)
     suspects = json.loads((folder / "suspects.json").read_text())
-    assert "as it is" in suspects["lead"]
+    assert "without a change" in suspects["lead"]
     assert suspects["rows"][0]["name"] == "nothing changed"
 
 

@@ -1,4 +1,4 @@
-"""Tests of the tables of the zoo: every model is listed with its stored figures."""
+"""Generated tables of models: every model with its stored results, the selected ones in the READMEs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from support import ROOT
 from engine import ConfigError
 from model_config.reports.described import LANGUAGES, TEXTS, read_described, unlinked
 from model_config.reports.scored import find_models
-from model_config.reports.zoo_tables import BEGIN, END, PAGES, tables, with_tables, write_tables
+from model_config.reports.zoo_tables import BEGIN, END, PAGES, SELECTED, Page, tables, with_tables, write_tables
 
+ZOO = Page("docs/zoo.md", "en")
 GOOD = 'does: {en: "reads [a digit](docs/x.md)", zh: "识别"}\nweights: {en: "`ours`", zh: "自己的"}\n'
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_tables_are_those_that_the_command_writes(page) -> None:
+def test_stored_tables_are_current(page) -> None:
     stored = (ROOT / page.name).read_text(encoding="utf-8")
     assert stored == with_tables(ROOT, page), "written by: teco site --write_docs"
 
 
-def test_core_models_are_described_in_both_languages() -> None:
+def test_every_model_of_the_core_has_texts_in_both_languages() -> None:
     core = [model for model in find_models(ROOT) if model.place == "core"]
     assert len(core) >= 40
     assert [model.path for model in core if model.texts is None] == []
@@ -37,42 +38,42 @@ def test_core_models_are_described_in_both_languages() -> None:
 
 def make(root: Path) -> None:
     make_zoo(root)
-    (root / "example").mkdir(exist_ok=True)
+    for folder in ("example", "docs"):
+        (root / folder).mkdir(exist_ok=True)
     for page in PAGES:
-        (root / page.name).write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+        (root / page.name).write_text(f"before\n{BEGIN}\nstale text\n{END}\nafter\n", encoding="utf-8")
     (root / "example/classification/digits" / TEXTS).write_text(GOOD, encoding="utf-8")
 
 
-def test_model_name_with_invalid_utf8(tmp_path: Path) -> None:
+def test_a_name_that_is_invalid_utf8_is_escaped(tmp_path: Path) -> None:
     make(tmp_path)
     own = tmp_path / "example" / "classification" / "digits"
     own.rename(own.with_name("digits\udcff"))
     write_tables(tmp_path)
-    assert "digits\\udcff" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "digits\\udcff" in (tmp_path / "docs/zoo.md").read_text(encoding="utf-8")
 
 
-def test_custom_zoo(tmp_path: Path) -> None:
+def test_tables_of_a_small_zoo(tmp_path: Path) -> None:
     make(tmp_path)
     assert write_tables(tmp_path) == [tmp_path / page.name for page in PAGES]
     texts = {page.name: (tmp_path / page.name).read_text(encoding="utf-8") for page in PAGES}
     for text in texts.values():
         assert text.startswith(f"before\n{BEGIN}\n")
         assert text.endswith(f"\n{END}\nafter\n")
-        assert "old" not in text
+        assert "stale text" not in text
     assert (
-        "| [digits](example/classification/digits/README.md) | classification | reads [a digit](docs/x.md) |"
-        in (texts["README.md"])
+        "| [digits](../example/classification/digits/README.md) | classification | reads [a digit](x.md) |"
+        in (texts["docs/zoo.md"])
     )
     assert (
         "| [digits](classification/digits/README.md) | classification | reads [a digit](../docs/x.md) |"
         in (texts["example/README.md"])
     )
-    assert "| 识别" not in texts["README.md"]
-    assert "识别 | 自己的 |" not in texts["README.md"]
-    assert "自己的" in texts["README.zh-CN.md"]
-    assert "contrib/" in texts["README.md"]
+    assert "识别" not in texts["docs/zoo.md"]
+    assert "识别 | 自己的 |" in texts["docs/zoo.zh-CN.md"]
+    assert "contrib/" in texts["docs/zoo.md"]
     assert "contrib/" not in texts["example/README.md"]
-    measured, _, rest = texts["README.md"].partition("Without stored figures")
+    measured, _, rest = texts["docs/zoo.md"].partition("Without stored results")
     assert "0.9900" in measured
     assert "[digits]" in measured
     assert "[resnet]" in rest
@@ -81,7 +82,23 @@ def test_custom_zoo(tmp_path: Path) -> None:
     assert texts == {page.name: (tmp_path / page.name).read_text(encoding="utf-8") for page in PAGES}
 
 
-def test_only_the_whole_case_of_a_model_is_shown(tmp_path: Path) -> None:
+def test_the_readme_has_the_selected_models_with_stored_results(tmp_path: Path) -> None:
+    make(tmp_path)
+    write_tables(tmp_path)
+    for name, does in (("README.md", "reads [a digit](docs/x.md)"), ("README.zh-CN.md", "识别")):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        rows = [line for line in text.splitlines() if line.startswith("| [")]
+        assert len(rows) == 1
+        assert rows[0].startswith(f"| [digits](example/classification/digits/README.md) | classification | {does} |")
+
+
+def test_the_selected_models_are_in_the_zoo() -> None:
+    with_results = {model.path for model in find_models(ROOT) if model.metrics}
+    assert len(set(SELECTED)) == len(SELECTED) <= 12
+    assert set(SELECTED) <= with_results
+
+
+def test_only_full_cases_are_shown(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "model_config").mkdir()
     (tmp_path / "model_config/full.yaml").write_text(
@@ -90,25 +107,25 @@ def test_only_the_whole_case_of_a_model_is_shown(tmp_path: Path) -> None:
         " dtype: float32}\n",
         encoding="utf-8",
     )
-    measured, _, rest = "\n".join(tables(tmp_path, PAGES[0])).partition("Without stored figures")
+    measured, _, rest = "\n".join(tables(tmp_path, ZOO)).partition("Without stored results")
     assert "[digits]" not in measured
     assert "[digits]" in rest
 
 
-def test_equal_descriptions_share_a_row(tmp_path: Path) -> None:
+def test_models_with_the_same_texts_share_a_row(tmp_path: Path) -> None:
     for name in ("one", "two"):
         folder = tmp_path / "example/nlp" / name
         folder.mkdir(parents=True)
         (folder / "example_valid.py").write_text("", encoding="utf-8")
         (folder / TEXTS).write_text(GOOD, encoding="utf-8")
-    rows = [line for line in tables(tmp_path, PAGES[0]) if line.startswith("| [")]
+    rows = [line for line in tables(tmp_path, ZOO) if line.startswith("| [")]
     assert rows == [
-        "| [one](example/nlp/one/README.md), [two](example/nlp/two/README.md) | nlp | reads [a digit](docs/x.md)"
+        "| [one](../example/nlp/one/README.md), [two](../example/nlp/two/README.md) | nlp | reads [a digit](x.md)"
         " | `ours` |"
     ]
 
 
-def test_unlinked_removes_links_and_marks() -> None:
+def test_links_and_code_marks_are_removed() -> None:
     assert unlinked("a [b](c.md) and `d`") == "a b and d"
 
 
@@ -133,14 +150,14 @@ def test_invalid_descriptions(tmp_path: Path, text: str, said: str) -> None:
     assert str(tmp_path / TEXTS) in str(caught.value)
 
 
-def test_page_without_marks_is_reported(tmp_path: Path) -> None:
+def test_a_page_without_marks_is_an_error(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "README.md").write_text("nothing\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"README.md: lacks the marks"):
         write_tables(tmp_path)
 
 
-def test_pipes_in_place_of_readmes_do_not_block(tmp_path: Path) -> None:
+def test_a_pipe_as_readme_does_not_block(tmp_path: Path) -> None:
     make(tmp_path)
     readme = tmp_path / "example/classification/digits/README.md"
     readme.unlink()
