@@ -94,7 +94,7 @@ class LegacyTask:
     optional: tuple[str, ...] = ()
     watched: bool = True
     takes_nan: bool = False
-    images: bool = False
+    pictures: bool = False
     template: Template | None = None
     first: bool = False
     sample_data: Path | None = None

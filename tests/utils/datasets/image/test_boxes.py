@@ -212,7 +212,7 @@ def test_areas_are_those_of_the_annotation(folder: Path) -> None:
     assert (nothing.number, real.number) == (1, 0)  # by id, as in pycocotools
 
 
-@pytest.mark.parametrize("pictures", ["val2017", "images/val2017", "images"])
+@pytest.mark.parametrize("images", ["val2017", "images/val2017", "images"])
 @pytest.mark.parametrize("given", ["", "annotations/instances_val2017.json"])
 def test_cocos_own_layout(images: str, given: str, tmp_path: Path) -> None:
     for name in ("annotations", images):
