@@ -43,7 +43,7 @@ class Costs:
         step: seconds per image of the loop itself: engine call, postprocess, metric.
         start: wall seconds until a process has its first batch. start_cpu: CPU seconds of it.
         listing: seconds per file, and listing_bytes what a listed file keeps.
-        image: bytes of a image file.
+        image: bytes of an image file.
         merge: seconds per process that rank 0 merges.
         spread: relative standard deviation of a step's time.
     """
@@ -236,7 +236,7 @@ ASSUMED = {
     "disk": (2e9, "bytes/s a machine reads"),
     "storage": (10e9, "bytes/s of the storage all machines share"),
     "lookups": (2e6, "names/s the shared storage lists"),
-    "image": (110e3, "bytes of a image; ImageNet's mean is about 110 KB"),
+    "image": (110e3, "bytes of an image; ImageNet's mean is about 110 KB"),
 }
 """Flags for what is neither measured nor published: default and meaning."""
 

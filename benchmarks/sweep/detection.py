@@ -90,7 +90,7 @@ class Yolo(nn.Module):
 
 
 class Detr(nn.Module):
-    """DETR (Carion et al., 2020): queries attend to a image's features."""
+    """DETR (Carion et al., 2020): queries attend to an image's features."""
 
     def __init__(self, width: int = 32, queries: int = 8) -> None:
         super().__init__()

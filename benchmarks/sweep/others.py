@@ -59,7 +59,7 @@ class Espcn(nn.Module):
 
 
 class Clip(nn.Module):
-    """A image and a text tower; the cosine of each pair (CLIP of transformers' towers would compare all)."""
+    """An image and a text tower; the cosine of each pair (CLIP of transformers' towers would compare all)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from utils.datasets.table import Listing, prefix_of
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """File name endings of images, in any case: the list of torchvision's ``ImageFolder``."""
 
-NOT_A_IMAGE = "not an image file (its extension is none of " + " ".join(EXTENSIONS) + ")"
+NOT_AN_IMAGE = "not an image file (its extension is none of " + " ".join(EXTENSIONS) + ")"
 
 
 def is_image(name: str) -> bool:
@@ -53,7 +53,7 @@ def class_folders(root: Path) -> TableDataset:
 def _outside(root: Path, names: Sequence[str]) -> list[Rejected]:
     """Return the files next to the class folders, except hidden ones."""
     return [
-        Rejected(root / name, "it lies outside the class folders" if is_image(name) else NOT_A_IMAGE)
+        Rejected(root / name, "it lies outside the class folders" if is_image(name) else NOT_AN_IMAGE)
         for name in names
         if not name.startswith(".")
     ]
@@ -71,7 +71,7 @@ def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
             if is_image(name):
                 listing.add(prefix, name, label)
             elif not name.startswith("."):
-                rejected.append(Rejected(Path(folder, name), NOT_A_IMAGE))
+                rejected.append(Rejected(Path(folder, name), NOT_AN_IMAGE))
     return rejected
 
 
@@ -91,7 +91,7 @@ def flat_folder(root: Path) -> TableDataset:
         elif is_image(entry.name):
             names.append(entry.name)
         else:
-            others.append((entry.name, NOT_A_IMAGE))
+            others.append((entry.name, NOT_AN_IMAGE))
     if not names:
         what = "contains no image" if others else "is empty"
         raise DataError(f"data folder {root} {what}; it needs files ending in {' '.join(EXTENSIONS)}")
@@ -104,7 +104,7 @@ def flat_folder(root: Path) -> TableDataset:
 def single_image(path: Path) -> TableDataset:
     """Load one image file, without a label; raise DataError if its name does not end like an image's."""
     if not is_image(path.name):
-        raise DataError(f"{path}: {NOT_A_IMAGE}; pass an image, a folder, a .txt label file or an .npz file")
+        raise DataError(f"{path}: {NOT_AN_IMAGE}; pass an image, a folder, a .txt label file or an .npz file")
     return TableDataset([Sample(path, None)])
 
 

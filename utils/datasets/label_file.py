@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine import DataError
 from tecoinfer_modelzoo.files import check_regular, not_a_file_reason
-from utils.datasets.folders import NOT_A_IMAGE, is_image
+from utils.datasets.folders import NOT_AN_IMAGE, is_image
 from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing
 
@@ -38,7 +38,7 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
         path, label = _parse(text, root, f"{file}:{number}")
         folder, separator, name = path.rpartition(os.sep)
         if not is_image(name):
-            rejected.append(Rejected(Path(path), NOT_A_IMAGE))
+            rejected.append(Rejected(Path(path), NOT_AN_IMAGE))
         elif not os.path.isfile(path):
             rejected.append(
                 Rejected(Path(path), f"it {not_a_file_reason(path)} but is listed in {file.name} line {number}")

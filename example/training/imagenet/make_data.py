@@ -1,6 +1,6 @@
 """Write a small folder of images in ImageNet's shape: train/DIGIT/*.png and val/DIGIT/*.png.
 
-The images are scikit-learn's handwritten digits, split as those of example/classification/digits. A image's file
+The images are scikit-learn's handwritten digits, split as those of example/classification/digits. An image's file
 name is its index in the data set.
 """
 

@@ -263,7 +263,7 @@ g (float[N,3,64,64] x) => (float[N,64,4] boxes, float[N,64,3] scores)
 
 
 def detector(random: np.random.Generator) -> onnx.ModelProto:
-    """Return one whose boxes lie in a image that is 640 pixels wide, and are some pixels large."""
+    """Return one whose boxes lie in an image that is 640 pixels wide, and are some pixels large."""
     model = onnx.parser.parse_model(DETECTOR)
     centres = np.stack(np.meshgrid(np.arange(40, 640, 80), np.arange(40, 640, 80)) * 2)[None]
     constants = {

@@ -23,7 +23,7 @@ KINDS = {
     "journals": "journals and records of interrupted runs",
     "models": "ONNX files, on every target",
     "notes": "what models store for their preprocessing",
-    "images": "images, and what lies where a image should",
+    "images": "images, and what lies where an image should",
     "saved": "saved engines",
     "steps": "scripts of models under `teco check`",
     "texts": "text tables, question sets, rankings, tokenizers",

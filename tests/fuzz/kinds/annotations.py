@@ -189,7 +189,7 @@ def _changed(file: Path, rng: random.Random) -> str:
         first = next(iter(sorted(file.parent.rglob("0000.jpg"))), None)
         if first is not None:
             first.rename(first.with_name(odd))
-        return f"a image is called {odd!r}"
+        return f"an image is called {odd!r}"
     data, what = mutated(content, rng)
     file.write_bytes(data)
     return what

@@ -290,7 +290,7 @@ def _many(file: Path, rng: random.Random) -> str:
     """Repeat the last line a million times, as lines or within the line."""
     text = file.read_text()
     last = text.rstrip("\n").rpartition("\n")[2] or "x"
-    last = f"none-{last}" if file.name == "val.txt" else last  # there a image counts as often as it is listed
+    last = f"none-{last}" if file.name == "val.txt" else last  # there an image counts as often as it is listed
     count = rng.choice((1000, 200_000 if len(last) < 60 else 20_000))
     file.write_text(text + (rng.choice(("\n", " ", "\t")).join([last] * count)))
     return f"its last line {count} times"

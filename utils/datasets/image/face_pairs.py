@@ -14,7 +14,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time
 from utils.datasets.base import Batch, Dataset, Rejected
-from utils.datasets.folders import NOT_A_IMAGE, is_image
+from utils.datasets.folders import NOT_AN_IMAGE, is_image
 
 FOLDS = 10
 """Default number of folds of disjoint persons for accuracy, as in LFW."""
@@ -191,7 +191,7 @@ def _of_people(root: Path) -> tuple[list[Path], Array, list[str], list[Rejected]
             continue
         found = _visible(folder)
         own = [file for file in found if is_image(file.name) and file.is_file()]
-        rejected += [Rejected(file, NOT_A_IMAGE) for file in found if not is_image(file.name)]
+        rejected += [Rejected(file, NOT_AN_IMAGE) for file in found if not is_image(file.name)]
         if not own:
             rejected.append(Rejected(folder, "is a person's folder without an image"))
             continue

@@ -16,7 +16,7 @@ from engine import Array, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, text_of
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.folders import NOT_A_IMAGE, is_image
+from utils.datasets.folders import NOT_AN_IMAGE, is_image
 from utils.datasets.sharding import rank_and_size
 from utils.preprocess.image.images import upright_size
 
@@ -159,7 +159,7 @@ class Gathered:
             number: its position in the order of equal scores; ``None``: the order of adding.
         """
         if not is_image(path.name):
-            self.reject(path, NOT_A_IMAGE)
+            self.reject(path, NOT_AN_IMAGE)
         elif not os.path.isfile(path):  # Path.is_file raises if a name is too long
             self.reject(path, f"it {not_a_file_reason(path)} but is listed in {self.source.name}")
         else:

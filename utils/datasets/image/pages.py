@@ -14,7 +14,7 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Dataset, ListDataset, Rejected
-from utils.datasets.folders import NOT_A_IMAGE, flat_folder, is_image, single_image
+from utils.datasets.folders import NOT_AN_IMAGE, flat_folder, is_image, single_image
 from utils.datasets.image.objects import shown
 
 LABEL_FILES = ("Label.txt", "label.txt", "gt.txt")
@@ -145,7 +145,7 @@ def _label_file(path: Path) -> ListDataset:
 def _found(label: Path, name: str) -> Path:
     """Return the path of an image in a label file."""
     if not is_image(name):
-        raise ValueError(f"{shown(name)} is {NOT_A_IMAGE}")
+        raise ValueError(f"{shown(name)} is {NOT_AN_IMAGE}")
     places = (label.parent / name, label.parent.parent / name, label.parent / Path(name).name)
     image = next((place for place in places if os.path.isfile(place)), None)
     if image is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, utf8_text
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.folders import NOT_A_IMAGE, flat_folder, is_image, single_image
+from utils.datasets.folders import NOT_AN_IMAGE, flat_folder, is_image, single_image
 
 LABEL_FILES = (
     *("rec_gt.txt", "rec_gt_test.txt", "rec_gt_val.txt", "rec_gt_train.txt"),
@@ -111,7 +111,7 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
     if path.suffix.lower() in LABELLED:
         return _listed(path, [path.parent, path.parent.parent], units)
     if not is_image(path.name):
-        raise DataError(f"{path}: {NOT_A_IMAGE}; pass a label file ({' '.join(LABELLED)}), a folder or an image")
+        raise DataError(f"{path}: {NOT_AN_IMAGE}; pass a label file ({' '.join(LABELLED)}), a folder or an image")
     return TextLines([sample.path for sample in single_image(path)], None, path, units=units)
 
 
@@ -185,7 +185,7 @@ def _unusable(image: Path, root: Path, name: str) -> str | None:
         return f"the listed path {name!r} leaves the data folder"
     if not os.path.isfile(image):  # also False for a name that no file can have
         return f"it is listed, but it {not_a_file_reason(image)}"
-    return None if is_image(image.name) else NOT_A_IMAGE
+    return None if is_image(image.name) else NOT_AN_IMAGE
 
 
 def _form_of(row: str, where: str) -> Callable[[str, str], tuple[str, str]]:

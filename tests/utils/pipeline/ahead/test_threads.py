@@ -84,7 +84,7 @@ def test_bad_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = (tmp_path / "a.png").read_bytes()
     (tmp_path / "b.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "d.png").write_bytes(b"")
-    (tmp_path / "e.png").write_text("not a image")
+    (tmp_path / "e.png").write_text("not an image")
     Image.new("RGB", (100, 100)).save(tmp_path / "f.png")
     (tmp_path / "notes.txt").write_text("hello")
     dataset = load_dataset(tmp_path)

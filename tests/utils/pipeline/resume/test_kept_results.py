@@ -100,7 +100,7 @@ def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
     [
         ("7: no image", "7: no image"),
         ("7 is no image", "7 is no image"),
-        ("a image has 7 channels", "7: a image has 7 channels"),
+        ("an image has 7 channels", "7: an image has 7 channels"),
         ("77 is odd", "7: 77 is odd"),
     ],
 )

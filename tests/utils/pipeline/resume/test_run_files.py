@@ -75,7 +75,7 @@ def first(data: Path) -> Path:
     return min((data if data.is_dir() else data.parent).rglob("*.png"))
 
 
-def add_a_image(data: Path) -> None:
+def add_an_image(data: Path) -> None:
     shutil.copy(first(data), first(data).with_name("zz.png"))
 
 
@@ -83,11 +83,11 @@ def add_a_class(data: Path) -> None:
     shutil.copytree(data / "1", data / "9")
 
 
-def take_a_image(data: Path) -> None:
+def take_an_image(data: Path) -> None:
     first(data).unlink()
 
 
-def rewrite_a_image(data: Path) -> None:
+def rewrite_an_image(data: Path) -> None:
     with first(data).open("ab") as file:
         file.write(b"more")
 
@@ -115,10 +115,10 @@ def other_rows(data: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "change"),
     [
-        (a_folder, add_a_image),
+        (a_folder, add_an_image),
         (a_folder, add_a_class),
-        (a_folder, take_a_image),
-        (a_folder, rewrite_a_image),
+        (a_folder, take_an_image),
+        (a_folder, rewrite_an_image),
         (a_folder, take_all),
         (a_label_file, other_label),
         (a_label_file, replace_the_file),
@@ -149,7 +149,7 @@ def same_again(data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("made", "change"),
-    [(a_folder, notes), (a_label_file, notes), (a_label_file, add_a_image), (a_label_file, same_again)],
+    [(a_folder, notes), (a_label_file, notes), (a_label_file, add_an_image), (a_label_file, same_again)],
 )
 def test_other_files_may_change(
     engines: dict[str, Engine], tmp_path: Path, made: Callable[[Path], Path], change: Callable[[Path], None]
@@ -165,7 +165,7 @@ def test_without_resume_changes_are_not_checked(engines: dict[str, Engine], tmp_
     data = a_folder(tmp_path)
     with keeping(options(data), engines) as keep:
         assert keep == {}
-        add_a_image(data)
+        add_an_image(data)
 
 
 def test_every_rank_checks_its_part(
@@ -178,7 +178,7 @@ def test_every_rank_checks_its_part(
     with keeping(opt, engines):
         notes(data)
     with pytest.raises(DataError, match=CHANGED), keeping(opt, engines):
-        add_a_image(data)
+        add_an_image(data)
 
 
 def test_a_changed_data_set_is_not_resumed(engines: dict[str, Engine], tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_changed_data_set_is_not_resumed(engines: dict[str, Engine], tmp_path:
     opt = options(data, "--resume", tmp_path / "journals")
     with keeping(opt, engines):
         pass
-    add_a_image(data)
+    add_an_image(data)
     with pytest.raises(ConfigError, match="another run: data is ") as caught:
         keeping(opt, engines).__enter__()
     count = len(load_dataset(data))

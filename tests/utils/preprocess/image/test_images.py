@@ -179,7 +179,7 @@ def test_missing_and_folder(tmp_path: Path) -> None:
     assert "it is a folder" in refused(tmp_path)
 
 
-def test_not_a_image(tmp_path: Path) -> None:
+def test_not_an_image(tmp_path: Path) -> None:
     for name in ("notes.txt", "notes.png"):
         (tmp_path / name).write_text("a text file among the images")
         assert "is not an image" in refused(tmp_path / name)

@@ -199,7 +199,7 @@ def test_segmentation_and_detection_take_them_too(dtype: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("dtype", "last"), [("uint8", False), ("uint8", True), ("float64", True), ("float32", True)])
-def test_tools_give_a_image_in_the_same_form(dtype: str, last: bool, data: Path, tmp_path: Path) -> None:
+def test_tools_give_an_image_in_the_same_form(dtype: str, last: bool, data: Path, tmp_path: Path) -> None:
     array, _ = prepared(network(tmp_path / "m.onnx", dtype, last), data)
     shape = (None, SIDE, SIDE, 3) if last else (None, 3, SIDE, SIDE)
     spec = TensorSpec("x", np.dtype(dtype), shape)

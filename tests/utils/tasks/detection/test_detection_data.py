@@ -27,7 +27,7 @@ MODEL = Model(Path("m.onnx"), (), (), metadata={"class_labels": json.dumps(COCO)
 
 
 def data(folder: Path, *names: str) -> Path:
-    """Write a image with an object of each class, and one class that no object is of."""
+    """Write an image with an object of each class, and one class that no object is of."""
     Image.new("RGB", (64, 64)).save(folder / "a.png")
     objects = [{"id": i, "image_id": 1, "category_id": i, "bbox": [i, 1, 9, 9]} for i in range(len(names))]
     classes = [{"id": i, "name": name} for i, name in enumerate([*names, "unused"])]

@@ -137,7 +137,7 @@ def selected(found: Found) -> list[Array]:
     for i, (_, label, box, score) in enumerate(found):
         boxes[0, i], scores[0, label, i] = box, score
     picks = [[0, label, i] for i, (_, label, *_) in enumerate(found)]
-    return [np.array([*picks, [1, 0, 0]], np.int64), boxes, scores]  # the last is of a image that filled the batch up
+    return [np.array([*picks, [1, 0, 0]], np.int64), boxes, scores]  # the last is of an image that filled the batch up
 
 
 def rows_seven(found: Found) -> list[Array]:
@@ -188,7 +188,7 @@ def options_of(layout: str | None, **given: Any) -> Any:
 
 @settings(max_examples=40)
 @given(st.integers(8, 400), st.integers(8, 400), objects())
-def test_boxes_of_a_image_survive_the_letterbox(width: int, height: int, found: Found) -> None:
+def test_boxes_of_an_image_survive_the_letterbox(width: int, height: int, found: Found) -> None:
     geometry = fit(width, height, (HEIGHT, WIDTH))
     share = np.array([width / 96, height / 64] * 2)
     own = [np.clip(np.array(box) * share, 0, [width, height] * 2) for *_, box, _ in found]

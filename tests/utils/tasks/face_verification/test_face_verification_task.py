@@ -62,7 +62,7 @@ def test_every_image_pairs(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_no_face_and_several(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A image without a face costs its pairs, by name; of several faces a rule takes one, and says so."""
+    """An image without a face costs its pairs, by name; of several faces a rule takes one, and says so."""
     data = tmp_path / "data"
     for person in ("ada", "ben", "cleo", "dora"):
         for number in (1, 2):

@@ -35,7 +35,7 @@ def model(shape: tuple[int | None, ...] = (None, 3, 32, 64), **notes: Any) -> Mo
 
 
 def photograph(path: Path, width: int = 97, height: int = 61) -> Path:
-    """Write a image of smooth and sharp parts."""
+    """Write an image of smooth and sharp parts."""
     rows, columns = np.mgrid[:height, :width]
     waves = [127 + 120 * np.sin(rows / 5 + channel) * np.cos(columns / (3 + channel)) for channel in range(3)]
     Image.fromarray(np.stack(waves, axis=-1).astype(np.uint8)).save(path)
