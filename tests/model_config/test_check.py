@@ -156,7 +156,7 @@ def test_only_affected_cases_are_checked(root: Path, capsys: pytest.CaptureFixtu
     for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
         subprocess.run(["git", *words], cwd=root, check=True)  # noqa: S607
     assert main(["--changed-since", "HEAD"], root=root) == 0
-    assert "no case is affected" in capsys.readouterr().out
+    assert "no model is affected" in capsys.readouterr().out
     script = root / "contrib/example/stubs/two/example_valid.py"
     script.write_text(script.read_text() + "\n# changed\n")
     assert [case["case"] for case in check(root, "--changed-since", "HEAD", code=0)["cases"]] == ["two"]

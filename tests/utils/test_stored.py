@@ -199,7 +199,7 @@ class TestInvalidNotes:
         ],
     )
     def test_errors_before_writing(self, wrong: dict[str, Any]) -> None:
-        with pytest.raises(ConfigError, match=r"pass|use another") as caught:
+        with pytest.raises(ConfigError, match=r"pass|use another|use numbers") as caught:
             ModelNotes(**wrong)
         assert "\n" not in str(caught.value)
 
