@@ -216,7 +216,7 @@ def test_domain_with_several_tasks_and_task_without_template(zoo: Path, monkeypa
     known["other"] = task_class(replace(CLASSIFICATION, name="other"))
     with pytest.raises(ConfigError, match=r"'classification' has several tasks: bare, other; .*--task"):
         create("classification", "y", root=zoo)
-    with pytest.raises(ConfigError, match=r"'only' has no template; .*: classification"):
+    with pytest.raises(ConfigError, match=r"'only' has no template; .*: other"):
         create("face", "y", root=zoo)
 
 

@@ -87,7 +87,7 @@ def killed_while_joining(victim: int) -> None:
     from torch_sdaa.distributed import backend
 
     if int(os.environ["RANK"]) == victim:
-        backend._refuse_crowds = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        backend._check_devices = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     elif int(os.environ["RANK"]) == 3:
         time.sleep(2)
     join()

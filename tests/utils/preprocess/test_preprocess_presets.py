@@ -49,7 +49,8 @@ def presets(torchvision: Any) -> dict[Any, Any]:
 @pytest.mark.torch
 def test_preprocessing_of_every_published_network(torchvision: Any) -> None:
     """From torchvision's weights through the model's metadata to the input, at float32 and float16."""
-    from utils.export.networks.torchvision_models import _described
+    from utils.export.networks.classifiers import plain
+    from utils.export.networks.torchvision_models import images_of
     from utils.export.onnx_files import ModelNotes
     from utils.stored import ModelMetadata
 
@@ -59,8 +60,8 @@ def test_preprocessing_of_every_published_network(torchvision: Any) -> None:
     assert {key[2] for key in found} == {True}
     images = [noise(size) for size in SIZES]
     for weights in found.values():
-        labels, notes = _described(weights)
-        stored = ModelMetadata(ModelNotes(labels, notes).metadata(None), Path("net.onnx"))
+        labels = weights.meta["categories"]
+        stored = ModelMetadata(ModelNotes(labels, plain(images_of(weights).scaled())).metadata(None), Path("net.onnx"))
         assert stored.labels == weights.meta["categories"]
         own = weights.transforms()
         for image in images:

@@ -76,8 +76,8 @@ def test_contrib_adds_some(tmp_path: Path, run_python: RunPython, code: str) -> 
     ("code", "text"),
     [
         ("import nothing_of_this_name", "utils/tasks/mine.py cannot be imported: ModuleNotFoundError"),
-        (MINE.replace("'mine'", "'ctr_prediction'"), "a task 'ctr_prediction' is there already"),
-        (DERIVED.replace("'mine'", "'ctr_prediction'"), "a task 'ctr_prediction' is there already"),
+        (MINE.replace("'mine'", "'ctr_prediction'"), "there already is a task 'ctr_prediction'"),
+        (DERIVED.replace("'mine'", "'ctr_prediction'"), "there already is a task 'ctr_prediction'"),
         ("raise SystemExit(3)", "utils/tasks/mine.py cannot be imported: SystemExit: 3; correct the file"),
         (MINE.replace("'mine'", "'Mine it'"), "the name 'Mine it' of a task must start with a lower-case letter"),
     ],
