@@ -185,7 +185,16 @@ def _secondary(names: Sequence[str], valid: StepResult, other: StepResult, how: 
         known = ", ".join(ours) if isinstance(ours, Mapping) else ""
         lacks = f"accuracy.secondary_metrics: the report has no {name}; it has: {known or 'none'}"
         why = lacks if any(map(math.isnan, figures)) else ""
-        found.append(judge_figures(*figures, metric_name=name, tolerance=how.tolerance, against=how.against, why=why))
+        found.append(
+            judge_figures(
+                *figures,
+                metric_name=name,
+                tolerance=how.tolerance,
+                against=how.against,
+                directed=False,
+                why=why,
+            )
+        )
     return found
 
 

@@ -104,12 +104,14 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
 def changes_of_margins(pairs: Pairs) -> tuple[Floats, Array]:
     """Return each sample's deviation of the margin over the margin, at least 1 where its records changed, and its unit.
 
-    Shapes: both N. A margin of 0 in both runs has a ratio of 0 unless the records changed.
+    Shapes: both N. A margin of 0, or an infinite one, in both runs has a ratio of 0 unless the records changed. A
+    margin that is infinite in one run only has a ratio of 1.
     """
     ours, theirs = pairs.margins or (np.zeros(0), np.zeros(0))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.abs(ours - theirs) / np.abs(theirs)
     ratios = np.nan_to_num(ratios, nan=0.0, posinf=1.0)
+    ratios[np.isinf(ours) != np.isinf(theirs)] = 1.0  # the deviation is unknown
     return np.where(pairs.changed, np.maximum(ratios, 1.0), ratios), pairs.sample_units
 
 

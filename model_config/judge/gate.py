@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine import Array, ConfigError, DataError
-from model_config.judge.bound import Valued, estimate
+from model_config.judge.bound import Estimate, Valued, estimate
 from model_config.judge.pairs import Pairs, read_pairs
 from model_config.results import Accuracy, Verdict
 from utils.metrics.base import Metric
@@ -75,28 +75,31 @@ def judge(
             "alone; pass the metric too"
         )
     _check_metrics(pairs, metric, reference, valued)
-    changed = pairs.differing_units()
-    better, worse = _flips(pairs, start.higher_is_better) if mean else (0, 0)
-    found = estimate(pairs, valued, tolerance, seed)
-    result = replace(
-        start,
-        better=better,
-        worse=worse,
-        differing=len(changed),
-        changed=tuple(pairs.unit_names[unit] for unit in changed[:MOST_NAMES].tolist()) if pairs.unit_names else (),
-    )
-    if found is not None:
-        result = replace(
-            result,
-            method=found.method,
-            interval=found.interval,
-            bound=found.bound,
-            needed=found.needed,
-            tail=found.tail,
-        )
+    result = _with_estimate(_with_differences(start, pairs, mean), estimate(pairs, valued, tolerance, seed))
     if strict and result.verdict is Verdict.PASS and not (result.bound is not None and result.bound <= tolerance):
         result = replace(result, verdict=Verdict.INCONCLUSIVE)
     return replace(result, reason=_reason(result, pairs.grouped))
+
+
+def _with_differences(result: Accuracy, pairs: Pairs, mean: bool) -> Accuracy:
+    """Add how many units differ, the names of the first of them, and for a mean the records better and worse."""
+    changed = pairs.differing_units()
+    names = pairs.unit_names and tuple(pairs.unit_names[unit] for unit in changed[:MOST_NAMES].tolist())
+    better, worse = _flips(pairs, result.higher_is_better) if mean else (0, 0)
+    return replace(result, differing=len(changed), changed=names, better=better, worse=worse)
+
+
+def _with_estimate(result: Accuracy, found: Estimate | None) -> Accuracy:
+    if found is None:
+        return result
+    return replace(
+        result,
+        method=found.method,
+        interval=found.interval,
+        bound=found.bound,
+        needed=found.needed,
+        tail=found.tail,
+    )
 
 
 def judge_figures(
@@ -107,6 +110,7 @@ def judge_figures(
     tolerance: float = 0.01,
     against: str = "the source framework",
     higher_is_better: bool = True,
+    directed: bool = True,
     why: str = "",
 ) -> Accuracy:
     """Judge two figures without records: a published metric, a secondary metric, a script without ``--json``.
@@ -117,6 +121,7 @@ def judge_figures(
         tolerance: largest relative change that passes, above 0.
         against: where the reference is from.
         higher_is_better: the metric's direction, for the result.
+        directed: false for a metric of unknown direction, whose change is not called better or worse.
         why: why they cannot be compared; not empty: ``FAIL`` with this reason.
 
     Raises:
@@ -138,7 +143,7 @@ def judge_figures(
         tolerance,
         higher_is_better=higher_is_better,
     )
-    return result if why else replace(result, reason=_reason(result, grouped=False))
+    return result if why else replace(result, reason=_reason(result, grouped=False, directed=directed))
 
 
 def verdict_of(interval: tuple[float, float], tolerance: float) -> Verdict:
@@ -149,13 +154,13 @@ def verdict_of(interval: tuple[float, float], tolerance: float) -> Verdict:
     return Verdict.FAIL if low > tolerance or high < -tolerance else Verdict.INCONCLUSIVE
 
 
-def _reason(result: Accuracy, grouped: bool) -> str:
+def _reason(result: Accuracy, grouped: bool, directed: bool = True) -> str:
     """Return the line that a maintainer reads: both metrics, the change, the predictions that differ, the bound."""
     places = max(2, math.ceil(-math.log10(100 * result.tolerance)) + 1)
     change = Change.of(result.metric, result.reference, result.higher_is_better)
     words = f"{result.metric_name} {result.metric:.5g} against {result.reference:.5g} of {result.against}: "
     percent = f"{100 * result.relative_difference:+.{places}f} %"
-    words += percent + (f", {change.word}" if any(digit in percent for digit in "123456789") else "")
+    words += percent + (f", {change.word}" if directed and any(digit in percent for digit in "123456789") else "")
     words += f"; tolerance {100 * result.tolerance:g} %"
     if result.samples:
         what = "units" if grouped else "predictions"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,7 @@ def test_secondary_metrics_are_judged_by_the_same_tolerance(tmp_path: Path) -> N
     how = accuracy._How("onnx float32", 0.001, Foreign(tmp_path))
     (top5, lacking) = accuracy._secondary(["top5", "top6"], *both, how)
     assert (top5.verdict, top5.metric_name, top5.reference) == (Verdict.FAIL, "top5", 0.99)
+    assert not re.search("better|worse", top5.reason), "its direction is unknown"
     assert lacking.verdict is Verdict.FAIL
     assert "top6" in lacking.reason
     assert accuracy._secondary(["top5"], *both, how._replace(tolerance=0.02))[0].verdict is Verdict.PASS

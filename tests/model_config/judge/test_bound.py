@@ -14,6 +14,7 @@ from engine import Array
 from model_config.judge.bound import (
     Estimate,
     Valued,
+    changes_of_margins,
     estimate,
     is_mean,
     poisson_lower,
@@ -150,6 +151,20 @@ def test_a_changed_prediction_counts_whatever_its_margin() -> None:
     ratios[:10] = 1.0
     assert tail_share(ratios, np.arange(100)) == (0.1, 10.0)
     assert tail_share(ratios, np.arange(100) // 10) == (0.1, 1.0)
+
+
+def test_a_margin_that_is_infinite_in_one_run_counts_as_a_change() -> None:
+    ours, theirs = np.array([np.inf, 1.0, 2.0, np.inf]), np.array([np.inf, np.inf, 2.0, 1.0])
+    pairs = Pairs(
+        np.ones(4),
+        np.ones(4),
+        "ndcg10",
+        margins=(ours, theirs),
+        sample_units=np.arange(4),
+        changed=np.zeros(4, np.bool_),
+    )
+    ratios, _ = changes_of_margins(pairs)
+    assert ratios.tolist() == [0, 1, 0, 1]
 
 
 def test_more_samples_that_would_do() -> None:

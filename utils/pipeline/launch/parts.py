@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import socket
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
@@ -48,7 +48,7 @@ class Part:
 def part_of(report: Report) -> Part:
     """Return this process's result as a part."""
     rank, size = rank_and_size()
-    return Part(report, rank, size, socket.gethostname())
+    return Part(report, rank, size, platform.node())
 
 
 def in_order(parts: Sequence[Sequence[_Item]]) -> list[_Item]:
