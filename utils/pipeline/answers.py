@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine, Timeline
+from tecoinfer_modelzoo.json_flag import reserve_stdout
 from tecoinfer_modelzoo.text import printable
 from utils.pipeline.flags.options import Options, options, pace
 from utils.pipeline.launch.supervised import supervise_foreign
@@ -55,6 +56,7 @@ def main(description: str | None, given: AnyTask, script: str, **defaults: Any) 
     """
     task = task_class(given)
     opt = options(description, task, script, **defaults)
+    reserve_stdout(opt.json)
     supervise_foreign(opt.target, opt.models.values())
     with ending_soon():
         return _answered(task(opt))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, usable_cores
+from tecoinfer_modelzoo.json_flag import reserve_stdout
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
@@ -46,6 +47,7 @@ def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
     """
     task = task_class(given)
     opt = options(description, task, "valid", **defaults)
+    reserve_stdout(opt.json)
     if opt.launcher == "none" and rank_and_size()[1] == 1:  # mpirun and Ray watch their processes themselves
         supervise_foreign(opt.target, opt.models.values())
     with ending_soon() if opt.launcher == "none" else nullcontext():

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, provider
+from tecoinfer_modelzoo.json_flag import STDOUT
 from tecoinfer_modelzoo.text import printable, shortened
 from utils.pipeline.run.nan import input_line, output_line
 from utils.pipeline.run.pipeline import Failure
@@ -186,10 +187,12 @@ def about(parsed: Options) -> dict[str, Any]:
 def write_result(report: Report, parsed: Options, **extra: Any) -> None:
     """Write the JSON and its records, with ``--json``; the keyword arguments are added to the JSON.
 
+    On standard output, the JSON of a run in a faster mode is written once, with the comparison to the exact run.
+
     Raises:
         ConfigError: a file cannot be written.
     """
-    if parsed.json is None:
+    if parsed.json is None or (parsed.json == STDOUT and parsed.faster and not extra):
         return
     from utils.pipeline.report.report import commit
     from utils.pipeline.resume.records import HASH

@@ -16,6 +16,7 @@ import numpy as np
 
 from engine import ConfigError, usable_cores
 from tecoinfer_modelzoo.files import same_access, write_file
+from tecoinfer_modelzoo.json_flag import STDOUT, write_stdout
 from tecoinfer_modelzoo.json_values import plain
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
@@ -199,13 +200,16 @@ def environment() -> dict[str, Any]:
 
 
 def write_json(data: dict[str, Any], path: Path) -> None:
-    """Write a result atomically, NumPy values as plain ones, NaN and infinities as ``null``.
+    """Write a result atomically, or to standard output; NumPy values as plain ones, NaN and infinities as ``null``.
 
     Bytes of a file name that are not valid UTF-8 become escapes such as ``\\udcff``, which Python's reader accepts.
 
     Raises:
         ConfigError: the file cannot be written.
     """
+    if path == STDOUT:
+        write_stdout(_content(data).decode())
+        return
     with _writing(path):
         write_file(path, _content(data))
 

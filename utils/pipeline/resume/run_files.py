@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, DataError, Engine, provider
 from tecoinfer_modelzoo import expanded
+from tecoinfer_modelzoo.json_flag import STDOUT
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.base import Metric
@@ -70,7 +71,7 @@ def open_run_files(
             inputs = inputs or own.enter_context(RunInputs(task))
             journaled = _Journaled(task, engines, inputs, dataset, metric)
             keep["journal"] = journaled.open(opt.resume)
-        if opt.json is not None:
+        if opt.json is not None and opt.json != STDOUT:  # without a file, no records
             from utils.pipeline.resume.records import record_writer, records_path
             from utils.pipeline.resume.records.merging import part_path
 
