@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.host.installed import banner, report
 from engine.host.version_flag import add_version
 from tecoinfer_modelzoo.files import write_file
-from tecoinfer_modelzoo.json_flag import STDOUT, add_json_flag
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag
 from tecoinfer_modelzoo.streams import Standing, fill_closed
 
 

@@ -33,8 +33,7 @@ from model_config.run.runner import Limits, default_memory
 from model_config.run.watch import adopting
 from model_config.written import settle
 from tecoinfer_modelzoo import has_packages
-from tecoinfer_modelzoo.hidden_flags import hide_aliases
-from tecoinfer_modelzoo.json_flag import STDOUT, add_json_flag, reserve_stdout, restoring_stdout
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, hide_aliases, reserve_stdout, restoring_stdout
 from tecoinfer_modelzoo.text import shortened
 from utils.places import check_outputs
 

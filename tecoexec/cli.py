@@ -16,7 +16,7 @@ from tecoexec import report
 from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
-from tecoinfer_modelzoo.json_flag import STDOUT, add_json_flag, reserve_stdout
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, reserve_stdout
 from utils.pipeline.cli import run
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.report import write_json

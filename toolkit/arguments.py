@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ConfigError, add_version
-from tecoinfer_modelzoo.hidden_flags import hide_aliases
-from tecoinfer_modelzoo.json_flag import STDOUT, reserve_stdout
+from tecoinfer_modelzoo.flags import STDOUT, hide_aliases, reserve_stdout
 from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.command_table import is_supervised

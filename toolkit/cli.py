@@ -14,7 +14,7 @@ from functools import partial
 
 from engine import ConfigError
 from engine.host import version_line
-from tecoinfer_modelzoo.json_flag import restoring_stdout
+from tecoinfer_modelzoo.flags import restoring_stdout
 from tecoinfer_modelzoo.process.limits import limits_of
 from tecoinfer_modelzoo.process.supervise import supervised
 from tecoinfer_modelzoo.text import printable, shortened

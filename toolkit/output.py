@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from engine import DataError
 from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, write_stdout
 from tecoinfer_modelzoo.formatting import NO_VALUE, as_csv, clean_line
-from tecoinfer_modelzoo.json_flag import STDOUT, add_json_flag, write_stdout
 from tecoinfer_modelzoo.json_values import plain
 from tecoinfer_modelzoo.terminal import encodable, new_table, open_console, print_line
 from tecoinfer_modelzoo.text import shortened

@@ -24,8 +24,8 @@ from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
 from tecoinfer_modelzoo.errors import TecoInferError
 from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag
 from tecoinfer_modelzoo.interrupts import ended, raise_on_first_interrupt
-from tecoinfer_modelzoo.json_flag import STDOUT, add_json_flag
 from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 
 SCHEMA_VERSION = 1

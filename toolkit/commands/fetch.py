@@ -14,8 +14,8 @@ from typing import Any
 
 from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, separated
 from tecoinfer_modelzoo.formatting import aligned
-from tecoinfer_modelzoo.json_flag import STDOUT, add_json_flag, separated
 from toolkit.arguments import Parser
 from toolkit.data_page import write_page
 from toolkit.output import print_or_write

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine import ModelError
 from model_config.cases.config import ROOT
-from tecoinfer_modelzoo.json_flag import add_json_flag, separated
+from tecoinfer_modelzoo.flags import add_json_flag, separated
 from tecoinfer_modelzoo.trees import walk
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.flags import add_json_flag, separated
 from tecoinfer_modelzoo.formatting import aligned, number
-from tecoinfer_modelzoo.json_flag import add_json_flag, separated
 from toolkit.arguments import Parser
 from toolkit.output import print_or_write
 from toolkit.scorecard import direction_words, last_metrics

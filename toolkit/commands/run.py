@@ -14,7 +14,7 @@ from typing import NoReturn
 from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS, Case
 from tecoinfer_modelzoo import python_path
-from tecoinfer_modelzoo.json_flag import STDOUT
+from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
 from toolkit.zoo import Model, find_case, find_model, load_zoo

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine, Timeline
-from tecoinfer_modelzoo.json_flag import reserve_stdout
+from tecoinfer_modelzoo.flags import reserve_stdout
 from tecoinfer_modelzoo.text import printable
 from utils.pipeline.flags.options import Options, options, pace
 from utils.pipeline.launch.supervised import supervise_foreign
@@ -242,7 +242,7 @@ class Session:
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(self.opt), "answers": self.shown}
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
         data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
-        data["counts"] = self.counts
+        data["warning_counts"] = self.counts
         data["figures"] = dict(self.figures(len(self.shown)))
         data["int8"] = int8_figures(self.engines)
         write_json({**data, **environment()}, path)

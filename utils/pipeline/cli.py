@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import ConfigError, TecoInferError
+from tecoinfer_modelzoo.flags import restoring_stdout
 from tecoinfer_modelzoo.interrupts import came, ended, raise_on_first_interrupt
-from tecoinfer_modelzoo.json_flag import restoring_stdout
 from tecoinfer_modelzoo.process.supervise import commit
 from tecoinfer_modelzoo.streams import Standing, fill_closed
 from utils.pipeline.report.console import escaped_line, warn

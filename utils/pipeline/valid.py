@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, usable_cores
-from tecoinfer_modelzoo.json_flag import reserve_stdout
+from tecoinfer_modelzoo.flags import reserve_stdout
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
@@ -61,7 +61,8 @@ def _run(task: type[Task], opt: Options) -> int:
             _evaluated(task, opt.exactly())  # this process's part of the exact run that rank 0 compares with
         return 0
     try:
-        report = replace(report, remarks=list(task(opt).format_warnings(report.counts, report.samples)))
+        lines = list(task(opt).format_warnings(report.warning_counts, report.samples))
+        report = replace(report, data_warnings=lines)
         if opt.json is not None and report.parts and report.state is not None:
             from utils.pipeline.resume.records import records_path
             from utils.pipeline.resume.records.merging import merged

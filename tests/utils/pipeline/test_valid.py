@@ -23,7 +23,7 @@ from support import DIGITS, ROOT, RunPython
 from engine import ConfigError, EngineError, ModelError
 from utils.pipeline import valid as runs
 from utils.pipeline.flags.options import Options
-from utils.pipeline.report.report import Report
+from utils.pipeline.report.report import SCHEMA_VERSION, Report
 from utils.pipeline.valid import DROPPED, evaluate_task, main
 from utils.tasks.base import Task
 from utils.tasks.classification.task import CLASSIFICATION
@@ -126,7 +126,7 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
     change = (comparison["metric"] - comparison["exact_metric"]) / comparison["exact_metric"]
     assert comparison["relative_change"] == pytest.approx(change)
     assert float(found["change"]) == pytest.approx(100 * change, abs=0.005)
-    assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, 1)
+    assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, SCHEMA_VERSION)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from engine import (
     ConfigError,
     add_version,
 )
-from tecoinfer_modelzoo.json_flag import STDOUT
+from tecoinfer_modelzoo.flags import STDOUT
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flags.flag_help import FlagHelp, OneLineParser
 from utils.pipeline.flags.named_values import located, models_of, named_paths

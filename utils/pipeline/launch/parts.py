@@ -94,7 +94,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         per_class=per_class(state),
-        counts=_summed_counts(reports),
+        warning_counts=_summed_counts(reports),
         figures=_listed([report.figures for report in filled]),
         hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),
@@ -108,7 +108,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
 def _summed_counts(reports: Sequence[Report]) -> dict[str, int]:
     total: dict[str, int] = {}
     for report in reports:
-        add_counts(total, report.counts)
+        add_counts(total, report.warning_counts)
     return total
 
 

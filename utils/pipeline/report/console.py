@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, provider
-from tecoinfer_modelzoo.json_flag import STDOUT
+from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import printable, shortened
 from utils.pipeline.run.nan import input_line, output_line
 from utils.pipeline.run.pipeline import Failure
@@ -100,7 +100,7 @@ def _print(report: Report) -> None:
         print(line)
     list_failures(report.failures)
     for line in (
-        *report.remarks,
+        *report.data_warnings,
         *_time_lines(report, ran),
         *int8_lines(report.int8),
         *_class_lines(report),

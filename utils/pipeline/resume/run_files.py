@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, DataError, Engine, provider
 from tecoinfer_modelzoo import expanded
-from tecoinfer_modelzoo.json_flag import STDOUT
+from tecoinfer_modelzoo.flags import STDOUT
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.base import Metric
@@ -182,11 +182,11 @@ class _Journaled:
 
 
 def _times(opt: Options, dataset: Dataset) -> dict[str, int]:
-    """Return the modification times of the data paths and of :meth:`Dataset.watched`, in nanoseconds.
+    """Return the modification times of the data paths and of :meth:`Dataset.source_files`, in nanoseconds.
 
     Adding or removing a file changes its folder's time; rewriting a file changes only its own.
     """
-    names = {str(expanded(path)) for path in opt.paths.values()} | dataset.watched()
+    names = {str(expanded(path)) for path in opt.paths.values()} | dataset.source_files()
     return {name: os.stat(name).st_mtime_ns for name in names if os.path.exists(name)}
 
 

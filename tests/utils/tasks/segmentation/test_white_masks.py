@@ -182,5 +182,5 @@ def test_a_run_reports_it_and_its_metric_is_right(tmp_path: Path, capsys: pytest
     assert valid.main(None, Segmentation, argv=argv, ckpt=tmp_path / "m.onnx", data_path=folder, batch_size=2) == 0
     found = json.loads((tmp_path / "r.json").read_text())
     assert found["metric"] == 1
-    assert found["counts"] == {"masks_255_foreground": 3}
+    assert found["warning_counts"] == {"masks_255_foreground": 3}
     assert "--ignore_label 255" in capsys.readouterr().out

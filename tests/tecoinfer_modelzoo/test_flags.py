@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import DIGITS, RunPython
 
-from tecoinfer_modelzoo.json_flag import (
+from tecoinfer_modelzoo.flags import (
     STDOUT,
     add_json_flag,
     reserve_stdout,

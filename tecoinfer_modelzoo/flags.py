@@ -1,6 +1,6 @@
-"""``--json [FILE]``: write the result of a command as JSON, to a file or to standard output.
+"""Flags of all commands: ``--json [FILE]``, and former names of flags.
 
-Without FILE, or with ``-``, standard output has the JSON only: all printed text goes to standard error.
+Without FILE, or with ``-``, ``--json`` writes to standard output, and all printed text goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ STDOUT = Path("-")
 
 _reserved: ContextVar[list[TextIO] | None] = ContextVar("_reserved", default=None)
 """Standard output, if it is reserved; an empty list if not; ``None`` outside :func:`restoring_stdout`."""
+
+
+def hide_aliases(parser: argparse.ArgumentParser, flag: str, *aliases: str) -> None:
+    """Accept aliases of a flag that the parser has; the help lists only ``flag``."""
+    for alias in aliases:
+        parser._option_string_actions[alias] = parser._option_string_actions[flag]
 
 
 def add_json_flag(parser: argparse.ArgumentParser, what: str = "the result") -> None:
