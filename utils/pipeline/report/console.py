@@ -132,7 +132,7 @@ def _time_lines(report: Report, ran: bool) -> Iterator[str]:
 
 def _figure_lines(report: Report) -> Iterator[str]:
     """Yield the lines of secondary figures: the metric's and the task's."""
-    for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
+    for what, figures in (("secondary metrics", report.secondary), ("figures", report.figures)):
         yield from figure_lines(what, figures)
 
 
