@@ -1,4 +1,4 @@
-"""Cold start: the process of ``example_single_batch.py --target onnx`` compared with a bare script that does the same."""
+"""Cold start: ``example_single_batch.py --target onnx`` compared with a bare script of the same function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of every kind of attack with each run of the tests; .ci/long has thirty minutes of each."""
+"""A few cases of every kind of fuzzing in each test run; .ci/long runs thirty minutes of each."""
 
 from __future__ import annotations
 

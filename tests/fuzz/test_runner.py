@@ -1,4 +1,4 @@
-"""The fuzzer itself: what is planted is found, what is right is not, and the same seed makes the same cases."""
+"""The fuzzer itself: it finds injected errors only, and the same seed gives the same cases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLANTED = {
     "wrong": "print('7')",
     None: "import sys; print('6', file=sys.stderr); sys.exit(2)",
 }
-"""Word of the finding -> a program that deserves it."""
+"""Word of the finding -> a program that causes it."""
 
 SCRIPT = """\
 import json, sys
