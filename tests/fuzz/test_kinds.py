@@ -33,7 +33,7 @@ def test_two_cases_of_each_kind(tmp_path: Path) -> None:
     _attack(tmp_path, 2, *KINDS)
 
 
-def test_every_kind_has_its_half_hour() -> None:
+def test_every_kind_has_half_an_hour_in_the_suites() -> None:
     suites = yaml.safe_load((ROOT / ".ci" / "suites.yaml").read_text(encoding="utf-8"))
     commands = {name: command for name, command in suites.items() if name.startswith("fuzz-")}
     assert commands == {f"fuzz-{kind}": f"python -m tests.fuzz {kind} --minutes 30 --seed today" for kind in KINDS}

@@ -75,12 +75,12 @@ def test_every_flag_of_the_historical_scripts() -> None:
 
 
 @pytest.mark.parametrize("text", ["yes", "TRUE", "t", "y", "1"])
-def test_truth(text: str) -> None:
+def test_true_words(text: str) -> None:
     assert str2bool(text) is True
 
 
 @pytest.mark.parametrize("text", ["no", "False", "f", "N", "0"])
-def test_untruth(text: str) -> None:
+def test_false_words(text: str) -> None:
     assert str2bool(text) is False
 
 

@@ -319,7 +319,7 @@ def test_int8_in_several_processes_is_one_error(_installed: None) -> None:
     assert err.count("int8 is calibrated in one process") == 1
 
 
-def test_numbers_are_plain(valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_metrics_are_written_as_plain_numbers(valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric that is a numpy number ends up in the JSON as any other."""
 
     def numpy_metric(task: Task, opt: Options, **how: Any) -> Report:
