@@ -99,7 +99,7 @@ class Dataset(ABC):
         super().__init_subclass__(**how)
         if "watched" in vars(cls) and "source_files" not in vars(cls):
             warn_renamed(f"{cls.__qualname__}.watched()", "source_files()")
-            cls.source_files = _of_former_name  # type: ignore[method-assign]
+            cls.source_files = _of_former_name  # type: ignore[method-assign, assignment]
 
     def source_files(self) -> set[str]:
         """Return the files and folders whose modification time changes when samples are added or changed.
