@@ -159,7 +159,7 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str2bool: "BOOL"}
 def _argument(flag: Flag, default: Any) -> dict[str, Any]:
     metavar = flag.metavar or (None if flag.choices else _METAVARS.get(flag.type))
     given = {"type": flag.type, "choices": flag.choices, "nargs": flag.nargs, "metavar": metavar}
-    found = {key: value for key, value in given.items() if value is not None}
+    found: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if flag.type is str2bool:
         found["const"] = True
     elif flag.name == "--json":
