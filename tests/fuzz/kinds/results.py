@@ -87,8 +87,8 @@ def forked(run, **how):
 
 def state(run):
     path = Path(run["name"])
-    if not path.is_file():
-        return None
+    if not path.is_file() or b'"journal"' in path.read_bytes()[:30]:
+        return None  # none, or a journal of --resume
     try:
         result = json.loads(path.read_text())
     except ValueError:
