@@ -103,7 +103,7 @@ def _answers(step: StepResult) -> dict[str, _Answer]:
     for one in found:
         try:
             texts = [one[key] if isinstance(one[key], str) else "" for key in ("name", "sample", "text")]
-            name, sample, text = (shortened(each, _TEXT) for each in texts)
+            _, sample, text = (shortened(each, _TEXT) for each in texts)
             answers[texts[0]] = _Answer(sample, text, images.get(one["file"]))
         except STRANGE as error:
             raise DataError(f"{step.step}: an answer has no name, sample, text or file") from error
