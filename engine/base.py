@@ -82,8 +82,7 @@ class Engine(ABC):
     """
 
     default_dtype: ClassVar[str] = "float32"
-    dtypes: ClassVar[tuple[str, ...]] = DTYPES
-    """Precisions supported by this target."""
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES  # precisions supported by this target
     simulated: ClassVar[bool] = False
     outputs_owned: ClassVar[bool] = False
     """Promise: arrays returned by ``infer`` are not written to again. If ``False``, outputs are copied."""
@@ -98,8 +97,7 @@ class Engine(ABC):
     batch_axis: int = _of_batching("batch_axis")
     static_batch: int | None = _of_batching("static_batch")
     independent: bool | None = _of_batching("independent")
-    session: Any = None
-    """The ONNX Runtime session of target ``onnx``, for scripts that read names and shapes from it."""
+    session: Any = None  # the ONNX Runtime session of target ``onnx``, for scripts that read names and shapes from it
     graph: ClassVar[Literal["", "file", "lowered"]] = ""
     """Which graph is computed, for tools that show its nodes: ``"file"`` (that of the file), ``"lowered"`` (that of
     :mod:`engine.sdaa.lower`), or ``""`` (unknown). Not inherited: a subclass may compute another graph."""
@@ -111,8 +109,7 @@ class Engine(ABC):
             )
         self.spec = spec
         self.dtype: str = spec.dtype or self.default_dtype
-        self.batching = Batching(spec)
-        """Which dimensions are the batch, and whether a call may be split along them."""
+        self.batching = Batching(spec)  # which dimensions are the batch, and whether a call may be split along them
         self.metadata: Mapping[str, str] = {}
         self.run_time = 0.0
         self.streams = 1
@@ -317,18 +314,13 @@ class Calls:
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition()
-        self._depth: dict[int, int] = {}
-        """Nested running calls by thread."""
-        self._since: dict[int, float] = {}
-        """Start of the outermost of them, in seconds of ``time.perf_counter``."""
+        self._depth: dict[int, int] = {}  # nested running calls by thread
+        self._since: dict[int, float] = {}  # start of the outermost of them, in seconds of ``time.perf_counter``
         self._queue: ThreadPoolExecutor | None = None
         self._slots: threading.Semaphore | None = None
-        self._refusal = ""
-        """Why no further call may start; empty while calls may."""
-        self.released = False
-        """Whether :meth:`release` was called."""
-        self.inherited = False
-        """Whether the engine was opened in a process of which this one is a fork."""
+        self._refusal = ""  # why no further call may start; empty while calls may
+        self.released = False  # whether :meth:`release` was called
+        self.inherited = False  # whether the engine was opened in a process of which this one is a fork
 
     def __enter__(self) -> None:
         """Start a call.

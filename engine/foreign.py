@@ -24,8 +24,7 @@ PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
 """What a class declares about its ``infer`` and ``infer_shards``, ``True`` or ``False``; see
 :class:`engine.base.Engine`."""
 
-_COMPUTING = ("infer", "infer_shards")
-"""The methods that promises are about."""
+_COMPUTING = ("infer", "infer_shards")  # the methods that promises are about
 
 _REPORTS: dict[str, type] = {
     "describe": str,
@@ -39,8 +38,7 @@ _REPORTS: dict[str, type] = {
 """Other methods and properties of an engine, and the type each returns: errors and other types become an
 :class:`EngineError`."""
 
-_MAX_CHARACTERS = 300
-"""Length up to which the text of a foreign error is quoted."""
+_MAX_CHARACTERS = 300  # length up to which the text of a foreign error is quoted
 
 _ORDER = "infer() returns a list of one numpy array per output, in the model's order"
 

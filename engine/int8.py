@@ -16,8 +16,7 @@ from engine.spec import GOOD_COSINE
 from tecoinfer_modelzoo.errors import ModelError, TecoInferError
 from tecoinfer_modelzoo.text import one_line
 
-_TELLING = 8
-"""Elements that a sample of an output must have for its own cosine to count."""
+_TELLING = 8  # elements that a sample of an output must have for its own cosine to count
 
 
 def agreements(

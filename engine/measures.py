@@ -14,8 +14,7 @@ THRESHOLD = {"float32": 1e-6, "float16": 1e-4}
 """Reference magnitude up to which diff3 is the absolute error, by the :func:`precision_of` both tensors."""
 
 HALF_MAX = 65504.0
-_CHUNK = 2**13
-"""Elements per step: their float64 copies fit in a core's cache and in memory that malloc reuses."""
+_CHUNK = 2**13  # elements per step: their float64 copies fit in a core's cache and in memory that malloc reuses
 
 
 @dataclass(frozen=True, slots=True)

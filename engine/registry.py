@@ -32,14 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class _Builtin(NamedTuple):
-    where: str
-    """``module:Class``."""
-    computes: str
-    """Short description of the target."""
-    needs: tuple[str, ...] = ()
-    """Modules, or ``module/file in its folder``, of which at least one must be installed."""
-    extra: str = ""
-    """The optional dependency group of the zoo that installs them."""
+    where: str  # ``module:Class``
+    computes: str  # short description of the target
+    needs: tuple[str, ...] = ()  # modules, or ``module/file in its folder``, of which at least one must be installed
+    extra: str = ""  # the optional dependency group of the zoo that installs them
 
 
 _BUILTIN = {

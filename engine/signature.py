@@ -36,8 +36,7 @@ _DTYPES = (
 _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
 
 _BATCH = re.compile(r"(?i)n|b|bsz?|.*batch.*")
-_SURELY_BATCH = re.compile(r"(?i)bsz?|.*batch.*")
-"""Usual names of the batch, and those of them that name nothing else."""
+_SURELY_BATCH = re.compile(r"(?i)bsz?|.*batch.*")  # usual names of the batch, and those of them that name nothing else
 
 
 @dataclass(frozen=True, slots=True)

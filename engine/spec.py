@@ -14,17 +14,10 @@ from tecoinfer_modelzoo.errors import ConfigError, PassError
 PASS_PATH = Path(__file__).resolve().parent / "passes"
 """Folder of the optimisation passes a model can choose (``PASS_PATH / "default_pass.py"``)."""
 
-DTYPES = ("float32", "float16")
-"""Precisions supported by every target."""
-
-ALL_DTYPES = (*DTYPES, "bfloat16", "int8")
-"""Precisions of any target; those of one target are :attr:`Engine.dtypes`."""
-
-GOOD_COSINE = 0.99
-"""Cosine between int8 and float32 outputs from which int8 is accepted without a warning."""
-
-MAX_SPA = 8
-"""Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
+DTYPES = ("float32", "float16")  # precisions supported by every target
+ALL_DTYPES = (*DTYPES, "bfloat16", "int8")  # precisions of any target; those of one target are :attr:`Engine.dtypes`
+GOOD_COSINE = 0.99  # cosine between int8 and float32 outputs from which int8 is accepted without a warning
+MAX_SPA = 8  # largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4
 
 
 if TYPE_CHECKING:
@@ -235,8 +228,7 @@ def _path(name: str, given: object, what: str) -> Path:
     return Path(path)
 
 
-_CHANNELS = (1, 3)
-"""Possible sizes of the channel dimension of images."""
+_CHANNELS = (1, 3)  # possible sizes of the channel dimension of images
 
 
 def channels_last(shape: Sequence[int | str | None]) -> bool:

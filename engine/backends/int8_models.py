@@ -29,8 +29,7 @@ NEAR, TIMES = 1e-3, 10
 
 _log = logging.getLogger(__name__)
 
-Open = Callable[[Path], Engine]
-"""Open a quantised file."""
+Open = Callable[[Path], Engine]  # open a quantised file
 
 
 class Made(NamedTuple):

@@ -30,11 +30,8 @@ _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 OV_ERRORS = (RuntimeError, TypeError, ValueError)
 """Exceptions of OpenVINO: C++ exceptions are raised as RuntimeError, invalid arguments as the others."""
 
-_MESSAGE = 300
-"""Length up to which OpenVINO's messages are quoted; some list every operator of the model."""
-
-_MOST_BODIES = 10
-"""Nesting depth of bodies: each level doubles OpenVINO's (2026.4) loading time, 7 s at 16."""
+_MESSAGE = 300  # length up to which OpenVINO's messages are quoted; some list every operator of the model
+_MOST_BODIES = 10  # nesting depth of bodies: each level doubles OpenVINO's (2026.4) loading time, 7 s at 16
 
 _WHERE = re.compile(r"(Exception from|Check '[^']*' failed at) \S+:\d+:? ?")
 """References to lines of OpenVINO's source code, at the start of its messages."""

@@ -17,11 +17,8 @@ from engine.base import Array
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-ALPHA = 0.8
-"""Share of the outliers that is moved into the weights, 0 to 1."""
-
-_SMALLEST, _BOUND = 1e-5, 1e3
-"""Lower limit of magnitudes, and limit of the ratio between a factor and the mean factor."""
+ALPHA = 0.8  # share of the outliers that is moved into the weights, 0 to 1
+_SMALLEST, _BOUND = 1e-5, 1e3  # lower limit of magnitudes, and limit of the ratio between a factor and the mean factor
 
 
 def readers(model: ModelProto) -> dict[str, list[NodeProto]]:

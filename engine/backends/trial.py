@@ -25,20 +25,14 @@ MAX_ROUNDS, REFERENCE_ROUNDS = 50, 3
 TRIAL_NUMBERS = 8 * 3 * 224 * 224
 """Approximate limit of elements in a trial's input, so that large batches do not make it long."""
 
-MOST_NUMBERS = 2**28
-"""An input with more elements (1 GiB of float32) is not drawn, and nothing is measured."""
-
-TOLERANCE = 1e-3
-"""Largest difference between the outputs of two float32 engines, relative to the largest output."""
+MOST_NUMBERS = 2**28  # an input with more elements (1 GiB of float32) is not drawn, and nothing is measured
+TOLERANCE = 1e-3  # largest difference between the outputs of two float32 engines, relative to the largest output
 
 _HALF_TOLERANCE = 1e-2
 """The same for further calls of a float16 model, whose values ONNX Runtime rounds after every operator."""
 
-_NOTHING = 1e-30
-"""Difference that is allowed for outputs that are all 0."""
-
-SHORTEST = 1e-9
-"""Lower limit in seconds of a plausible call; a cached time below it is invalid."""
+_NOTHING = 1e-30  # difference that is allowed for outputs that are all 0
+SHORTEST = 1e-9  # lower limit in seconds of a plausible call; a cached time below it is invalid
 
 _VARIED = ((1.0, 0.3), (10.0, 1.0))
 """For each further call: the standard deviation of floats, and the share of integers that are large."""
@@ -94,8 +88,7 @@ class TrialResult:
 Feed = Callable[[Engine], "list[Array] | None"]
 """Return the arrays of a call for an engine, or ``None`` if that is impossible."""
 
-Draws = Callable[[Engine], Iterable["list[Array]"]]
-"""Return the arrays of several calls for an engine."""
+Draws = Callable[[Engine], Iterable["list[Array]"]]  # return the arrays of several calls for an engine
 
 
 def _no_draws(engine: Engine) -> Iterable[list[Array]]:

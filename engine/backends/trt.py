@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "TensorRT"]
 
-Feed: TypeAlias = dict[str, Array]
-"""Arrays by tensor name."""
+Feed: TypeAlias = dict[str, Array]  # arrays by tensor name
 
 Signature: TypeAlias = tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]], Shapes]
 """Inputs, outputs, input shapes with symbols, and the profile."""

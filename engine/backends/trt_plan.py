@@ -21,11 +21,8 @@ from tecoinfer_modelzoo.files import open_regular, read_regular, write_file
 from tecoinfer_modelzoo.json_types import Problems, entries, items, parsed, text, whole
 from tecoinfer_modelzoo.text import typed_reason
 
-SCHEMA_VERSION = 2
-"""Of the record; 2 has batch axes and symbols."""
-
-MOST_RECORD = 1 << 26
-"""Size limit of a record in bytes."""
+SCHEMA_VERSION = 2  # of the record; 2 has batch axes and symbols
+MOST_RECORD = 1 << 26  # size limit of a record in bytes
 
 Shapes: TypeAlias = dict[str, list[list[int]]]
 """Input name -> [smallest, typical, largest] shape, as in a TensorRT optimisation profile."""

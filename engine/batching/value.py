@@ -17,8 +17,7 @@ Sizes: TypeAlias = tuple[Size, ...]
 
 _FEW = 256  # maximum number of elements of a tensor whose contents are propagated
 
-MANY = 2**22
-"""Maximum number of elements of a constant whose rows are compared."""
+MANY = 2**22  # maximum number of elements of a constant whose rows are compared
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,7 @@ def tails_of(model: LightModel, names: Collection[str] | None = None) -> dict[st
     return found
 
 
-ROWS = 2
-"""Rank of an output with one row per sample, whose last axis holds the classes."""
+ROWS = 2  # rank of an output with one row per sample, whose last axis holds the classes
 
 
 class _Walk:

@@ -16,16 +16,14 @@ from engine.spec import CardOptions
 from tecoinfer_modelzoo.text import one_line, shown_value
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
-CARDS = Path(__file__).resolve().parent
-"""Folder of the zoo's card descriptions."""
+CARDS = Path(__file__).resolve().parent  # folder of the zoo's card descriptions
 
 CARD_VARIABLE = "TECO_SIM_CARD"
 """Environment variable for another description: a path, or the stem of a file in :data:`CARDS`."""
 
 VISIBLE_VARIABLE = "SDAA_VISIBLE_DEVICES"
 
-_DIGITS = 9
-"""Largest number of digits of a device index."""
+_DIGITS = 9  # largest number of digits of a device index
 
 MARKS = ("published", "fitted", "assumed")
 
@@ -35,11 +33,8 @@ _FIGURES = (
 _COSTS = frozenset(("copy_launch_us", "launch_us", "heartbeat_ms"))
 """Figures that may be 0: times that are added. The others are divisors, or meaningless at 0."""
 
-_LEAST, _MOST = 1e-9, 1e12
-"""Limits of a card's figures, in the units of the file."""
-
-_LONGEST_NAME = 100
-"""Length limit of a card's or a layout's name."""
+_LEAST, _MOST = 1e-9, 1e12  # limits of a card's figures, in the units of the file
+_LONGEST_NAME = 100  # length limit of a card's or a layout's name
 
 _LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
 

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
     from engine.onnx.shapes import NodeView
 
-FLOAT = 1
-"""``onnx.TensorProto.FLOAT``."""
-
-IO_BUFFERS = 2
-"""Sets of input and output buffers: one is computed on while the next is copied."""
+FLOAT = 1  # ``onnx.TensorProto.FLOAT``
+IO_BUFFERS = 2  # sets of input and output buffers: one is computed on while the next is copied
 
 
 @dataclass(frozen=True, slots=True)

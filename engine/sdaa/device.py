@@ -25,8 +25,7 @@ from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]
-Remedy = Callable[[ShardCost], str]
-"""Return how to make a cost fit, as the end of an error message."""
+Remedy = Callable[[ShardCost], str]  # return how to make a cost fit, as the end of an error message
 
 
 class Instance(NamedTuple):
@@ -38,8 +37,7 @@ class Instance(NamedTuple):
 
 OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
 
-STAGES = ("copy in", "compute", "copy out")
-"""Names of a shard's phases in the card's timeline."""
+STAGES = ("copy in", "compute", "copy out")  # names of a shard's phases in the card's timeline
 
 
 class ShardTimes(NamedTuple):
@@ -177,16 +175,14 @@ class Card:
     ) -> None:
         self.description, self.usual = description, Instance(cost, compute)
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
-        self.timeline = Timeline()
-        """Simulated spans, one lane per SPA."""
+        self.timeline = Timeline()  # simulated spans, one lane per SPA
         self.now = self.elapsed = 0.0
         self.step = 0
         self.events: list[str] = []
         self._model = model
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
-        self.memory = 0
-        """Bytes of device memory allocated on every SPA."""
+        self.memory = 0  # bytes of device memory allocated on every SPA
         self._reserved: ShardCost | None = None
         self.hold(cost, remedy)
 

@@ -34,8 +34,7 @@ _log = logging.getLogger(__name__)
 
 KEPT_CALLS = 10_000
 
-KEPT_WHOLE = 16
-"""Number of plans kept for batch sizes of calls that cannot be split; the oldest is removed first."""
+KEPT_WHOLE = 16  # number of plans kept for batch sizes of calls that cannot be split; the oldest is removed first
 
 
 class SdaaEngine(Engine):
@@ -99,8 +98,7 @@ class SdaaEngine(Engine):
             self._save(save_to, origin, self._main)
         self._main = self._plans[self._main.key] = replace(self._main, stored=None)
         self._forget()
-        self.calls: deque[CallTimes] = deque(maxlen=KEPT_CALLS)
-        """Simulated times of the newest calls, oldest first."""
+        self.calls: deque[CallTimes] = deque(maxlen=KEPT_CALLS)  # simulated times of the newest calls, oldest first
         self._samples = self._calls = 0
         self._latency = 0.0
         self._wait = True

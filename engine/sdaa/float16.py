@@ -219,17 +219,14 @@ class _Rounder:
         halves: frozenset[str],
     ) -> None:
         self.model, self.keep = model, keep
-        self.halves = halves
-        """Constants that are float16 in the file: rounding them again would take most of the time."""
+        self.halves = halves  # constants that are float16 in the file: rounding them again would take most of the time
         self.graph = model.graph
         self.inputs = {info.name for info in graph_inputs(model)}
         self.keep_inputs = keep_inputs & self.inputs
         self.keep_outputs = keep_outputs - self.inputs
         self.nodes: list[NodeProto] = []
-        self.exact: dict[str, str] = {}
-        """Original name -> name of the value as written."""
-        self.half: dict[str, str] = {}
-        """Original name -> name of the value rounded to float16 (held as float32)."""
+        self.exact: dict[str, str] = {}  # original name -> name of the value as written
+        self.half: dict[str, str] = {}  # original name -> name of the value rounded to float16 (held as float32)
         self.constants = {tensor.name: tensor for tensor in self.graph.initializer}
         self.floats = {name for name, tensor in self.constants.items() if tensor.data_type == FLOAT}
         for info in (*self.graph.input, *self.graph.output, *self.graph.value_info):
@@ -238,8 +235,7 @@ class _Rounder:
         self._warn_untyped()
         self.known, self.scalars = folded(self.graph), _scalar_constants(self.graph) | exact.divisors
         self.outputs = {info.name for info in self.graph.output}
-        self.fused = inner_tensors(self.graph, keep) & self.floats
-        """Tensors inside a kernel: rounded at its end."""
+        self.fused = inner_tensors(self.graph, keep) & self.floats  # tensors inside a kernel: rounded at its end
 
     def rounded(self) -> ModelProto:
         # Before IR 4 constants are listed among the inputs; a replaced one must not remain an input.

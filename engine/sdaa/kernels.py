@@ -26,8 +26,7 @@ LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Constant", "Shape", "Size"))
 SELECTING = frozenset(("Gather", "GatherElements", "GatherND", "Slice"))
 """Operators that read no more of their data than they write."""
-RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
-"""Recurrent operators and their number of gates."""
+RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}  # recurrent operators and their number of gates
 
 _SHAPES = frozenset(("Constant", "Shape", "Size"))
 _CONTROL = frozenset(("If", "Loop", "Scan"))
@@ -100,8 +99,7 @@ def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Col
         constants: names of tensors known when the engine is built.
     """
     inner: set[str] = set()
-    stage: dict[str, str] = {}
-    """Output of a kernel so far -> what it can still include."""
+    stage: dict[str, str] = {}  # output of a kernel so far -> what it can still include
     for node in nodes:
         source = next((name for name in node.input if name in stage), "")
         fits = readers.get(source) == 1 and _follows(node, stage[source], constants)
@@ -155,10 +153,8 @@ def kernels_of(
         known: tensors known when the engine is built (:func:`folded`).
         float32: tensors written by nodes that stay float32.
     """
-    groups: dict[str, list[NodeView]] = {}
-    """Tensor inside a kernel -> the kernel's nodes so far."""
-    alias: dict[str, str] = {}
-    """Output of a view -> the tensor it views."""
+    groups: dict[str, list[NodeView]] = {}  # tensor inside a kernel -> the kernel's nodes so far
+    alias: dict[str, str] = {}  # output of a view -> the tensor it views
     done: list[list[NodeView]] = []
     for node in _launched(nodes, known, alias):
         source = next((name for name in node.inputs if name in groups), None)

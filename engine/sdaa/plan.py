@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from engine.sdaa.device import Compute
 
-CHECK_BATCH = 2
-"""Samples a pass is checked with: as reliable as a full batch, and much faster."""
+CHECK_BATCH = 2  # samples a pass is checked with: as reliable as a full batch, and much faster
 
 _checked_passes: set[tuple[Any, ...]] = set()
 

@@ -42,14 +42,9 @@ from tecoinfer_modelzoo.json_types import Problems, entries, flag, items, number
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-SCHEMA_VERSION = 2
-"""Of header and manifest; incremented when a field changes its meaning, is added or removed."""
-
-MAX_MANIFEST = 2**26
-"""Size limit of a manifest in bytes; ResNet50's has 30 KB."""
-
-MAX_MODEL = 2**31 - 2**24
-"""Size limit of a saved model in bytes: protobuf messages are limited to 2 GiB."""
+SCHEMA_VERSION = 2  # of header and manifest; incremented when a field changes its meaning, is added or removed
+MAX_MANIFEST = 2**26  # size limit of a manifest in bytes; ResNet50's has 30 KB
+MAX_MODEL = 2**31 - 2**24  # size limit of a saved model in bytes: protobuf messages are limited to 2 GiB
 
 MOST_PER_COPIED = 8
 """Limit of an input's stored bytes per byte copied to the card: usually 1; 2 if a float32 input is kept."""

@@ -16,8 +16,7 @@ from engine.signature import Array
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_MOST = 256
-"""Largest number of elements of a tensor of sizes."""
+_MOST = 256  # largest number of elements of a tensor of sizes
 
 
 def has_open_sizes(model: ModelProto) -> bool:

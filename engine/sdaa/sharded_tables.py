@@ -84,8 +84,7 @@ class ShardedTables(Engine):
             "a dimension other than the batch is dynamic; fix it in the export",
         )
         parts = split_tables(model, count, spec.ckpt)
-        self.tables = parts.tables
-        """Names of the tables that are split."""
+        self.tables = parts.tables  # names of the tables that are split
         self._rows_of = parts.rows
         self._size = -(-spec.batch_size // count) * count
         del model

@@ -27,8 +27,7 @@ from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 
 SCHEMA_VERSION = 1
 COMMAND = "teco-smi"
-OURS = (b"tecoinfer_modelzoo.commands", b"engine.sdaa.smi")
-"""Texts of our start scripts, now and in earlier versions."""
+OURS = (b"tecoinfer_modelzoo.commands", b"engine.sdaa.smi")  # texts of our start scripts, now and in earlier versions
 
 HANDED_OVER = "_TECO_SMI_HANDED_OVER"
 """Environment variable set for a command started instead of ours, so that two commands never start each other."""

@@ -20,11 +20,8 @@ from engine.onnx.view import graph_inputs, used_names
 from engine.sdaa.tables import looked_up
 from tecoinfer_modelzoo.errors import ConfigError
 
-SMALL = 0.01
-"""Minimum size of a split table relative to the largest one: small ones are faster on each SPA."""
-
-MIN_OPSET = 12
-"""Oldest opset whose ``Clip`` supports integers."""
+SMALL = 0.01  # minimum size of a split table relative to the largest one: small ones are faster on each SPA
+MIN_OPSET = 12  # oldest opset whose ``Clip`` supports integers
 
 
 class Parts(NamedTuple):

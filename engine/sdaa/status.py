@@ -26,18 +26,12 @@ from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.json_types import Problems, items, number, parsed, text, whole
 from tecoinfer_modelzoo.text import shortened
 
-DIRECTORY_VARIABLE = "TECO_SMI_DIR"
-"""Environment variable for another folder of the files."""
-
-CARDS_VARIABLE = "TECO_SIM_CARDS"
-"""Environment variable with the number of simulated cards of this host (default 1)."""
-
-HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")
-"""States of a device, best first."""
+DIRECTORY_VARIABLE = "TECO_SMI_DIR"  # environment variable for another folder of the files
+CARDS_VARIABLE = "TECO_SIM_CARDS"  # environment variable with the number of simulated cards of this host (default 1)
+HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")  # states of a device, best first
 
 SCHEMA_VERSION = 1
-STALE_SECONDS = 2.0
-"""Age from which a process without a running call counts as idle."""
+STALE_SECONDS = 2.0  # age from which a process without a running call counts as idle
 
 MAX_CARDS = 64
 MAX_DEVICES = 1024

@@ -15,14 +15,9 @@ from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-NAMED = 4
-"""Number of tables listed in an error, the largest first; the others are counted."""
-
-FIXED = "the model's batch is fixed: export it with a smaller one"
-"""Advice if only another model would fit."""
-
-FLOATS = (1, 10)
-"""``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtype of the engine."""
+NAMED = 4  # number of tables listed in an error, the largest first; the others are counted
+FIXED = "the model's batch is fixed: export it with a smaller one"  # advice if only another model would fit
+FLOATS = (1, 10)  # ``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtype of the engine
 
 
 class Table(NamedTuple):

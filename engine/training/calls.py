@@ -11,8 +11,7 @@ import numpy as np
 
 from engine.signature import Array
 
-SCRATCH = "scratch of "
-"""Prefix of the digest of uninitialised memory, which is equal to nothing."""
+SCRATCH = "scratch of "  # prefix of the digest of uninitialised memory, which is equal to nothing
 
 _OVERWRITES = tuple(
     f"aten.{name}_."

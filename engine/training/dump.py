@@ -25,14 +25,9 @@ from tecoinfer_modelzoo.errors import ConfigError, DataError, TecoInferError
 from tecoinfer_modelzoo.text import nearest, one_line, reason_of
 
 VERSION = 1
-SPARE = 64 * 2**20
-"""Bytes of disk space that a dump leaves free."""
-
-_ROOM = 2**14
-"""Usual upper limit of the bytes that describe a call."""
-
-_WHAT = "dumps of a training"
-"""Subject of the error if h5py is missing."""
+SPARE = 64 * 2**20  # bytes of disk space that a dump leaves free
+_ROOM = 2**14  # usual upper limit of the bytes that describe a call
+_WHAT = "dumps of a training"  # subject of the error if h5py is missing
 
 _DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError)
 """Exceptions of h5py for damaged files."""

@@ -23,15 +23,13 @@ from toolkit.graph.weights import source
 INHERITED = 10.0
 """Factor of the limit of accumulated errors over that of isolated errors, since rounding adds up along the graph."""
 
-LIMIT = {"float32": 1e-4, "float16": 1e-2}
-"""Default limit of the isolated diff2, by the coarser of the two precisions."""
+LIMIT = {"float32": 1e-4, "float16": 1e-2}  # default limit of the isolated diff2, by the coarser of the two precisions
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
 
-_COPIES = 4
-"""Arrays held per tensor: of both engines, and the input and output of the isolated run."""
+_COPIES = 4  # arrays held per tensor: of both engines, and the input and output of the isolated run
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,8 @@ from tecoinfer_modelzoo.text import shortened
 
 VERSION = 1
 MANIFEST = "manifest.json"
-JOURNAL = "entries.jsonl"
-"""File in an unfinished folder dump: a line with the header, then one line per entry."""
-GRAPH_INPUT = "graph_input"
-"""Operator name of the entries of the model's inputs."""
+JOURNAL = "entries.jsonl"  # file in an unfinished folder dump: a line with the header, then one line per entry
+GRAPH_INPUT = "graph_input"  # operator name of the entries of the model's inputs
 HDF5 = (".h5", ".hdf5")
 
 

@@ -26,8 +26,7 @@ from utils.arrays import read_npy
 PATIENCE, SPEED = 20.0, 20 << 20
 """Time limit for reading a damaged .h5 file: a constant in seconds, and bytes per additional second."""
 
-_END = 2**40
-"""Assumed size of an HDF5 file in bytes: the library rejects a file shorter than its original size."""
+_END = 2**40  # assumed size of an HDF5 file in bytes: the library rejects a file shorter than its original size
 
 
 @dataclass(frozen=True, slots=True)

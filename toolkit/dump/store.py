@@ -16,8 +16,7 @@ from tecoinfer_modelzoo.text import one_line, reason_of
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, h5py_module, is_hdf5
 from utils.arrays import read_npy
 
-DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)
-"""Exceptions that h5py raises for damaged files."""
+DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # exceptions that h5py raises for damaged files
 
 
 class Dump:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_ROOM = 2**17
-"""Bytes reserved for the metadata of an array in an HDF5 file, which takes a few KiB."""
+_ROOM = 2**17  # bytes reserved for the metadata of an array in an HDF5 file, which takes a few KiB
 
 
 @contextmanager

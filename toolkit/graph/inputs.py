@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-Dims = Mapping[str, Sequence[int]]
-"""Symbol of a dimension -> sizes."""
+Dims = Mapping[str, Sequence[int]]  # symbol of a dimension -> sizes
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 

@@ -29,14 +29,9 @@ FAR = 4096.0
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
-_TOP = 1e38
-"""Magnitude that is treated as infinite after any multiplication."""
-
-_ROOTS = 1024.0
-"""Largest square root by which a score is divided, such as that of a head's width."""
-
-_FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9
-"""``onnx.TensorProto`` element types."""
+_TOP = 1e38  # magnitude that is treated as infinite after any multiplication
+_ROOTS = 1024.0  # largest square root by which a score is divided, such as that of a head's width
+_FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9  # ``onnx.TensorProto`` element types
 
 _FREE = frozenset(("IsNaN", "Shape", "Size"))
 """Operators whose result does not depend on infinite values of either sign."""
@@ -44,8 +39,7 @@ _FREE = frozenset(("IsNaN", "Shape", "Size"))
 _COMPARED = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
 """Operators with boolean results, which are compared themselves."""
 
-_ZERO = frozenset(("Exp", "Sigmoid", "Softmax"))
-"""Operators that map minus infinity to 0, elementwise."""
+_ZERO = frozenset(("Exp", "Sigmoid", "Softmax"))  # operators that map minus infinity to 0, elementwise
 
 _CUT = frozenset(("ArgMax", "Max", "ReduceMax", "TopK"))
 """Operators that select another element than minus infinity, if there is one."""
@@ -63,8 +57,7 @@ _KEEP: dict[str, Collection[int] | None] = {
 }
 """Operators that keep an infinite value and its sign -> indices of these inputs (``None``: all)."""
 
-_TURN = {"Neg": 0, "Sub": 1}
-"""Operators that change the sign -> index of that input."""
+_TURN = {"Neg": 0, "Sub": 1}  # operators that change the sign -> index of that input
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +113,7 @@ def _bound(size: float) -> np.float32:
     return np.float32(size if size <= _FLOAT32_MAX else np.inf)
 
 
-_ANY = Mask(0, 0.0, frozenset())
-"""Mask of a tensor whose readers do not depend on infinite values."""
+_ANY = Mask(0, 0.0, frozenset())  # mask of a tensor whose readers do not depend on infinite values
 
 
 class Masks:

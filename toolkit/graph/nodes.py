@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 
-MEMORY = 2 * 2**30
-"""Default limit of the bytes of node outputs held at once."""
+MEMORY = 2 * 2**30  # default limit of the bytes of node outputs held at once
 
 
 @dataclass(frozen=True, slots=True)

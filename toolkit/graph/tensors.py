@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
 """``TensorProto.DataType`` values of numeric numpy dtypes: not strings, complex, bfloat16 or smaller types."""
 
-_BYTES = {2: 1, 3: 1, 9: 1, 4: 2, 5: 2, 10: 2, 7: 8, 11: 8, 13: 8}
-"""Bytes of an element by type, if not 4."""
+_BYTES = {2: 1, 3: 1, 9: 1, 4: 2, 5: 2, 10: 2, 7: 8, 11: 8, 13: 8}  # bytes of an element by type, if not 4
 
 
 class Tensors:

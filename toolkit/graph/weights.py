@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from engine.backends import HostSession
 
 _FLOAT = 1
-_LARGE = 1024
-"""Largest number of elements of a weight that stays in the model."""
+_LARGE = 1024  # largest number of elements of a weight that stays in the model
 
 _sources: WeakValueDictionary[tuple[str, int, int], LightModel] = WeakValueDictionary()
 

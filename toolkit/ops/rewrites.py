@@ -16,8 +16,7 @@ from toolkit.optest.outcome import worst_error
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-TOLERANCE, TOLERANCE_FLOAT16 = 1e-4, 2e-2
-"""Largest error of an equivalent as a share of an output's largest value."""
+TOLERANCE, TOLERANCE_FLOAT16 = 1e-4, 2e-2  # largest error of an equivalent as a share of an output's largest value
 
 SEEDS = (0, 1)
 

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
     Run: TypeAlias = "tuple[str, str, float]"
 
-TARGETS = ("onnx", "sdaa")
-"""Default targets of a case, run in float32 and in the target's default precision."""
+TARGETS = ("onnx", "sdaa")  # default targets of a case, run in float32 and in the target's default precision
 
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 8e-2, "int8": 1e-1}
 """Largest tolerated error by precision, as a share of the largest value of an output."""
 
-MODEL, DATA = "model.onnx", "data.npz"
-"""Files of a case next to its test."""
+MODEL, DATA = "model.onnx", "data.npz"  # files of a case next to its test
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from toolkit.fix.guide import LARGEST
 from toolkit.graph.masks import Mask, Masks
 from toolkit.graph.nodes import Node
 
-SMALLEST = 2.0**-14
-"""Smallest normal float16."""
+SMALLEST = 2.0**-14  # smallest normal float16
 
 PREDICTED = ("beyond", "below")
 ACTUAL = ("inf", "nan", "saturated", "flushed")

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from engine.onnx import Loss
 
-_FLOAT = 1
-"""``onnx.TensorProto.FLOAT``."""
+_FLOAT = 1  # ``onnx.TensorProto.FLOAT``
 
 
 @dataclass(frozen=True, slots=True)

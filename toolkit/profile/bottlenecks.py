@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 SLOW_SHARE, SLOW_ROOF = 0.10, 0.5
 """A slow operator takes at least this share of the time, and reaches at most this share of the roof."""
 
-NOTICED = 0.02
-"""Smallest share of the time of reported copies and conversions."""
+NOTICED = 0.02  # smallest share of the time of reported copies and conversions
 
 COPIES = SELECTING | {
     *("Transpose", "Split", "Concat", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
@@ -41,8 +40,7 @@ ELEMENTWISE = ACTIVATIONS | {
 Fix = Callable[[str, Iterable[str]], str]
 """Function from a bottleneck's name in :mod:`toolkit.profile.fixes` and its operators to the fix."""
 
-_LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])
-"""Transposes between channels first and channels last."""
+_LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])  # transposes between channels first and channels last
 
 _CHANGING = frozenset(("NonZero", "Unique", "Compress", "NonMaxSuppression", "Loop", "If", "Scan", "SequenceEmpty"))
 """Operators with data-dependent output sizes."""

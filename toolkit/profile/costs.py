@@ -28,11 +28,8 @@ PRODUCTS = frozenset(
 )
 """Operators whose multiply-adds are counted: convolutions and matrix products."""
 
-_STATISTICS = (3, 4)
-"""Inputs of a BatchNormalization that are not parameters: mean and variance."""
-
-_FLOATS = (1, 10, 11, 16)
-"""``onnx.TensorProto.FLOAT``, ``FLOAT16``, ``DOUBLE`` and ``BFLOAT16``."""
+_STATISTICS = (3, 4)  # inputs of a BatchNormalization that are not parameters: mean and variance
+_FLOATS = (1, 10, 11, 16)  # ``onnx.TensorProto.FLOAT``, ``FLOAT16``, ``DOUBLE`` and ``BFLOAT16``
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,12 @@ from utils.advice import Advice, InUse, advice
 SLOW_LAUNCH, SLOW_MEMORY, SLOW_COMPUTE = "launch", "memory", "compute"
 COPIES, LAYOUTS, ISLANDS = "copies", "layouts", "islands"
 
-NOTHING = 1e-9
-"""Simulated seconds that are too few to apply a rule."""
+NOTHING = 1e-9  # simulated seconds that are too few to apply a rule
 
 _MOVING = "channel_shuffle, shuffle_split, gather_conv, transpose_past, transpose_pair, transpose_view"
 """Rewrite rules that remove or merge copies."""
 
-_TURNING = "transpose_past, transpose_pair"
-"""Rewrite rules that remove layout changes."""
+_TURNING = "transpose_past, transpose_pair"  # rewrite rules that remove layout changes
 
 
 @dataclass(frozen=True)

@@ -244,8 +244,7 @@ def work_of(op_type: str, args: Mapping[str, Any], source: OriginalNode) -> tupl
     return _priced(NodeView("", kind, tuple(inputs), tuple(outputs), shapes, {**sizes}), sum(sizes.values()))
 
 
-Side = tuple[str, Sequence[int]]
-"""Type and shape of an input or output, as reported by ONNX Runtime's profiler."""
+Side = tuple[str, Sequence[int]]  # type and shape of an input or output, as reported by ONNX Runtime's profiler
 
 
 def _numbered(word: str, sides: Sequence[Side]) -> dict[str, Side]:

@@ -13,8 +13,7 @@ from toolkit.profile.suggest import Suggestion
 HEIGHT, TOP, BOTTOM = 384.0, 36.0, 320.0
 """Height of the plot, and top and bottom of the speed axis in pixels; x positions are percentages."""
 
-_LABELS = 8
-"""Largest number of labels of an axis; other grid lines have none."""
+_LABELS = 8  # largest number of labels of an axis; other grid lines have none
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 
     from toolkit.fix.opening import SampleRequest
 
-LENGTH = 128
-"""Default size of a dynamic dimension, such as the length of a text."""
-
-_SIDES = (2, 3)
-"""Axes of the height and width of an image."""
+LENGTH = 128  # default size of a dynamic dimension, such as the length of a text
+_SIDES = (2, 3)  # axes of the height and width of an image
 
 
 @dataclass(frozen=True)

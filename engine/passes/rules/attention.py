@@ -20,8 +20,7 @@ from engine.passes.rules._match import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-Shape: TypeAlias = "list[int | None] | None"
-"""A shape as returned by :func:`~engine.passes.rules._match.sizes`."""
+Shape: TypeAlias = "list[int | None] | None"  # a shape as returned by :func:`~engine.passes.rules._match.sizes`
 
 _DTYPES = frozenset({"FLOAT", "FLOAT16"})
 _TO_KEYS = [0, 1, 3, 2]

@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-Watch = Callable[[Sequence[Any]], Iterable[Any]]
-"""Iterates over a sequence, and may show the progress."""
-
-NOTHING = 1e-9
-"""Simulated seconds below which a gain is ignored."""
+Watch = Callable[[Sequence[Any]], Iterable[Any]]  # iterates over a sequence, and may show the progress
+NOTHING = 1e-9  # simulated seconds below which a gain is ignored
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ from toolkit.training.dump.unmatched import (
 LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 """diff2 above which a value is off, by the lower precision of the two runs."""
 
-ROUNDING = 1e-6
-"""Relative difference allowed between an argument of the two runs."""
+ROUNDING = 1e-6  # relative difference allowed between an argument of the two runs
 
 FAR = 10
 """Multiple of the limit by which a mixed-precision value must be off before an operator of one run only is at fault."""

@@ -12,15 +12,11 @@ from engine.training import OpCall, TrainingDump
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.training.dump.alignment import aligned, same_lines
 
-_SAME = 0.5
-"""Minimum share of common modules, if neither file describes its model."""
+_SAME = 0.5  # minimum share of common modules, if neither file describes its model
 
 
-_FEW = 4
-"""Number of equal list entries up to which they are written out, such as those of a kernel size or stride."""
-
-_LEFT_OUT = "left out"
-"""Stands for an argument that is not passed."""
+_FEW = 4  # number of equal list entries up to which they are written out, such as those of a kernel size or stride
+_LEFT_OUT = "left out"  # stands for an argument that is not passed
 
 
 @dataclass

@@ -15,14 +15,9 @@ import numpy as np
 from engine import Array
 from engine.training import KeptTensor, OpCall, TrainingDump
 
-ALONE = 0.1
-"""Share of the limit above which the result of a repeated call, or of a step from equal values, is off."""
-
-GROWTH = 100
-"""Factor by which a step may increase the difference of values: an optimizer may divide by small numbers."""
-
-_STATES = "aten.zeros"
-"""Prefix of the operators that create the state of an optimizer in its first step."""
+ALONE = 0.1  # share of the limit above which the result of a repeated call, or of a step from equal values, is off
+GROWTH = 100  # factor by which a step may increase the difference of values: an optimizer may divide by small numbers
+_STATES = "aten.zeros"  # prefix of the operators that create the state of an optimizer in its first step
 
 Apart = Callable[[Array, KeptTensor, Array, KeptTensor], float]
 """Returns diff2 between a tensor of the reference and one of the judged run."""

@@ -24,8 +24,7 @@ BOUNDS = (0.001, 0.01)
 """Relative differences that are always reported: the zoo's between targets, and between frameworks."""
 
 _FEW = 100
-_ENDS = 10
-"""Start and end of a curve are the means of its first and last tenth."""
+_ENDS = 10  # start and end of a curve are the means of its first and last tenth
 
 
 @dataclass(frozen=True, slots=True)

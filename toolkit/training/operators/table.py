@@ -12,8 +12,7 @@ from engine import ConfigError
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
-STORED = Path(__file__).resolve().parent / "aten.yaml"
-"""The table for the torch version of the zoo's tests."""
+STORED = Path(__file__).resolve().parent / "aten.yaml"  # the table for the torch version of the zoo's tests
 
 KERNEL, FALLBACK, COMPOSITE, MISSING, UNKNOWN = "kernel", "CPU fallback", "composite", "missing", "unknown"
 LEVELS = {

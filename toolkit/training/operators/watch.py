@@ -19,10 +19,8 @@ from toolkit.training.operators.table import DeviceTable, as_table
 from utils.pipeline.launch.exit_status import how_ended
 
 HERE = Path(__file__).resolve().parent
-_GRACE = 30
-"""Seconds that a training has to end by itself after its time limit."""
-_DEVICE_LIMIT = 900
-"""Seconds for the device to be compiled, if necessary, and to make each call once."""
+_GRACE = 30  # seconds that a training has to end by itself after its time limit
+_DEVICE_LIMIT = 900  # seconds for the device to be compiled, if necessary, and to make each call once
 
 
 @dataclass(frozen=True, slots=True)

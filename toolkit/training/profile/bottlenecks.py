@@ -21,14 +21,9 @@ ALONE, SLOW_SHARE = 0.35, 0.2
 products, such as the layers of a small network, one must also take twice as long as the next.
 """
 
-NOTICED = 0.10
-"""Share of device time from which anything else is reported."""
-
-CHAINED = 3
-"""Number of different operators of a module, or a line, on tensors of one size that form a chain."""
-
-READS, CALLS = 3, 2
-"""Reads by the host, and calls that wait, per step and line from which they are reported."""
+NOTICED = 0.10  # share of device time from which anything else is reported
+CHAINED = 3  # number of different operators of a module, or a line, on tensors of one size that form a chain
+READS, CALLS = 3, 2  # reads by the host, and calls that wait, per step and line from which they are reported
 
 UPLOADS, UPLOAD_SHARE, PARTS = 0.05, 0.20, 8
 """Share of device time from which uploads are reported: for at least PARTS of them per line, which is more than the
@@ -38,11 +33,8 @@ tensors of a batch, and for fewer.
 LOOP, REPEATED = 32, 8
 """Small launches per line and step from which they are a loop, and repetitions of one operator required among them."""
 
-PREPARING = 8
-"""Small launches that prepare one read."""
-
-WARM = 2
-"""Initial steps in which new shapes are normal."""
+PREPARING = 8  # small launches that prepare one read
+WARM = 2  # initial steps in which new shapes are normal
 
 _READ = "aten::_local_scalar_dense"
 _GRAPH = "sdaa_graph::"
