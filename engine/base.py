@@ -149,8 +149,7 @@ class Engine(ABC):
             ask: returns the batch axes and whether samples are independent, given the batch axes that the caller knows,
                 by input (:func:`engine.batching.independence.batching_of`); ``None`` guesses the axes from the shapes.
 
-        Raises:
-            ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
+        Raise ConfigError if ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
         """
         self.batching = Batching(self.spec)
         self.spec = self.batching.bind(inputs, outputs, shapes, ask)
@@ -323,11 +322,7 @@ class Calls:
         self.inherited = False  # whether the engine was opened in a process of which this one is a fork
 
     def __enter__(self) -> None:
-        """Start a call.
-
-        Raises:
-            EngineError: the engine was released, or was in use when this process was forked.
-        """
+        """Start a call; raise EngineError if the engine was released, or was in use when this process was forked."""
         mine = threading.get_ident()
         with self._changed:
             if self._refusal:

@@ -109,8 +109,7 @@ def compute(engine: Any, arrays: list[Array]) -> tuple[list[Array], float, float
     Returns:
         One array per output, owned by the caller, and the start and end of the computation (``time.perf_counter``).
 
-    Raises:
-        EngineError: the backend failed, or returned something else.
+    Raise EngineError if the backend failed, or returned something else.
     """
     with _turn(engine):
         results, start, end = _timed(engine, "infer", _inputs_for(engine, arrays))
@@ -123,8 +122,7 @@ def compute_shards(engine: Any, shards: list[list[Array]]) -> tuple[list[list[Ar
     Returns:
         For each shard one array per output, and the start and end of the computation.
 
-    Raises:
-        EngineError: the backend failed, or returned something else.
+    Raise EngineError if the backend failed, or returned something else.
     """
     if not engine._foreign:
         return _timed(engine, "infer_shards", shards)
@@ -262,8 +260,7 @@ class _Outputs:
     def checked(self, results: Any) -> list[Array]:
         """Return the results as a list of plain arrays owned by the caller.
 
-        Raises:
-            EngineError: their number, a dtype or a shape differs from the model's outputs.
+        Raise EngineError if their number, a dtype or a shape differs from the model's outputs.
         """
         outputs = self._engine.outputs
         if not isinstance(results, (list, tuple)):

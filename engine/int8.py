@@ -131,8 +131,7 @@ def _agreement(engine: Engine, baseline: Callable[[], Engine], calls: Sequence[l
 def judge(engine: Engine, found: Agreement) -> None:
     """Warn about an int8 engine that is far from float32; release and refuse one that is too far.
 
-    Raises:
-        ModelError: the cosine is below ``min_cosine`` of the spec.
+    Raise ModelError if the cosine is below ``min_cosine`` of the spec.
     """
     least = engine.spec.min_cosine
     if found.cosine >= max(least, GOOD_COSINE):

@@ -123,8 +123,7 @@ def _unknown(target: str) -> TargetError:
 def engine_class(target: str) -> type[Engine]:
     """Return the class of a target: registered, then third party, then built-in.
 
-    Raises:
-        TargetError: the name is unknown, or its class cannot be loaded.
+    Raise TargetError if the name is unknown, or its class cannot be loaded.
     """
     if target in _registered:
         return _registered[target]

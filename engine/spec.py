@@ -142,8 +142,7 @@ class EngineSpec(CardOptions, Int8Options):
         Args:
             ranks: number of dimensions of each model input, in the caller's order.
 
-        Raises:
-            ConfigError: there are more shapes than inputs.
+        Raise ConfigError if there are more shapes than inputs.
         """
         given = self.input_size
         if given is None or len(given) == len(ranks):
@@ -169,8 +168,7 @@ class EngineSpec(CardOptions, Int8Options):
         Args:
             shapes: declared shapes of the inputs in the caller's order, dynamic dimensions by their symbol.
 
-        Raises:
-            ConfigError: the model has no such dimension.
+        Raise ConfigError if the model has no such dimension.
         """
         if not self.open_sizes:
             return self
@@ -215,11 +213,7 @@ def _check_count(name: str, count: int, unit: str = "") -> None:
 
 
 def _path(name: str, given: object, what: str) -> Path:
-    """Return a path from any path-like object.
-
-    Raises:
-        ConfigError: it is not a path, or a path in bytes.
-    """
+    """Return a path from any path-like object; raise ConfigError if it is not a path, or a path in bytes."""
     path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(path, str):
         raise ConfigError(f"{name} {reprlib.repr(given)} is of type {type(given).__name__}; pass the path of {what}")
@@ -261,8 +255,7 @@ def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:
 def engine_nums() -> int:
     """Return how many SPA a card has, from ``MAX_ENGINE_NUMS`` (default 4; 1 to 8).
 
-    Raises:
-        ConfigError: the variable is not a whole number from 1 to 8.
+    Raise ConfigError if the variable is not a whole number from 1 to 8.
     """
     text = os.environ.get("MAX_ENGINE_NUMS", "4")
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_SPA:
@@ -280,8 +273,7 @@ def find_pass(name: str | os.PathLike[str] | None, folder: Path = Path()) -> Pat
         name: such as ``my_pass.py``, ``default_pass`` or ``resnet/resnet_pass.py``; ``none`` or ``None``: no passes.
         folder: for relative names, besides the current folder and that of the zoo's passes.
 
-    Raises:
-        PassError: the file does not exist.
+    Raise PassError if the file does not exist.
     """
     if name is None or str(name) == "none":
         return None

@@ -88,8 +88,7 @@ class Int8Maker:
     def choose(self) -> Choice:
         """Return the first recipe's model that agrees with float32 well enough, else the best one.
 
-        Raises:
-            ModelError: the model cannot be quantised.
+        Raise ModelError if the model cannot be quantised.
         """
         best: Choice | None = None
         refused: list[ModelError] = []

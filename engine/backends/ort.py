@@ -164,8 +164,7 @@ class HostSession:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Run the model on one array per input, in the model's order.
 
-        Raises:
-            EngineError: ONNX Runtime failed while computing.
+        Raise EngineError if ONNX Runtime failed while computing.
         """
         return self.run_named(dict(zip(self._names, arrays, strict=True)))
 
@@ -173,9 +172,7 @@ class HostSession:
         """Run the model on arrays by input name.
 
         A session of one thread computes in the calling thread, which takes one of the host's slots.
-
-        Raises:
-            EngineError: ONNX Runtime failed while computing.
+        Raise EngineError if ONNX Runtime failed while computing.
         """
         try:
             with host_slots().taken(urgent=True) if self._one_thread else _NO_SLOT:
@@ -252,8 +249,7 @@ def _session_from_proto(
 def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
     """Return a model of at most 2 GB and its separate weights: if it is larger, all large ones.
 
-    Raises:
-        ModelError: it is too large without these.
+    Raise ModelError if it is too large without these.
     """
     from engine.onnx.large import arrays_of, fits_message, split_large_weights
 
@@ -269,9 +265,7 @@ def open_session(path: Path, threads: int | None = None) -> HostSession:
     """Load a file; if ONNX Runtime refuses it, explain why or repair it.
 
     A valid file is loaded without importing ``onnx``, which takes longer than opening a small model.
-
-    Raises:
-        ModelError: the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
+    Raise ModelError if the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
     """
     if not os.path.isfile(path) or not os.path.getsize(path):
         from engine.onnx.load import load_model

@@ -108,8 +108,7 @@ class OpenVinoEngine(Engine):
     def _compile(self, openvino: Any) -> list[Any]:
         """Return the compiled float32 part, if there is one, and the compiled rest, if there is one.
 
-        Raises:
-            TargetError: the processor does not support bfloat16.
+        Raise TargetError if the processor does not support bfloat16.
         """
         core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))

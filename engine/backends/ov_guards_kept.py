@@ -18,11 +18,7 @@ _KIND = "openvino_guards"
 
 
 def guard_of(path: Path) -> Guard:
-    """Return a model's guard, from the cache if it is there.
-
-    Raises:
-        ModelError: the model cannot be read.
-    """
+    """Return a model's guard, from the cache if it is there; raise ModelError if the model cannot be read."""
     known = f"{model_content(path).sha256} {hashlib.sha256(TABLE.read_bytes()).hexdigest()} {_VERSION}"
     key = hashlib.sha256(known.encode()).hexdigest()
     entry = read_entry(_KIND, key)

@@ -25,8 +25,7 @@ def probe_names(guard: Guard) -> list[str]:
 def add_probes(openvino: Any, model: Any, guard: Guard) -> None:
     """Add an output to an ``openvino.Model`` for each measured value.
 
-    Raises:
-        ValueError: the model has no tensor of a probe's name.
+    Raise ValueError if the model has no tensor of a probe's name.
     """
     if not guard.probes:
         return

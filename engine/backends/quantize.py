@@ -109,8 +109,7 @@ def content_key(model_hash: str, samples: Sequence[Mapping[str, Array]], recipe:
 def recipes(ckpt: Path) -> tuple[Recipe, ...]:
     """Return the recipes for a model, the first to try first; a model that multiplies activations uses attention.
 
-    Raises:
-        ModelError: the file cannot be read.
+    Raise ModelError if the file cannot be read.
     """
     from engine.onnx.load import load_model
 
@@ -165,11 +164,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
 
 @contextmanager
 def room_for(ckpt: Path) -> Iterator[None]:
-    """Convert errors of temporary files into one line.
-
-    Raises:
-        EngineError: the temporary folder is missing or full.
-    """
+    """Convert errors of temporary files into one line; raise EngineError if the temporary folder is missing or full."""
     try:
         yield
     except OSError as error:

@@ -107,8 +107,7 @@ def choose(
         agree: skip engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
         draws: further calls, whose outputs are only compared; those that the first engine cannot compute are skipped.
 
-    Raises:
-        TecoInferError: none of them could be opened (the error of the first), or a judge could not.
+    Raise TecoInferError if none of them could be opened (the error of the first), or a judge could not.
     """
     if len(contenders) == 1:
         return contenders[0].open(), TrialResult(contenders[0].name)

@@ -46,8 +46,7 @@ class TensorRT:
     Args:
         device: index of the GPU.
 
-    Raises:
-        TargetError: no NVIDIA driver, no such GPU, or a TensorRT older than 10.
+    Raise TargetError if there is no NVIDIA driver or no such GPU, or TensorRT is older than 10.
     """
 
     def __init__(self, device: int) -> None:
@@ -67,8 +66,7 @@ class TensorRT:
     def build(self, model: ModelProto, shapes: Shapes) -> bytes:
         """Build a strongly typed plan: every tensor keeps the precision it has in the model.
 
-        Raises:
-            ModelError: TensorRT cannot parse or build the model.
+        Raise ModelError if TensorRT cannot parse or build the model.
         """
         import tensorrt
         from polygraphy.backend.trt import CreateConfig, Profile, engine_bytes_from_network, network_from_onnx_path
@@ -93,11 +91,7 @@ class TensorRT:
                 raise ModelError(f"TensorRT {self.version} cannot build the model: {one_line(error)}") from error
 
     def open(self, plan: bytes) -> Session:
-        """Load a plan.
-
-        Raises:
-            ModelError: this TensorRT cannot load the plan.
-        """
+        """Load a plan; raise ModelError if this TensorRT cannot load the plan."""
         from polygraphy.backend.trt import TrtRunner, engine_from_bytes
         from polygraphy.exception import PolygraphyException
 
@@ -127,11 +121,7 @@ class TensorRT:
 
 
 def _gpu_name(device: int) -> str:
-    """Return a GPU's name from the driver.
-
-    Raises:
-        TargetError: no NVIDIA driver, or no such GPU.
-    """
+    """Return a GPU's name from the driver; raise TargetError if there is no NVIDIA driver, or no such GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:

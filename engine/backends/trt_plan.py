@@ -73,8 +73,7 @@ def bound_dims(inputs: Sequence[TensorSpec], dims: Sequence[Sequence[Dim]], spec
         inputs: after ``input_size`` was applied. dims: their declared shapes, in the same order.
         spec: the model, for the message, and the sizes of symbolic dimensions.
 
-    Raises:
-        ConfigError: another dimension is dynamic and has no size.
+    Raise ConfigError if another dimension is dynamic and has no size.
     """
     result: list[list[Dim]] = []
     for tensor, declared in zip(inputs, dims, strict=True):
@@ -146,11 +145,7 @@ def write_plan(path: Path, plan: bytes, record: PlanRecord) -> None:
 
 
 def read_plan(path: Path) -> bytes:
-    """Return the bytes of a plan.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
+    """Return the bytes of a plan; raise ModelError if it cannot be read."""
     try:
         with open_regular(path) as file:
             return file.read()
@@ -161,8 +156,7 @@ def read_plan(path: Path) -> bytes:
 def read_record(plan: Path) -> PlanRecord | None:
     """Return the record of a plan, or ``None`` if there is none.
 
-    Raises:
-        ModelError: it cannot be read, or was written by another version of the zoo.
+    Raise ModelError if it cannot be read, or was written by another version of the zoo.
     """
     path = record_path(plan)
     if not path.is_file():

@@ -127,8 +127,7 @@ class Batching:
         Returns:
             Whether the graph was analysed by this call.
 
-        Raises:
-            ConfigError: ``input_size`` or ``dims`` of the spec does not fit the axes that were found.
+        Raise ConfigError if ``input_size`` or ``dims`` of the spec does not fit the axes that were found.
         """
         if self._analysed:
             return False
@@ -154,8 +153,7 @@ class Batching:
             inputs: a list or tuple of one array per input, in the caller's order. Other sequences are refused:
                 iterating over a torch tensor would take it apart.
 
-        Raises:
-            InputError: wrong type, number, shape or dtype, or an empty batch.
+        Raise InputError if type, number, shape or dtype is wrong, or the batch is empty.
         """
         if not isinstance(inputs, (list, tuple)):
             raise InputError(f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...)")
@@ -205,8 +203,7 @@ class Batching:
             engine: the engine, whose ``infer`` cannot run the call whole. run: computes ``size`` samples.
             inputs: a checked call of another number of samples.
 
-        Raises:
-            EngineError: the samples depend on one another.
+        Raise EngineError if the samples depend on one another.
         """
         if self.learn():
             found: list[Array] = engine.infer(self.checked(inputs))  # the batch may be another dimension than guessed
@@ -294,8 +291,7 @@ def along(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
 def gather(results: Sequence[Sequence[Array]], outputs: Sequence[TensorSpec], total: int, size: int) -> list[Array]:
     """Concatenate the shards' outputs in order and trim the padding.
 
-    Raises:
-        EngineError: an output has no batch dimension and the shards disagree on its value.
+    Raise EngineError if an output has no batch dimension and the shards disagree on its value.
     """
     return [_gather_one([result[i] for result in results], spec, total, size) for i, spec in enumerate(outputs)]
 

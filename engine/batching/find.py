@@ -52,9 +52,7 @@ def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> B
 
     The first proven choice of axes is returned, else the first choice, unproven. ``axes``: known batch axes by input
     name. Weights matter: with a fixed batch they may contain a row per sample.
-
-    Raises:
-        ConfigError: ``axes`` names an unknown input or an invalid axis. ModelError: the graph has a cycle.
+    Raise ConfigError if ``axes`` names an unknown input or an invalid axis, ModelError if the graph has a cycle.
     """
     view = view_of(model)
     first: BatchAxes | None = None

@@ -64,8 +64,7 @@ class Timing:
 def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], ...] | None:
     """Return shapes from a list of shapes or, for one input, a bare shape; ``None`` keeps the model's dimension.
 
-    Raises:
-        ConfigError: it is invalid.
+    Raise ConfigError if it is invalid.
     """
     given = input_size.tolist() if isinstance(input_size, np.ndarray) else input_size
     if not given:
@@ -82,11 +81,7 @@ def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...],
 
 
 def batch_of_call(batch_size: Any) -> int:
-    """Return the batch size of a call; 1 for ``None`` or 0.
-
-    Raises:
-        ConfigError: it is not a whole number.
-    """
+    """Return the batch size of a call; 1 for ``None`` or 0. Raise ConfigError if it is not a whole number."""
     if batch_size is None or isinstance(batch_size, Integral):
         return int(batch_size or 1)
     raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
@@ -102,8 +97,7 @@ def names_of(input_name: str | Sequence[str] | None) -> tuple[str, ...]:
 def card_of(card: Any) -> int:
     """Return the index of a card; -1, which scripts pass for a single process, is the first card.
 
-    Raises:
-        ConfigError: it is not a whole number.
+    Raise ConfigError if it is not a whole number.
     """
     text = str(card).rpartition(":")[2]
     if isinstance(card, bool) or not text.removeprefix("-").isdecimal():

@@ -56,8 +56,7 @@ def to_float16(
         clamp: clip weights beyond float16's range to its largest number, and vanishing ones to its smallest; else they
             become infinite, and zero.
 
-    Raises:
-        ModelError: the conversion failed.
+    Raise ModelError if the conversion failed.
     """
     if keep is None and _is_half(model):
         return copy_model(model)

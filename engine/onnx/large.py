@@ -232,8 +232,7 @@ def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
 def write_with_external_weights(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
     """Write a model, and its large weights to the empty file ``data`` named ``location``, sparse if they are zero.
 
-    Raises:
-        ModelError: the rest of the model exceeds one message. OSError: a file cannot be written.
+    Raise ModelError if the rest of the model exceeds one message, OSError if a file cannot be written.
     """
     light, apart = split_large_weights(model)
     external = {tensor.name: tensor for tensor in light.graph.initializer if tensor.name in apart}

@@ -85,8 +85,7 @@ def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
 def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]]:
     """Return inputs, outputs, and the inputs' declared shapes with symbols; batch axes are guessed from the shapes.
 
-    Raises:
-        ModelError: an input or output is not a tensor, or has a dtype that NumPy lacks.
+    Raise ModelError if an input or output is not a tensor, or has a dtype that NumPy lacks.
     """
     shapes = [dims(info) for info in graph_inputs(model)]
     inputs = [_tensor_spec(info, axis) for info, axis in zip(graph_inputs(model), batch_axes(shapes), strict=True)]

@@ -87,11 +87,7 @@ class CardDescription:
         return int(self.memory_mb * 2**20)
 
     def layout(self, name: str) -> Layout:
-        """Return a layout.
-
-        Raises:
-            ConfigError: the card does not have it.
-        """
+        """Return a layout; raise ConfigError if the card does not have it."""
         if name not in self.layouts:
             raise ConfigError(
                 f"{self.source}: card {self.name} has no layout {name!r}; use one of: {', '.join(self.layouts)}"
@@ -118,9 +114,7 @@ def visible_devices(rank: int) -> list[int]:
 
     A host has ``TECO_SIM_CARDS`` (1) cards of ``MAX_ENGINE_NUMS`` (4) SPA. ``SDAA_VISIBLE_DEVICES`` (``"0,1,3"``)
     selects devices and their order; cards are formed from the selected ones.
-
-    Raises:
-        ConfigError: a variable is invalid, or the card does not exist.
+    Raise ConfigError if a variable is invalid, or the card does not exist.
     """
     count, devices = engine_nums(), all_visible_devices()
     mine = devices[rank * count : (rank + 1) * count]
@@ -135,8 +129,7 @@ def visible_devices(rank: int) -> list[int]:
 def all_visible_devices() -> list[int]:
     """Return the device indices of all SPA selected by ``SDAA_VISIBLE_DEVICES``, in its order.
 
-    Raises:
-        ConfigError: a variable is invalid.
+    Raise ConfigError if a variable is invalid.
     """
     devices = list(range(card_count() * engine_nums()))
     text = os.environ.get(VISIBLE_VARIABLE)
@@ -147,9 +140,7 @@ def spa_count(options: CardOptions) -> int:
     """Return the number of SPA over which the simulated card splits a call: the visible ones, or 1 if not ``divided``.
 
     The batch of a SPA is that of the call divided by this number, rounded up.
-
-    Raises:
-        ConfigError: a variable is invalid, or the card does not exist.
+    Raise ConfigError if a variable is invalid, or the card does not exist.
     """
     return len(visible_devices(options.rank)) if options.divided else 1
 

@@ -158,8 +158,7 @@ class Card:
         faults: faults to inject. threads: shards computed in parallel on the host.
         remedy: returns how to make a cost fit, for errors. model: its name in errors.
 
-    Raises:
-        DeviceOutOfMemory: the model does not fit.
+    Raise DeviceOutOfMemory if the model does not fit.
     """
 
     def __init__(
@@ -194,8 +193,7 @@ class Card:
     def hold(self, cost: ShardCost, remedy: Remedy = lambda _: FIXED) -> None:
         """Allocate the device memory of ``cost`` on every SPA instead of the last one; on an error nothing changes.
 
-        Raises:
-            DeviceOutOfMemory: it does not fit.
+        Raise DeviceOutOfMemory if it does not fit.
         """
         alone, cost = cost, _both(cost, self._reserved)
         free = self.description.memory_bytes
@@ -213,8 +211,7 @@ class Card:
     def reserve(self, cost: ShardCost) -> None:
         """Allocate device memory on every SPA in addition to :meth:`hold`, for rows of tables.
 
-        Raises:
-            DeviceOutOfMemory: both do not fit.
+        Raise DeviceOutOfMemory if both do not fit.
         """
         self._reserved = cost
         self.hold(self._held, lambda _: "the tables do not fit with the rest of the model; use a smaller batch")

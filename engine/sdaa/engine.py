@@ -357,8 +357,7 @@ class SdaaEngine(Engine):
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:
         """Run shards in parallel on the SPA, each with the plan of its shape; further shards are queued.
 
-        Raises:
-            InputError: a shard has another number of samples than the plan of a SPA.
+        Raise InputError if a shard has another number of samples than the plan of a SPA.
         """
         keys = [PlanKey(batch_of(shard, self.inputs), self._sizes(shard)) for shard in shards]
         for i, key in enumerate(keys):

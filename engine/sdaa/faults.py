@@ -44,8 +44,7 @@ class Fault:
 def parse_faults(text: str) -> list[Fault]:
     """Parse ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``.
 
-    Raises:
-        ConfigError: the text is malformed.
+    Raise ConfigError if the text is malformed.
     """
     return [_parse(entry.strip()) for entry in text.split(";") if entry.strip()]
 
@@ -79,8 +78,7 @@ def _parse(entry: str) -> Fault:
 def check_spas(faults: Sequence[Fault], count: int) -> None:
     """Check that every fault can occur.
 
-    Raises:
-        ConfigError: a fault names a SPA that the card does not have, or a negative step.
+    Raise ConfigError if a fault names a SPA that the card does not have, or a negative step.
     """
     for fault in faults:
         if fault.step < 0:

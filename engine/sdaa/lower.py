@@ -106,8 +106,7 @@ def lowered(
         float16: whether float16 storage is requested (else float32).
         compare: whether the passes' result is checked by running both models on random input of these shapes.
 
-    Raises:
-        ModelError: the model cannot have these shapes. PassError: the pass cannot be used.
+    Raise ModelError if the model cannot have these shapes, PassError if the pass cannot be used.
     """
     passed = apply_passes(bound(model, shapes), options, input_shapes=shapes, compare=compare)
     return Lowered(model, passed, options, float16 and options.need_convert, shapes, batch)
@@ -116,8 +115,7 @@ def lowered(
 def bound(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
     """Return a copy of a model whose inputs have these shapes; other names in ``shapes`` are ignored.
 
-    Raises:
-        ModelError: the model cannot have these shapes.
+    Raise ModelError if the model cannot have these shapes.
     """
     from engine.onnx.shapes import bind_shapes
     from engine.onnx.view import graph_inputs

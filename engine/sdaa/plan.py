@@ -126,11 +126,7 @@ class Lowering:
     # ------------------------------------------------------------------------------------------------------- shapes
 
     def shapes(self, key: PlanKey) -> dict[str, tuple[int, ...]]:
-        """Return the full shape of every input of a shard.
-
-        Raises:
-            ConfigError: a dimension has no size.
-        """
+        """Return the full shape of every input of a shard; raise ConfigError if a dimension has no size."""
         sizes = dict(zip(self._symbols, key.sizes, strict=True))
         growing = open_cache(self._inputs, self.spec.dims)
         if growing is not None:

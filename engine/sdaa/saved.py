@@ -81,8 +81,7 @@ class Origin:
     def of(cls, spec: EngineSpec, dtype: str) -> Origin:
         """Return the current sources for ``spec``.
 
-        Raises:
-            ModelError: the ONNX file or a file it names is missing or damaged.
+        Raise ModelError if the ONNX file or a file it names is missing or damaged.
         """
         from engine.onnx.load import external_files
 
@@ -193,8 +192,7 @@ class Saved:
         Args:
             ckpt: the engine, or the model beside it. inputs, outputs: those of the model, in its order.
 
-        Raises:
-            ModelError: they differ.
+        Raise ModelError if they differ.
         """
         stored = [(name, kind) for name, kind in self.dtypes.items()]
         shapes = [self.shapes.get(tensor.name, ()) for tensor in inputs]
@@ -222,8 +220,7 @@ def write_saved(path: Path, saved: Saved, model: ModelProto | bytes) -> None:
         saved: the manifest; size and hash of the model are set here.
         model: as a SPA runs it.
 
-    Raises:
-        ConfigError: the model is too large, or the file cannot be written.
+    Raise ConfigError if the model is too large, or the file cannot be written.
     """
     data = model if isinstance(model, bytes) else _serialised(path, model)
     saved = replace(saved, model_bytes=len(data), model_sha256=hashlib.sha256(data).hexdigest())
@@ -258,8 +255,7 @@ def _to_json(saved: Saved) -> dict[str, Any]:
 def read_saved(path: Path) -> Saved:
     """Read the manifest, without the model after it.
 
-    Raises:
-        ModelError: the file is missing, damaged, or of another version.
+    Raise ModelError if the file is missing, damaged, or of another version.
     """
     try:
         with open_regular(path) as file:
@@ -282,11 +278,7 @@ def read_saved(path: Path) -> Saved:
 
 
 def read_model(path: Path, saved: Saved) -> bytes:
-    """Read the model after the manifest.
-
-    Raises:
-        ModelError: it is not the model of the manifest.
-    """
+    """Read the model after the manifest; raise ModelError if it is not the model of the manifest."""
     try:
         with open_regular(path) as file:
             file.seek(-saved.model_bytes, 2)

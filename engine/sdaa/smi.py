@@ -81,8 +81,7 @@ class Snapshot:
 def snapshot() -> Snapshot:
     """Return the current state of this host's cards.
 
-    Raises:
-        ConfigError: the card description, an environment variable or the status folder cannot be used.
+    Raise ConfigError if the card description, an environment variable or the status folder cannot be used.
     """
     card, per_card, running = load_card(), engine_nums(), read_all()
     by_device: dict[int, list[DeviceStatus]] = defaultdict(list)

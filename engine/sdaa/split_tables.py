@@ -49,8 +49,7 @@ def split_tables(model: ModelProto, count: int, where: Path) -> Parts:
     Args:
         model: with its data, nodes in topological order. count: number of SPA. where: the model's file, for messages.
 
-    Raises:
-        ConfigError: no table can be split, or the model's opset is too old.
+    Raise ConfigError if no table can be split, or the model's opset is too old.
     """
     opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if opset < MIN_OPSET:

@@ -86,8 +86,7 @@ class ProcessStatus:
 def card_count() -> int:
     """Return the number of simulated cards of this host, from ``TECO_SIM_CARDS`` (default 1; 1 to 64).
 
-    Raises:
-        ConfigError: the variable is not a whole number in that range.
+    Raise ConfigError if the variable is not a whole number in that range.
     """
     text = os.environ.get(CARDS_VARIABLE, "1")
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_CARDS:
@@ -117,8 +116,7 @@ def _own_folder() -> Path:
 def _check_owner(folder: Path) -> None:
     """Refuse a folder that another user created (any user can write to the temporary folder).
 
-    Raises:
-        PermissionError: other users can write to it.
+    Raise PermissionError if other users can write to it.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
@@ -300,8 +298,7 @@ def _process_name() -> str:
 def read_all() -> list[ProcessStatus]:
     """Return the last status of every living process of this host, by process id; remove files of dead processes.
 
-    Raises:
-        ConfigError: the folder cannot be read, or another user created it.
+    Raise ConfigError if the folder cannot be read, or another user created it.
     """
     try:
         folder = directory()
@@ -333,8 +330,7 @@ def _read(path: Path, pid: int) -> ProcessStatus | None:
 def _parse(content: bytes) -> tuple[int | None, ProcessStatus]:
     """Return start time and status.
 
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError: the file is invalid.
+    Raise ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError if the file is invalid.
     """
     data = parsed(content)
     if data["schema_version"] != SCHEMA_VERSION:

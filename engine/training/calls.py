@@ -90,11 +90,7 @@ class OpCall:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> OpCall:
-        """Return a call from its JSON form in the file.
-
-        Raises:
-            TypeError, KeyError: it is invalid.
-        """
+        """Return a call from its JSON form in the file; raise TypeError or KeyError if it is invalid."""
         for name, kind in _KINDS.items():
             if not isinstance(fields[name], kind):
                 raise TypeError(f"{name} is {fields[name]!r}")

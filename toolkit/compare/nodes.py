@@ -121,8 +121,7 @@ def compare_nodes(
         limit: see :class:`Comparison`; ``None`` takes that of the coarser precision (:data:`LIMIT`).
         memory: largest number of bytes of values held; a larger model is run once per group of nodes.
 
-    Raises:
-        InputError, ModelError, EngineError: a model cannot be loaded or run on these inputs.
+    Raise InputError, ModelError, EngineError if a model cannot be loaded or run on these inputs.
     """
     result = Comparison([], LIMIT[precision_of(a.dtype, b.dtype)] if limit is None else limit)
     result.notes += [traced.note for traced in (a, b) if traced.note]

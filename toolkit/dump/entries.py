@@ -60,8 +60,7 @@ class Entry(TensorPlace):
     def read(cls, fields: Mapping[str, Any]) -> Entry:
         """Return an entry from its fields in a manifest.
 
-        Raises:
-            TypeError, KeyError: a field is missing or invalid.
+        Raise TypeError or KeyError if a field is missing or invalid.
         """
         if not isinstance(fields["shape"], list):
             raise TypeError(f"shape {shortened(repr(fields['shape']), 100)} is not a list")
@@ -84,9 +83,5 @@ def is_hdf5(path: Path) -> bool:
 
 
 def h5py_module() -> Any:
-    """Return h5py.
-
-    Raises:
-        ConfigError: h5py is not installed.
-    """
+    """Return h5py; raise ConfigError if h5py is not installed."""
     return needed_h5py("HDF5 dumps", "pass a folder as --out")

@@ -18,8 +18,7 @@ class Golden(Traced):
     Args:
         path: the model. dump: a dump of it.
 
-    Raises:
-        DataError: the dump is damaged, or contains no tensor of the model.
+    Raise DataError if the dump is damaged, or contains no tensor of the model.
     """
 
     def __init__(self, path: Path, dump: Path) -> None:
@@ -45,9 +44,5 @@ class Golden(Traced):
         return f"not in dump {self.target}"
 
     def given(self) -> list[Array]:
-        """Return the inputs of the dump.
-
-        Raises:
-            DataError: the dump lacks an input.
-        """
+        """Return the inputs of the dump; raise DataError if the dump lacks an input."""
         return self.dump.inputs([spec.name for spec in self.inputs])

@@ -19,8 +19,7 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
         a: the reference. b: the dump to judge.
         limit: as of :class:`Comparison`; ``None`` takes that of the coarser precision.
 
-    Raises:
-        DataError: the dumps have no tensor in common, or an array is damaged.
+    Raise DataError if the dumps have no tensor in common, or an array is damaged.
     """
     common = [name for name in b.outputs if name in a.outputs]
     if not common:

@@ -53,8 +53,7 @@ def recover(path: Path, out: Path) -> Recovered:
     Args:
         path: a folder or an .h5 file of ``teco dump``. out: as for :func:`toolkit.dump.writer.open_writer`.
 
-    Raises:
-        DataError: no array can be read, or ``out`` cannot be written.
+    Raise DataError if no array can be read, or ``out`` cannot be written.
     """
     if not path.exists():
         raise DataError(f"dump {path} does not exist")
@@ -118,8 +117,7 @@ def walk(path: str) -> None:
 def _check_readable(path: Path) -> None:
     """Read a damaged file in a separate process first, since the HDF5 library may hang or crash.
 
-    Raises:
-        DataError: the library hangs or crashes.
+    Raise DataError if the library hangs or crashes.
     """
     h5py_module()
     seconds = PATIENCE + path.stat().st_size / SPEED

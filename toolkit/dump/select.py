@@ -20,8 +20,7 @@ def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:
 def once(nodes: Sequence[Node], name: str) -> list[Node]:
     """Return the node with the name, or the producer of the tensor with the name.
 
-    Raises:
-        ConfigError: no node or tensor has the name.
+    Raise ConfigError if no node or tensor has the name.
     """
     return [_find(nodes, name)]
 
@@ -33,8 +32,7 @@ def between(nodes: Sequence[Node], first: str, last: str) -> list[Node]:
         nodes: of the model, in order.
         first, last: index from 0, or name of a node or tensor; "" is the first or last node of the model.
 
-    Raises:
-        ConfigError: an end does not exist, or the last node precedes the first.
+    Raise ConfigError if an end does not exist, or the last node precedes the first.
     """
     start = _find(nodes, first).index if first else 0
     end = _find(nodes, last).index if last else len(nodes) - 1

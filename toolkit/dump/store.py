@@ -37,11 +37,7 @@ class Dump:
         """Tensor -> entry, including tensors that are only inputs of nodes."""
 
     def read(self, entry: Entry) -> Array:
-        """Return an array.
-
-        Raises:
-            DataError: it is damaged, or its dtype or shape differs from the manifest.
-        """
+        """Return an array; raise DataError if it is damaged, or its dtype or shape differs from the manifest."""
         array = self._load(entry)
         if array.dtype.name != entry.dtype or array.shape != entry.shape:
             raise DataError(
@@ -56,11 +52,7 @@ class Dump:
         return read_npy(self.path / entry.key)
 
     def inputs(self, names: Sequence[str]) -> list[Array]:
-        """Return the model's inputs of these names.
-
-        Raises:
-            DataError: the dump lacks an input.
-        """
+        """Return the model's inputs of these names; raise DataError if the dump lacks an input."""
         given = {entry.tensor: entry for entry in self.entries if entry.op == GRAPH_INPUT}
         missing = [name for name in names if name not in given]
         if missing:
@@ -77,8 +69,7 @@ class _Hdf5Dump(Dump):
 def open_dump(path: Path) -> Dump:
     """Open a dump.
 
-    Raises:
-        DataError: it does not exist, is incomplete or not a dump. ConfigError: h5py is not installed.
+    Raise DataError if it does not exist, is incomplete or not a dump, ConfigError if h5py is not installed.
     """
     if path.is_dir():
         return Dump(path, _read_manifest(path))

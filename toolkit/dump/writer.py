@@ -262,7 +262,6 @@ def _key(place: TensorPlace) -> str:
 def open_writer(path: Path, about: Mapping[str, Any]) -> Writer:
     """Create a dump: an HDF5 file if the path ends in .h5 or .hdf5, else a folder of .npy files.
 
-    Raises:
-        ConfigError: the path exists, or h5py is not installed. DataError: it cannot be written.
+    Raise ConfigError if the path exists, or h5py is not installed, DataError if it cannot be written.
     """
     return _Hdf5(path, about) if is_hdf5(path) else _Folder(path, about)

@@ -50,11 +50,7 @@ def model_file(model: str, root: Path = ROOT) -> Path:
 
 
 def _ckpts(model: Model, cases: Iterable[Case]) -> list[str]:
-    """Return the model files of the cases, in order.
-
-    Raises:
-        ConfigError: the first step takes several model files.
-    """
+    """Return the model files of the cases, in order; raise ConfigError if the first step takes several model files."""
     named = [step.ckpts for case in cases for step in case.steps if step.ckpts]
     if named and len(named[0]) > 1:
         listed = ", ".join(f"{name} {model.path}/{ckpt}" for name, ckpt in named[0].items())
@@ -71,8 +67,7 @@ def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
 def input_specs(model: ModelProto) -> list[TensorSpec]:
     """Return the inputs of a model; outputs may be of any type.
 
-    Raises:
-        ModelError: an input is not a tensor, or has a dtype that numpy lacks.
+    Raise ModelError if an input is not a tensor, or has a dtype that numpy lacks.
     """
     from onnx import ModelProto
 
@@ -89,8 +84,7 @@ def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[Tens
     Args:
         model: the model. symbols: symbols of dimensions that have a size, and are therefore not the batch.
 
-    Raises:
-        ModelError: an input or output is not a tensor, or has a dtype that numpy lacks.
+    Raise ModelError if an input or output is not a tensor, or has a dtype that numpy lacks.
     """
     from engine.batching import batching_of
     from engine.onnx import signature
@@ -118,8 +112,7 @@ def input_shapes(
         shapes: shapes by input name, with priority over ``batch`` and ``dims``.
         dims: sizes by the symbol of other dynamic dimensions; the largest is used.
 
-    Raises:
-        ConfigError: a dynamic dimension has no size, or an input name or symbol is unknown.
+    Raise ConfigError if a dynamic dimension has no size, or an input name or symbol is unknown.
     """
     inputs = input_specs(model)
     given, sizes = dict(shapes or {}), {symbol: max(found) for symbol, found in (dims or {}).items()}
@@ -132,11 +125,7 @@ def input_shapes(
 
 
 def check_dims(inputs: Sequence[TensorSpec], dims: Collection[str]) -> None:
-    """Check that every symbol in ``dims`` is a dimension of the inputs.
-
-    Raises:
-        ConfigError: a symbol is unknown.
-    """
+    """Check that every symbol in ``dims`` is a dimension of the inputs; raise ConfigError if a symbol is unknown."""
     known = {symbol for spec in inputs for symbol in spec.symbols if symbol is not None}
     unknown = sorted(set(dims) - known)
     if unknown:

@@ -166,8 +166,7 @@ class Masks:
     def read(cls, stored: Mapping[str, Any]) -> Self:
         """Return the masks from the data of :meth:`stored`.
 
-        Raises:
-            TypeError, ValueError, AttributeError: the data is invalid.
+        Raise TypeError, ValueError, AttributeError if the data is invalid.
         """
         return cls(
             {

@@ -39,8 +39,7 @@ class Node:
 def load_named(path: Path) -> ModelProto:
     """Load a model with inlined functions and unique node names in the main graph.
 
-    Raises:
-        ModelError: the file is invalid, or two nodes write the same tensor.
+    Raise ModelError if the file is invalid, or two nodes write the same tensor.
     """
     from engine.onnx import load_model
     from engine.sdaa import inlined

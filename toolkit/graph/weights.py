@@ -51,8 +51,7 @@ class LightModel:
 def source(path: Path) -> LightModel:
     """Return a model; a file is loaded once while a reference to it exists.
 
-    Raises:
-        ModelError: the file is invalid (:func:`toolkit.graph.nodes.load_named`).
+    Raise ModelError if the file is invalid (:func:`toolkit.graph.nodes.load_named`).
     """
     if not path.is_file():
         return LightModel(load_named(path))  # raises with the reason

@@ -71,8 +71,7 @@ def judge_file(
         batch, shapes, dims: sizes of dynamic dimensions; missing sizes are allowed and leave shapes unknown.
         trial: tries a model on the target; ``None`` uses the table only.
 
-    Raises:
-        ModelError: the file cannot be read.
+    Raise ModelError if the file cannot be read.
     """
     from toolkit.graph.nodes import load_named
 

@@ -146,8 +146,7 @@ def _run(model: ModelProto, feed: list[Array]) -> list[Array]:
 def _expected(cut: ModelProto, feed: list[Array]) -> tuple[list[Array], str]:
     """Compute the node with ONNX Runtime, or else with ONNX's reference evaluator.
 
-    Raises:
-        TecoInferError: both fail.
+    Raise TecoInferError if both fail.
     """
     from engine import EngineError, ModelError
 

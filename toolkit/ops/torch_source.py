@@ -131,8 +131,7 @@ def judge_torch(
     Returns:
         Judgements, notes, and the torch operators for the JSON.
 
-    Raises:
-        ConfigError: the source or an argument does not exist. ModelError: the module cannot be traced.
+    Raise ConfigError if the source or an argument does not exist, ModelError if the module cannot be traced.
     """
     model, operators = load_module(source), _operators()
     if not shapes:
@@ -176,8 +175,7 @@ def _no_argument(known: str, names: Iterable[str]) -> None:
 def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of ``forward``: by name, or in order for ``*args``.
 
-    Raises:
-        ConfigError: an argument is unknown, or a required one is missing.
+    Raise ConfigError if an argument is unknown, or a required one is missing.
     """
     found = inspect.signature(model.forward).parameters.values()
     kinds = {one.kind for one in found}

@@ -25,8 +25,7 @@ def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
         model: with unique node names (:func:`toolkit.graph.nodes.load_named`). wanted: name, index or tensor.
         path: for messages.
 
-    Raises:
-        ConfigError: the node does not exist.
+    Raise ConfigError if the node does not exist.
     """
     nodes: list[NodeProto] = list(model.graph.node)
     writers = {name: node for node in reversed(nodes) for name in node.output}
@@ -71,8 +70,7 @@ def single_node(
         node: one of its nodes. values: arrays by tensor name, which set the shapes of inputs and outputs.
         scope: tensors in scope of a node in a body; ``None`` takes those of the main graph.
 
-    Raises:
-        ModelError: the type of an input of the node is unknown.
+    Raise ModelError if the type of an input of the node is unknown.
     """
     from onnx import ModelProto, TensorProto, helper
 
@@ -110,11 +108,7 @@ def _output(name: str, values: Mapping[str, Array]) -> ValueInfoProto:
 
 
 def typed(model: ModelProto) -> ModelProto:
-    """Return a model with inferred output types.
-
-    Raises:
-        ModelError: onnx has no schema for the node's operator.
-    """
+    """Return a model with inferred output types; raise ModelError if onnx has no schema for the node's operator."""
     from engine.onnx import infer_shapes
 
     inferred = infer_shapes(model)
@@ -130,8 +124,7 @@ def check_node(node: NodeProto, run: Traced) -> None:
     Args:
         node: the node. run: its model on the baseline.
 
-    Raises:
-        ModelError: an input or output is not an array of numbers.
+    Raise ModelError if an input or output is not an array of numbers.
     """
     from engine.onnx import used_names
 

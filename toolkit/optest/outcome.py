@@ -72,8 +72,7 @@ def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
     Args:
         targets: by name. arrays: the case's values; float16 values raise all tolerances to that of float16.
 
-    Raises:
-        TargetError: a target is unknown or cannot be loaded.
+    Raise TargetError if a target is unknown or cannot be loaded.
     """
     least = TOLERANCES["float16"] if any(array.dtype == np.float16 for array in arrays) else 0.0
     runs = []

@@ -21,8 +21,7 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
         spec: model, dtype, pass file, and ``batch_size`` of the whole card. shapes: of inputs by name, for one shard.
         compare: verify the passes with random input.
 
-    Raises:
-        TecoInferError: the model or the pass file is invalid.
+    Raise TecoInferError if the model or the pass file is invalid.
     """
     from engine.onnx import load_model
 

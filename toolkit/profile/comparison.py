@@ -39,11 +39,7 @@ class Comparison:
 
 
 def compare(before: Profile, now: Profile) -> Comparison:
-    """Compare two profiles.
-
-    Raises:
-        ConfigError: one is simulated and the other measured, or the batches differ.
-    """
+    """Compare two profiles; raise ConfigError if one is simulated and the other measured, or the batches differ."""
     if before.kind != now.kind:
         raise ConfigError(
             f"the earlier profile is {before.kind} ({before.target}), this one is {now.kind} ({now.target}); "

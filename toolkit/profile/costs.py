@@ -125,8 +125,7 @@ def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None 
     Args:
         path: the ONNX file. batches: of the whole card, ascending. dtype: storage on the card; ``None``: float16.
 
-    Raises:
-        TecoInferError: the model cannot be read, or does not support a batch.
+    Raise TecoInferError if the model cannot be read, or does not support a batch.
     """
     from engine.onnx import load_model, metadata
     from toolkit.fix.opening import SampleRequest

@@ -86,9 +86,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
     """Return the profile of one run on ONNX Runtime's CPU provider, as the median over runs.
 
     Passes are not applied, as on target ``onnx``; optimisations of ONNX Runtime are.
-
-    Raises:
-        TecoInferError: the model cannot be read or run.
+    Raise TecoInferError if the model cannot be read or run.
     """
     from engine.onnx import to_float16
     from toolkit.graph.nodes import load_named
@@ -146,8 +144,7 @@ def timed(
     Args:
         model: the model. feed: its inputs. runs: number of runs after the warm-up. source: its file, for messages.
 
-    Raises:
-        ModelError: ONNX Runtime cannot load the model. EngineError: a run failed.
+    Raise ModelError if ONNX Runtime cannot load the model, EngineError if a run failed.
     """
     from engine.backends import HostSession
 

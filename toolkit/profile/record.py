@@ -171,8 +171,7 @@ def unique(names: Iterable[str]) -> list[str]:
 def read_profile(path: Path) -> Profile:
     """Read the JSON file of a profile.
 
-    Raises:
-        ConfigError: the file is missing, damaged, or not a profile of this version.
+    Raise ConfigError if the file is missing, damaged, or not a profile of this version.
     """
     try:
         data = json.loads(text_of(path))
@@ -217,8 +216,7 @@ def _part(kind: Any, row: Mapping[str, Any]) -> Any:
 def _value(kind: Any, name: str, value: Any) -> Any:
     """Return a value of a file with the field's type.
 
-    Raises:
-        TypeError: the type is wrong, or a number is not finite.
+    Raise TypeError if the type is wrong, or a number is not finite.
     """
     wanted = kind.__dataclass_fields__[name].type
     if wanted == "tuple[str, ...]":

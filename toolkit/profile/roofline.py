@@ -95,11 +95,7 @@ def _power(exponent: int) -> str:
 
 
 def profile_page(profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None) -> str:
-    """Return a profile as one HTML page that makes no request.
-
-    Raises:
-        ConfigError: jinja2 is not installed.
-    """
+    """Return a profile as one HTML page that makes no request; raise ConfigError if jinja2 is not installed."""
     return PAGES.render(
         "profile.html.j2",
         profile=profile,

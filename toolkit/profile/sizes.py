@@ -40,8 +40,7 @@ def sizes_of(model: ModelProto, path: Path, batch: int, wanted: SampleRequest) -
         model: the model. path: its file. batch: size of a dynamic batch.
         wanted: shapes by input, sizes by symbol, and samples, from the flags.
 
-    Raises:
-        ConfigError: a dimension or input is unknown. DataError: the samples cannot be read.
+    Raise ConfigError if a dimension or input is unknown, DataError if the samples cannot be read.
     """
     specs = input_specs(model)
     check_dims(specs, wanted.dims)

@@ -122,11 +122,7 @@ def _raised(model: ModelProto, own: int) -> tuple[ModelProto, int]:
 
 
 def check_free(path: Path) -> None:
-    """Check that a pass file does not exist.
-
-    Raises:
-        ConfigError: it exists.
-    """
+    """Check that a pass file does not exist; raise ConfigError if it exists."""
     if path.exists():
         raise ConfigError(f"{path} exists; choose another name for the pass file, or remove it")
 

@@ -143,8 +143,7 @@ RULES: Mapping[str, Rule] = {
 def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onnx.ModelProto:
     """Return the model after the default pass and these rules, in this order, first converted to ``opset`` if older.
 
-    Raises:
-        PassError: a rule does not exist, the conversion failed, or the graph libraries do not support the model.
+    Raise PassError if a rule does not exist, the conversion failed, or the graph libraries do not support the model.
     """
     return rewrite_counted(model, names, opset)[0]
 

@@ -97,8 +97,7 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
         a: the reference. b: the run to judge. limit: diff2; ``None`` takes :data:`LIMIT`.
         repeater: repeats calls; ``None``: no call is repeated. exact: whether any bit difference is a fault.
 
-    Raises:
-        DataError: the dumps are of different models, or damaged.
+    Raise DataError if the dumps are of different models, or damaged.
     """
     found = matched(a, b)
     precision = _precision([*a.calls, *b.calls])

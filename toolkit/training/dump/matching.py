@@ -35,8 +35,7 @@ class Matched:
 def matched(a: TrainingDump, b: TrainingDump) -> Matched:
     """Match the calls of two runs, without views and allocations, which compute nothing.
 
-    Raises:
-        DataError: the runs are of different models.
+    Raise DataError if the runs are of different models.
     """
     _check_models(a, b)
     found = Matched()

@@ -126,8 +126,7 @@ def judge(pairs: Sequence[Pair], tolerance: float = BOUNDS[0]) -> Outcome:
         pairs: one per seed, at least one.
         tolerance: largest relative difference of the metric that passes.
 
-    Raises:
-        DataError: two seeds gave the same losses: the script ignores its seed.
+    Raise DataError if two seeds gave the same losses: the script ignores its seed.
     """
     _check_seeds(pairs)
     target = pairs[0].target.device

@@ -152,8 +152,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: float, files: Sequence[Path
 def read_losses(file: Path, device: str, seed: int, name: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the steps and losses that a run wrote.
 
-    Raises:
-        DataError: the file is missing or violates the contract, or is of another device or seed.
+    Raise DataError if the file is missing or violates the contract, or is of another device or seed.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []

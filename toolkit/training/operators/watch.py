@@ -130,8 +130,7 @@ def ask_device(operators: Sequence[Mapping[str, Any]]) -> Asked:
     Args:
         operators: in the format of the recorder.
 
-    Raises:
-        TargetError: the device is not available.
+    Raise TargetError if the device is not available.
     """
     calls = {one["name"]: [form["call"] for form in one["forms"]] for one in operators}
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:

@@ -168,8 +168,7 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
 def read_profile(path: Path) -> Profile:
     """Read a profile from a JSON file.
 
-    Raises:
-        ConfigError: the file does not exist. DataError: it is not a profile of a training, or of another version.
+    Raise ConfigError if the file does not exist, DataError if it is not a profile of a training, or of another version.
     """
     if path.is_dir():
         path = path / "profile.json"
