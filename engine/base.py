@@ -180,8 +180,8 @@ class Engine(ABC):
     def release(self) -> None:
         """Free the engine's resources after the running calls; a second call does nothing.
 
-        Running calls of other threads complete, sooner after :meth:`cancel`; queued ones are cancelled, and calls from
-        now on raise :class:`EngineError`.
+        Running calls of other threads complete, sooner after :meth:`cancel`; queued and later ones raise
+        :class:`EngineError`.
         """
         if self._running.release():
             self.close()
@@ -272,10 +272,7 @@ class Engine(ABC):
         return self.queue.submit(self, inputs)
 
     def cancel(self) -> None:  # noqa: B027 -- a backend whose calls cannot be stopped lets them complete
-        """Stop running calls as soon as possible; they raise, and the engine can only be released afterwards.
-
-        Called from another thread when the user interrupts a run.
-        """
+        """Stop running calls from another thread; they raise, and the engine can only be released afterwards."""
 
     @property
     def calibration_samples(self) -> int:
@@ -292,10 +289,7 @@ class Engine(ABC):
         raise EngineError(f"{type(self).__name__} needs no calibration; do not call calibrate()")
 
     def device_seconds(self) -> list[float]:
-        """Return the seconds each SPA has worked in calls so far: simulated on a simulated device.
-
-        On other targets the list has one entry, the wall time of all calls.
-        """
+        """Return the seconds each SPA worked in calls so far (simulated); elsewhere one entry, the wall time."""
         return [self.timeline.seconds("engine")]
 
     def device_report(self) -> dict[str, Any]:
@@ -304,11 +298,7 @@ class Engine(ABC):
 
 
 class Calls:
-    """The running and queued calls of one engine; each call is a ``with`` block.
-
-    Args:
-        name: of the engine's class, for errors.
-    """
+    """The running and queued calls of one engine (``name``: its class, for errors); each call is a ``with`` block."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -347,10 +337,7 @@ class Calls:
 
     @contextmanager
     def computing(self, most: int) -> Iterator[None]:
-        """Wait until fewer than ``most`` calls of other threads compute; count as one of them in the ``with`` block.
-
-        A call inside another one of the same thread does not wait.
-        """
+        """Wait until fewer than ``most`` calls of other threads compute, then be one; nested calls do not wait."""
         if self._depth[threading.get_ident()] > 1:
             yield
             return
@@ -362,11 +349,7 @@ class Calls:
             yield
 
     def queue(self, threads: int) -> ThreadPoolExecutor:
-        """Return the threads that run queued calls, started on first use.
-
-        Raises:
-            EngineError: no further call may start; submitting to the queue then raises it as well.
-        """
+        """Return the threads of queued calls, started on first use; raise EngineError, as submitting then does."""
         from concurrent.futures import ThreadPoolExecutor
 
         calls = self
@@ -388,9 +371,7 @@ class Calls:
     def release(self) -> bool:
         """Refuse further calls, cancel queued ones, and wait for those of other threads.
 
-        Returns:
-            Whether the engine's resources may be freed: this is the first release, and they were not opened by the
-            parent of a fork.
+        Return whether resources may be freed: first release, and not opened by the parent of a fork.
         """
         mine = threading.get_ident()
         with self._changed:
@@ -406,10 +387,7 @@ class Calls:
         return not self.inherited
 
     def forked(self) -> None:
-        """Remove, in the child of a fork, the calls of threads that it does not have.
-
-        Such calls may have left the backend in any state: if there were any, further calls are refused.
-        """
+        """Remove, in a forked child, calls of threads it lacks; refuse others, as the backend may be in any state."""
         mine = threading.get_ident()
         self._changed, self._queue, self._slots, self.inherited = threading.Condition(), None, None, True
         if self._depth.keys() - {mine} and not self.released:

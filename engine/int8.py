@@ -22,14 +22,7 @@ _TELLING = 8  # elements that a sample of an output must have for its own cosine
 def agreements(
     reference: Engine, engines: Mapping[str, Engine], calls: Iterable[Sequence[Array]]
 ) -> dict[str, Agreement]:
-    """Run the same calls on a float32 engine and on others, keeping only sums.
-
-    Args:
-        reference: computes in float32. engines: the others, by name. calls: one array per input, as engines take them.
-
-    Returns:
-        The agreement of each engine; one that fails is omitted.
-    """
+    """Run the same calls on a float32 engine and on others, keeping only sums; omit engines that fail."""
     places = _compared(reference)
     axes = [reference.outputs[place].batch_axis for place in places]
     sums = {name: [_Likeness(axis) for axis in axes] for name in engines}
@@ -96,11 +89,7 @@ def _least(names: Sequence[str], found: Sequence[_Likeness], samples: int) -> Ag
 
 
 def measured(engine: Engine, baseline: Callable[[], Engine]) -> None:
-    """Make an int8 engine, a third party's too, compare itself with float32 when it is calibrated.
-
-    Args:
-        engine: of dtype int8. baseline: opens the same model in float32.
-    """
+    """Let an int8 engine, also a third party's, compare itself with float32 (``baseline``) when calibrated."""
     own = engine.calibrate
 
     def calibrate(samples: Iterable[list[Array]]) -> None:
@@ -129,10 +118,7 @@ def _agreement(engine: Engine, baseline: Callable[[], Engine], calls: Sequence[l
 
 
 def judge(engine: Engine, found: Agreement) -> None:
-    """Warn about an int8 engine that is far from float32; release and refuse one that is too far.
-
-    Raise ModelError if the cosine is below ``min_cosine`` of the spec.
-    """
+    """Warn about an int8 engine far from float32; below ``min_cosine`` of the spec, release it and raise ModelError."""
     least = engine.spec.min_cosine
     if found.cosine >= max(least, GOOD_COSINE):
         return

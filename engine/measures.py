@@ -163,12 +163,7 @@ def precision_of(*dtypes: str) -> str:
 
 
 def differences(values: Sequence[Array], reference: Array, threshold: float) -> list[Difference]:
-    """Compare tensors with one reference, in one pass over it.
-
-    Args:
-        values, reference: arrays of one shape, of any dtype that converts to float64.
-        threshold: see :data:`THRESHOLD`.
-    """
+    """Compare tensors with one reference of their shape, in one pass; all convert to float64. See :data:`THRESHOLD`."""
     sums = [_Sums(threshold) for _ in values]
     flat = [value.reshape(-1) for value in values]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -186,12 +181,7 @@ def _parts(array: Array) -> Iterator[tuple[slice, Array]]:
 
 
 def value_stats(value: Array, reference: Array, half: bool) -> ValueStats:
-    """Return statistics of a tensor's values.
-
-    Args:
-        value, reference: arrays of one shape.
-        half: whether the value is stored as float16, whose largest magnitude is 65504.
-    """
+    """Return statistics of a tensor's values; ``half``: it is stored as float16, whose largest magnitude is 65504."""
     kind = value.dtype if value.dtype.kind == "f" else np.dtype(np.float64)
     top = HALF_MAX if half else float(np.finfo(kind).max)
     low, high, nans, infinite, saturated, flushed = inf, -inf, 0, 0, 0, 0
@@ -217,10 +207,5 @@ def value_stats(value: Array, reference: Array, half: bool) -> ValueStats:
 
 
 def measure(value: Array, reference: Array, threshold: float, half: bool) -> tuple[Difference, ValueStats]:
-    """Return the difference of a tensor from its reference, and statistics of its values.
-
-    Args:
-        value, reference: arrays of one shape, of any dtype that converts to float64.
-        threshold: see :data:`THRESHOLD`. half: see :func:`value_stats`.
-    """
+    """Return the difference of a tensor from its reference (:func:`differences`), and statistics of its values."""
     return differences([value], reference, threshold)[0], value_stats(value, reference, half)

@@ -86,10 +86,7 @@ class Int8Maker:
     _again: dict[str, Path] = field(default_factory=dict)
 
     def choose(self) -> Choice:
-        """Return the first recipe's model that agrees with float32 well enough, else the best one.
-
-        Raise ModelError if the model cannot be quantised.
-        """
+        """Return the first recipe's model close enough to float32, else the best; raise ModelError without any."""
         best: Choice | None = None
         refused: list[ModelError] = []
         for recipe in recipes(self.spec.ckpt):
@@ -107,11 +104,7 @@ class Int8Maker:
         return best
 
     def open(self, opener: Open, made: Made) -> Engine:
-        """Open a quantised model; one that was changed or deleted in the cache meanwhile is made again.
-
-        Raises:
-            TecoInferError: of the opener, for the unchanged model.
-        """
+        """Open a quantised model, made again if it was changed or deleted in the cache; errors are the opener's."""
         path = self._again.get(made.key)
         if path is None:
             try:
@@ -166,10 +159,7 @@ class Int8Maker:
         return Made(key, path, recipe, stamp_of(path))
 
     def _measured(self, made: Made) -> dict[str, Agreement]:
-        """Return each engine's agreement with float32 on the samples, cached per processor.
-
-        An engine that could not compute the model is tried again next time.
-        """
+        """Return each engine's agreement with float32, cached per processor; failed ones are tried again next time."""
         facts = json.dumps([made.key, self.processor, sorted(self.engines), str(self.names)])
         key = f"agreement-{hashlib.sha256(facts.encode()).hexdigest()}"
         kept = _recalled(read_entry(_KIND, key)) or {}

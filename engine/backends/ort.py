@@ -162,17 +162,13 @@ class HostSession:
         self._outputs = [spec.name for spec in self.outputs]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model on one array per input, in the model's order.
-
-        Raise EngineError if ONNX Runtime failed while computing.
-        """
+        """Run the model on one array per input, in the model's order; raise EngineError if ONNX Runtime fails."""
         return self.run_named(dict(zip(self._names, arrays, strict=True)))
 
     def run_named(self, feed: dict[str, Array]) -> list[Array]:
-        """Run the model on arrays by input name.
+        """Run the model on arrays by input name; raise EngineError if ONNX Runtime fails.
 
         A session of one thread computes in the calling thread, which takes one of the host's slots.
-        Raise EngineError if ONNX Runtime failed while computing.
         """
         try:
             with host_slots().taken(urgent=True) if self._one_thread else _NO_SLOT:
@@ -196,10 +192,7 @@ class HostSession:
         return self._session
 
     def end_profiling(self) -> Path:
-        """Stop the profiler and return the JSON file it wrote (Chrome trace format, times in microseconds).
-
-        Only for a session opened with ``profile_prefix``, once.
-        """
+        """Stop the profiler, once; return the JSON file it wrote (Chrome trace, times in microseconds)."""
         return Path(self._session.end_profiling())
 
 
@@ -247,10 +240,7 @@ def _session_from_proto(
 
 
 def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
-    """Return a model of at most 2 GB and its separate weights: if it is larger, all large ones.
-
-    Raise ModelError if it is too large without these.
-    """
+    """Return a model of at most 2 GB and its separate weights: all large ones, or raise ModelError."""
     from engine.onnx.large import arrays_of, fits_message, split_large_weights
 
     if fits_message(model):
@@ -296,11 +286,7 @@ def refusal(model: onnx.ModelProto) -> str:
 
 
 def cuda_session(path: Path | onnx.ModelProto) -> HostSession:
-    """Open a model on ONNX Runtime's CUDA provider.
-
-    Raises:
-        TargetError: this ONNX Runtime has no CUDA provider, or it could not start (no GPU, driver or CUDA libraries).
-    """
+    """Open a model on ONNX Runtime's CUDA provider; raise TargetError if it is missing or could not start."""
     if CUDA[0] not in ort.get_available_providers():
         raise TargetError(f"onnxruntime {ort.__version__} has no CUDA provider")
     # Loads CUDA and cuDNN of PyPI packages, and prints what it cannot find.

@@ -106,10 +106,7 @@ class OpenVinoEngine(Engine):
         self._names = [tensor.name for tensor in self.inputs]
 
     def _compile(self, openvino: Any) -> list[Any]:
-        """Return the compiled float32 part, if there is one, and the compiled rest, if there is one.
-
-        Raise TargetError if the processor does not support bfloat16.
-        """
+        """Return the compiled float32 part and rest, if any; raise TargetError if bfloat16 is not supported."""
         core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))
         if self._guard is not None:
@@ -208,10 +205,7 @@ def _import() -> Any:
 
 
 def _learn_dtypes(compiled: Sequence[Any]) -> None:
-    """Read the NumPy type of every port once, in one thread.
-
-    OpenVINO (2026.4) fills a table of types on first use; two concurrent first calls deadlock.
-    """
+    """Read every port's NumPy type in one thread: filling OpenVINO's (2026.4) table in two is a deadlock."""
     with _beginning:
         for port in (port for one in compiled for port in (*one.inputs, *one.outputs)):
             port.get_element_type().to_dtype()

@@ -32,11 +32,7 @@ class Probe:
     high: float | None = None
 
     def holds(self, squares: float, least: float | None, most: float | None) -> bool:
-        """Return whether measured values are allowed.
-
-        Args:
-            squares: the sum of the squared values. least, most: of the values; ``None`` without bounds.
-        """
+        """Return whether values of this sum of squares and these limits (``None``: no bounds) are allowed."""
         if not np.isfinite(squares):
             return False
         if least is None or most is None or self.low is None or self.high is None:

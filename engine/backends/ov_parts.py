@@ -103,11 +103,7 @@ def _drop_unread(model: Any) -> None:
 
 
 class Request:
-    """A request for one call: the float32 part, if there is one, and then the rest.
-
-    Args:
-        parts: compiled, in order. outputs: names of the arrays a call returns, in order.
-    """
+    """A call's request: the float32 part, if any, then the rest (``parts``, compiled); ``outputs``: names, in order."""
 
     def __init__(self, parts: Sequence[Any], outputs: Sequence[str]) -> None:
         self._parts = [(part, part.create_infer_request()) for part in parts]

@@ -23,10 +23,7 @@ def probe_names(guard: Guard) -> list[str]:
 
 
 def add_probes(openvino: Any, model: Any, guard: Guard) -> None:
-    """Add an output to an ``openvino.Model`` for each measured value.
-
-    Raise ValueError if the model has no tensor of a probe's name.
-    """
+    """Add an output to an ``openvino.Model`` for each measured value; raise ValueError if it lacks a probe's tensor."""
     if not guard.probes:
         return
     ports = {name: port for node in model.get_ordered_ops() for port in node.outputs() for name in port.get_names()}
@@ -55,11 +52,7 @@ def _measured(opset: Any, port: Any, what: str, float32: Any) -> Any:
 
 
 def probes_hold(guard: Guard, measured: Sequence[Any]) -> bool:
-    """Return whether all values measured in a call are allowed.
-
-    Args:
-        guard: of the model. measured: the outputs of :func:`probe_names`, in order.
-    """
+    """Return whether all values measured in a call, the outputs of :func:`probe_names` in order, are allowed."""
     values = iter(measured)
     for probe in guard.probes:
         found = [float(next(values)) for _ in _measures(probe)]

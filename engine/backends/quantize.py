@@ -107,10 +107,7 @@ def content_key(model_hash: str, samples: Sequence[Mapping[str, Array]], recipe:
 
 
 def recipes(ckpt: Path) -> tuple[Recipe, ...]:
-    """Return the recipes for a model, the first to try first; a model that multiplies activations uses attention.
-
-    Raise ModelError if the file cannot be read.
-    """
+    """Return the recipes to try; products of activations mean attention. Raise ModelError without the file."""
     from engine.onnx.load import load_model
 
     model = load_model(ckpt)
@@ -127,9 +124,8 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
     """Return a float32 model quantised to int8, as the content of an ONNX file; its inputs and outputs stay float32.
 
     Args:
-        ckpt: the float32 model.
-        samples: inputs of the calibration calls: arrays by input name.
-        recipe: how to quantise.
+        ckpt: the float32 model. samples: inputs of the calibration calls: arrays by input name. recipe: how to
+            quantise.
 
     Raises:
         ModelError: the model has nothing to quantise, or ONNX Runtime's tools fail.
@@ -215,10 +211,8 @@ def _static(model: ModelProto, samples: Sequence[Mapping[str, Array]], recipe: R
 def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
     """Return the nodes that stay float32 in every recipe: products of activations, readers of masks, the last nodes.
 
-    Args:
-        model: to quantise. magnitudes: the largest magnitude of each tensor during calibration.
-
-    The -3.4e38 or -1e4 of a mask would set the range of all tensors it touches, with no levels left for other values.
+    ``magnitudes``: the largest of each tensor during calibration. The -3.4e38 or -1e4 of a mask would set the range of
+    all tensors it touches, with no levels left for other values.
     """
     from onnx import numpy_helper
 

@@ -306,12 +306,9 @@ def _compare(outputs: list[Array], wanted: list[Array], tolerance: float = TOLER
 
 
 def random_input(engine: Engine, batch: int) -> list[Array] | None:
-    """Return arrays for one call: floats from 0 to 1, zeros for integers.
+    """Return arrays for one call: floats from 0 to 1, zeros for integers; fewer samples beyond :data:`TRIAL_NUMBERS`.
 
     ``None`` if a dimension is unknown, or an input would have more than :data:`MOST_NUMBERS` elements.
-
-    Args:
-        engine: the engine. batch: samples of the call; fewer if an input would exceed :data:`TRIAL_NUMBERS`.
     """
     rows = _rows(engine, batch)
     if rows is None:
@@ -323,12 +320,8 @@ def random_input(engine: Engine, batch: int) -> list[Array] | None:
 def varied_inputs(engine: Engine, batch: int, whole: Mapping[str, tuple[int, int]]) -> Iterator[list[Array]]:
     """Yield arrays for several calls with negative, large and odd values, and both booleans.
 
-    Yields nothing if :func:`random_input` returns ``None``.
-
-    Args:
-        engine, batch: as for :func:`random_input`.
-        whole: smallest and largest value of integer inputs, by name; other integer inputs stay 0, since sizes or loop
-            counts may follow from them.
+    Yields nothing if :func:`random_input` returns ``None``. ``whole``: smallest and largest value of integer inputs, by
+    name; other integer inputs stay 0, since sizes or loop counts may follow from them.
     """
     rows = _rows(engine, batch)
     if rows is None:

@@ -41,10 +41,7 @@ class Session:
 
 
 class TensorRT:
-    """TensorRT on one GPU: build and run plans.
-
-    Args:
-        device: index of the GPU.
+    """TensorRT on GPU ``device``: build and run plans.
 
     Raise TargetError if there is no NVIDIA driver or no such GPU, or TensorRT is older than 10.
     """
@@ -64,10 +61,7 @@ class TensorRT:
         self._device = device
 
     def build(self, model: ModelProto, shapes: Shapes) -> bytes:
-        """Build a strongly typed plan: every tensor keeps the precision it has in the model.
-
-        Raise ModelError if TensorRT cannot parse or build the model.
-        """
+        """Build a strongly typed plan (tensors keep their precision); raise ModelError if TensorRT cannot."""
         import tensorrt
         from polygraphy.backend.trt import CreateConfig, Profile, engine_bytes_from_network, network_from_onnx_path
         from polygraphy.exception import PolygraphyException

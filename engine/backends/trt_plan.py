@@ -43,10 +43,7 @@ class PlanKey:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """The contents of ``<model>.engine.json``: the key, the hash of the plan, and the model's signature.
-
-    ``dims`` are the declared input shapes with symbols, dynamic dimensions other than the batch bound.
-    """
+    """The contents of ``<model>.engine.json``: key, hash of the plan, and signature, with bound input shapes."""
 
     key: PlanKey
     plan_sha256: str
@@ -121,11 +118,7 @@ def smallest_shape(tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, 
 
 
 def stale_reason(record: PlanRecord, key: PlanKey, plan: bytes) -> str | None:
-    """Return why a plan must not be used for ``key``, or ``None`` if it may.
-
-    Args:
-        record: beside the plan. key: of what would be built now. plan: the bytes of the plan file.
-    """
+    """Return why a plan, with its ``record`` and bytes, must not be used for ``key``; ``None`` if it may."""
     for field in fields(PlanKey):
         have, want = getattr(record.key, field.name), getattr(key, field.name)
         if have != want:
@@ -154,10 +147,7 @@ def read_plan(path: Path) -> bytes:
 
 
 def read_record(plan: Path) -> PlanRecord | None:
-    """Return the record of a plan, or ``None`` if there is none.
-
-    Raise ModelError if it cannot be read, or was written by another version of the zoo.
-    """
+    """Return a plan's record, or ``None``; raise ModelError if it is unreadable or of another version of the zoo."""
     path = record_path(plan)
     if not path.is_file():
         return None

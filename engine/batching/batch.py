@@ -88,10 +88,7 @@ class Batching:
         return {tensor.name: axis for tensor, axis in both if axis is not None}
 
     def _set_axes(self, axes: Sequence[int | None], output_axes: Sequence[int | None] | None) -> None:
-        """Set inputs and outputs for these batch axes, which are in the model's order.
-
-        Without ``output_axes`` the batch axis of an output is that of the batch's symbol, else 0.
-        """
+        """Set inputs and outputs; an output's default batch axis is that of the batch's symbol, else 0."""
         inputs, outputs = self._declared
         named = [
             replace(tensor, batch_axis=axis, symbols=symbols_of(shape))
@@ -217,11 +214,7 @@ class Batching:
         return run_sharded(run, inputs, self.inputs, self.outputs, size, owned=True)
 
     def refuse_pieces(self, total: int, size: int) -> NoReturn:
-        """Refuse to compute ``total`` samples that depend on one another, ``size`` at a time.
-
-        Raises:
-            EngineError: always.
-        """
+        """Raise EngineError: ``total`` samples that depend on one another cannot be computed ``size`` at a time."""
         if self.static_batch is None:
             limit, fix = f"a run takes at most {size} samples", f"open it with batch_size {total}"
         else:

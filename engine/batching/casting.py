@@ -32,10 +32,7 @@ def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
 def _warn_narrowed(
     array: np.ndarray[Any, np.dtype[Any]], name: str, dtype: np.dtype[Any], warned: set[str], infinite: bool
 ) -> None:
-    """Warn once per input about narrowed floats, and once per input about values that became infinite.
-
-    The advice to preprocess in the narrower dtype is only given if all values are representable.
-    """
+    """Warn per input about narrowed floats, with advice if all are representable, and about new infinities."""
     beyond = f"{name}: infinite"
     if beyond in warned or (name in warned and not infinite):
         return

@@ -105,8 +105,7 @@ def _leads(view: View) -> list[tuple[int, int]]:
 def _turn(view: View, place: _Place) -> tuple[int, int]:
     """Return a sort key by the likelihood that a dimension without a batch name is the batch.
 
-    The order is: frequent names, a leading dimension without a name, numbers, other unnamed dimensions, names of other
-    quantities.
+    The order: frequent names, a leading dimension without a name, numbers, other unnamed dimensions, other quantities.
     """
     if isinstance(place.dim, int):
         return 2, 0

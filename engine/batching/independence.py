@@ -51,8 +51,7 @@ def _is_training(node: NodeProto) -> bool:
 def difference(want: Array, got: Array, tolerance: float) -> str:
     """Describe the difference of two arrays, "" if they agree.
 
-    Floats agree if |got - want| is at most ``tolerance`` times the largest finite |want|, with equal NaN and
-    infinities.
+    Floats agree if |got - want| <= ``tolerance`` * the largest finite |want|, with equal NaN and infinities.
     """
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} became {got.dtype}{list(got.shape)}"

@@ -84,10 +84,7 @@ def regroup(call: Call, value: Value, target: list[Size]) -> Value:
 
 
 def _equated(before: Size, after: Size, target: list[Size]) -> tuple[Size, Size, list[Size]]:
-    """Return the sizes with one symbol replaced, if both sides then have the same number of elements.
-
-    A tracing exporter may have fixed the number of a dynamic size; the model then only runs with this number.
-    """
+    """Replace one symbol if the element counts then agree: a tracing exporter may fix a dynamic size."""
     if -1 in target:
         return before, after, target
     found = solved(times(times(before, BATCH), after), product(target))

@@ -1,7 +1,4 @@
-"""Conversion to plain float16 models: float16 weights, activations, inputs and outputs.
-
-The mixed float16 computation of the card is in :mod:`engine.sdaa.float16`.
-"""
+"""Conversion to plain float16 models; the card's mixed float16 computation is in :mod:`engine.sdaa.float16`."""
 
 from __future__ import annotations
 

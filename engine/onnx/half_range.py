@@ -31,14 +31,9 @@ _SCALE_STEPS = range(7)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Effect of float16 on the elements of a tensor.
+    """Effect of float16 on the elements of a tensor: how many become infinite or zero, or lose bits as subnormals.
 
-    Attributes:
-        elements: number of elements.
-        infinite: number of elements that become infinite.
-        zero: number of nonzero elements that become 0.
-        subnormal: number of elements that lose bits, and are 0 on devices that flush subnormals.
-        part: part of the root sum of squares in elements that become zero or subnormal, 0 to 1.
+    ``part`` is the share of the root sum of squares in elements that become zero or subnormal, 0 to 1.
     """
 
     elements: int

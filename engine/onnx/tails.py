@@ -81,12 +81,7 @@ ROWS = 2  # rank of an output with one row per sample, whose last axis holds the
 
 
 class _Walk:
-    """Backward traversal from one output, over a limited number of nodes.
-
-    Args:
-        model: the model.
-        layers: search for the layer that computes the classes, if the shape does not determine them.
-    """
+    """Backward traversal from one output over a limited number of nodes, or (``layers``) to the classes' layer."""
 
     def __init__(self, model: LightModel, layers: bool) -> None:
         self._model, self._layers, self._left, self._depth = model, layers, _STEPS, 0

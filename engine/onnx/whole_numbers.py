@@ -375,10 +375,7 @@ def _waved(graph: GraphProto) -> set[str]:
 
 
 def _given(graph: GraphProto, walk: _Walk) -> Iterator[str]:
-    """Yield the float inputs that hold integers: they are cast to integers, rounded, or compared with large ones.
-
-    Only operators that move values or compute with constants may be in between.
-    """
+    """Yield float inputs that hold integers: cast, rounded or compared with large ones, after moves at most."""
     reached: set[str] = set()
     for node in reversed(graph.node):
         if node.domain in ("", "ai.onnx") and (

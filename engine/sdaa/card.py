@@ -96,11 +96,7 @@ class CardDescription:
 
 
 def load_card(path: Path | None = None) -> CardDescription:
-    """Read a card description; ``None`` uses ``TECO_SIM_CARD``, else the T1.
-
-    Raises:
-        ConfigError: the file is missing or malformed; the message has the key and the fix.
-    """
+    """Read a card description (``None``: ``TECO_SIM_CARD``, else the T1); raise ConfigError with key and fix."""
     return _load(path if path is not None else _named(os.environ.get(CARD_VARIABLE, "t1")))
 
 
@@ -127,10 +123,7 @@ def visible_devices(rank: int) -> list[int]:
 
 
 def all_visible_devices() -> list[int]:
-    """Return the device indices of all SPA selected by ``SDAA_VISIBLE_DEVICES``, in its order.
-
-    Raise ConfigError if a variable is invalid.
-    """
+    """Return the device indices of all SPA in ``SDAA_VISIBLE_DEVICES``, in its order; raise ConfigError if invalid."""
     devices = list(range(card_count() * engine_nums()))
     text = os.environ.get(VISIBLE_VARIABLE)
     return devices if text is None else _selected(text, devices)
@@ -139,8 +132,7 @@ def all_visible_devices() -> list[int]:
 def spa_count(options: CardOptions) -> int:
     """Return the number of SPA over which the simulated card splits a call: the visible ones, or 1 if not ``divided``.
 
-    The batch of a SPA is that of the call divided by this number, rounded up.
-    Raise ConfigError if a variable is invalid, or the card does not exist.
+    The batch of a SPA is the call's divided by it, rounded up. Raise ConfigError for invalid variables or no such card.
     """
     return len(visible_devices(options.rank)) if options.divided else 1
 

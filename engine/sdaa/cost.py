@@ -191,12 +191,7 @@ def price(work: ShardWork, card: CardDescription, layout: Layout) -> ShardCost:
 
 
 def kernel_seconds(kernel: Kernel, layout: Layout, rate: float) -> float:
-    """Return launch plus the longer of arithmetic and memory traffic.
-
-    Args:
-        kernel: the kernel. layout: rates of the data's layout.
-        rate: speed of the arithmetic relative to the layout's.
-    """
+    """Return seconds: launch plus the longer of arithmetic (``rate`` times the layout's) and memory traffic."""
     arithmetic = kernel.flops / (layout.compute_tflop_s * 1e12 * rate)
     traffic = (kernel.read + kernel.written) / (layout.memory_gb_s * 1e9)
     return kernel.launches * layout.launch_us * 1e-6 + max(arithmetic, traffic)
@@ -207,12 +202,10 @@ def _copy(size: int, count: int, gb_s: float, card: CardDescription) -> float:
 
 
 def peak_bytes(walk: Sequence[Kernel], sizes: dict[str, int], elsewhere: set[str]) -> int:
-    """Return the largest sum of live activations: each lives from the kernel that writes it to the last that reads it.
+    """Return the largest sum of live activations in bytes; each lives from its writing kernel to the last that reads
+    it.
 
-    Args:
-        walk: kernels in order.
-        sizes: stored bytes by tensor name.
-        elsewhere: tensors that are counted as weights or input and output buffers.
+    ``sizes``: stored bytes by tensor name. ``elsewhere``: tensors in weights or input and output buffers.
     """
     last_read = {name: i for i, kernel in enumerate(walk) for name in kernel.reads}
     alive: dict[str, int] = {}

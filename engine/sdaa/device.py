@@ -1,7 +1,4 @@
-"""The devices of the card: health, memory, virtual clock and faults of every SPA, and how shards are scheduled on them.
-
-The clock's times are simulated seconds, never mixed with wall time in one figure.
-"""
+"""The devices of the card: health, memory, faults and clock (simulated seconds) of every SPA, and scheduling."""
 
 from __future__ import annotations
 
@@ -86,11 +83,7 @@ class SpaClock:
         self._copied: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
 
     def schedule(self, submitted: float, copy_in: float, compute: float, copy_out: float) -> ShardTimes:
-        """Schedule one shard after those scheduled before.
-
-        Args:
-            submitted: when the host submits it. copy_in, compute, copy_out: seconds each takes.
-        """
+        """Schedule one shard, ``submitted`` by the host, after earlier ones; phases in simulated seconds."""
         start = max(submitted, self._copy_in, self._computed[0])
         self._copy_in = start + copy_in
         begin = max(self._copy_in, self._compute, self._copied[0])
@@ -191,10 +184,7 @@ class Card:
         return [spa for spa in self.spas if spa.health == OK]
 
     def hold(self, cost: ShardCost, remedy: Remedy = lambda _: FIXED) -> None:
-        """Allocate the device memory of ``cost`` on every SPA instead of the last one; on an error nothing changes.
-
-        Raise DeviceOutOfMemory if it does not fit.
-        """
+        """Replace every SPA's allocated memory by ``cost``; raise DeviceOutOfMemory, changing nothing, if too large."""
         alone, cost = cost, _both(cost, self._reserved)
         free = self.description.memory_bytes
         if self.spas and cost.memory > free:
@@ -209,10 +199,7 @@ class Card:
             spa.used = cost.memory
 
     def reserve(self, cost: ShardCost) -> None:
-        """Allocate device memory on every SPA in addition to :meth:`hold`, for rows of tables.
-
-        Raise DeviceOutOfMemory if both do not fit.
-        """
+        """Allocate memory on every SPA besides :meth:`hold`, for table rows; raise DeviceOutOfMemory if too much."""
         self._reserved = cost
         self.hold(self._held, lambda _: "the tables do not fit with the rest of the model; use a smaller batch")
 
@@ -277,11 +264,7 @@ class Card:
         times: Mapping[int, list[ShardTimes]],
         first_sample: int,
     ) -> list[tuple[int, Spa]]:
-        """Schedule shards on the healthy SPA in turn; return those that were accepted, each with its SPA.
-
-        Args:
-            left: indices of shards. each: cost and computation of every shard. times: by SPA; a shard's are appended.
-        """
+        """Schedule the shards ``left`` (indices) on the healthy SPA in turn; return those accepted, with their SPA."""
         healthy = self.healthy
         if not healthy:
             raise DeviceError(
@@ -350,10 +333,7 @@ class Card:
         return values
 
     def _report_slow(self, step: int) -> None:
-        """Report each SPA that is slower than described from this step on, even if it has no shard in it.
-
-        The factor is that of the simulated clock, so it does not depend on the host's load.
-        """
+        """Report each SPA slower than described from this step on, by the simulated clock, even without a shard."""
         for spa in self.spas:
             if not spa.faults or spa.health != OK or (factor := spa.slowdown(step)) <= spa.reported:
                 continue
@@ -377,11 +357,7 @@ class Card:
         self._report(f"{what}; {gone}")
 
     def statuses(self, busy: float) -> list[DeviceStatus]:
-        """Return the status of every SPA for ``teco-smi``.
-
-        Args:
-            busy: fraction of the simulated time in which the healthy ones compute.
-        """
+        """Return every SPA's status for ``teco-smi``; ``busy``: share of simulated time the healthy ones compute."""
         return [DeviceStatus(s.device, s.health, s.used, busy if s.health == OK else 0.0) for s in self.spas]
 
     def _states(self) -> str:

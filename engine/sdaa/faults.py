@@ -42,10 +42,7 @@ class Fault:
 
 
 def parse_faults(text: str) -> list[Fault]:
-    """Parse ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``.
-
-    Raise ConfigError if the text is malformed.
-    """
+    """Parse ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``; raise ConfigError for malformed text."""
     return [_parse(entry.strip()) for entry in text.split(";") if entry.strip()]
 
 
@@ -76,10 +73,7 @@ def _parse(entry: str) -> Fault:
 
 
 def check_spas(faults: Sequence[Fault], count: int) -> None:
-    """Check that every fault can occur.
-
-    Raise ConfigError if a fault names a SPA that the card does not have, or a negative step.
-    """
+    """Raise ConfigError if a fault names a SPA that the card does not have, or a negative step."""
     for fault in faults:
         if fault.step < 0:
             raise ConfigError(f"{FAULTS_VARIABLE}: step {fault.step} does not exist; the first is 0")

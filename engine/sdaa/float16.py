@@ -83,22 +83,14 @@ Stored in float16, ``x / 1e6`` would be ``x / inf``, and ``(1 - mask) * -1e9`` 0
 
 
 def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]:
-    """Return the indices of a node's inputs that stay float32 if the model is stored in float16.
-
-    Args:
-        node: the node. scalars: operands of products and quotients that stay float32 (:func:`scalar_constants`).
-    """
+    """Return the indices of a node's inputs that stay float32 in float16 storage, with :func:`scalar_constants`."""
     if node.op_type in SCALAR_OPS:
         return tuple(i for i, name in enumerate(node.input) if name in scalars)
     return FLOAT32_PARAMETERS.get(node.op_type, ())
 
 
 def scalar_constants(graph: GraphProto) -> set[str]:
-    """Return the names of operands of products and quotients that stay float32: one-element constants, and counts.
-
-    Args:
-        graph: with inferred types, nodes in topological order.
-    """
+    """Return operands of products and quotients that stay float32: one-element constants, and counts."""
     return _scalar_constants(graph) | exact_parts(graph).divisors
 
 
@@ -139,8 +131,7 @@ def float16_storage(
 def exact_ends(graph: GraphProto, model: ModelProto) -> frozenset[str]:
     """Return the inputs and outputs that are float32 on the card, since they hold integers or coordinates.
 
-    Args:
-        graph: of the widened model, with inferred types, nodes in topological order. model: before widening.
+    ``graph`` is of the widened model, with inferred types, in topological order; ``model`` is before widening.
     """
     exact = exact_parts(graph)
     return (exact.inputs | exact.outputs) - _half_ends(model)
@@ -153,11 +144,7 @@ def _half_ends(model: ModelProto) -> frozenset[str]:
 
 
 def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
-    """Return the predicate of nodes that stay float32: those of ``keep``, and those that keep integers exact.
-
-    Args:
-        graph: with inferred types, nodes in topological order. keep: returns whether a node stays float32 anyway.
-    """
+    """Return the predicate of nodes that stay float32: those of ``keep``, and those that keep integers exact."""
     return _keeping(exact_parts(graph), keep)
 
 

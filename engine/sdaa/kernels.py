@@ -75,12 +75,7 @@ class Kernel:
 
 
 def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[str]:
-    """Return the tensors that never leave their kernel, for both rounding and cost.
-
-    Args:
-        graph: nodes in topological order.
-        keep: returns whether a node stays float32; such nodes share no kernel with others.
-    """
+    """Return the tensors that never leave their kernel; float32 nodes (``keep``) share none with others."""
     from engine.onnx.view import used_names
 
     readers: dict[str, int] = dict.fromkeys((info.name for info in graph.output), 1)
@@ -91,12 +86,9 @@ def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[s
 
 
 def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Collection[str]) -> set[str]:
-    """Return the tensors that the reading node fuses into its kernel.
+    """Return the tensors that the reading node, in topological order, fuses into its kernel.
 
-    Args:
-        nodes: in topological order.
-        readers: number of nodes and graph outputs that read a tensor.
-        constants: names of tensors known when the engine is built.
+    ``readers``: number of nodes and graph outputs that read a tensor. ``constants``: tensors known at build time.
     """
     inner: set[str] = set()
     stage: dict[str, str] = {}  # output of a kernel so far -> what it can still include
@@ -112,11 +104,7 @@ def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Col
 
 
 def _takes_in(node: NodeProto, joined: str) -> str:
-    """Return what a kernel can still include after this node: ``linear``, ``activation`` only, or "".
-
-    Args:
-        node: the last of the kernel so far. joined: the same for the kernel it was fused into; "": it starts one.
-    """
+    """Return what a kernel can include after its node: ``linear``, ``activation`` only, or "" (as ``joined``)."""
     if node.op_type in ACTIVATIONS:
         return ""  # a kernel ends with its activation
     if joined or node.op_type in VIEWS:
@@ -145,12 +133,10 @@ def folded(graph: GraphProto) -> set[str]:
 def kernels_of(
     nodes: Iterable[NodeView], inner: Collection[str], known: set[str], float32: Collection[str] = ()
 ) -> list[Kernel]:
-    """Group a graph's nodes into the kernels the card launches.
+    """Group a graph's nodes, in topological order with bytes as stored, into the kernels the card launches.
 
     Args:
-        nodes: in topological order, with bytes as stored.
-        inner: tensors that never leave their kernel (:func:`inner_tensors`).
-        known: tensors known when the engine is built (:func:`folded`).
+        inner: tensors that never leave their kernel. known: tensors known when the engine is built (:func:`folded`).
         float32: tensors written by nodes that stay float32.
     """
     groups: dict[str, list[NodeView]] = {}  # tensor inside a kernel -> the kernel's nodes so far

@@ -31,9 +31,8 @@ MADE_OF = (
     "engine.sdaa.settle",
     "engine.signature",
 )
-"""Modules and packages that determine a lowered model; a saved engine depends on just these (:mod:`.saved`).
-
-By name, since a saved engine is opened without importing them all; a test checks their imports."""
+"""Modules that determine a lowered and thus a saved model (:mod:`.saved`); names avoid imports, and a test checks them.
+"""
 
 
 @dataclass(frozen=True)
@@ -113,10 +112,7 @@ def lowered(
 
 
 def bound(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
-    """Return a copy of a model whose inputs have these shapes; other names in ``shapes`` are ignored.
-
-    Raise ModelError if the model cannot have these shapes.
-    """
+    """Return a copy with these input shapes, other names ignored; raise ModelError if the model cannot have them."""
     from engine.onnx.shapes import bind_shapes
     from engine.onnx.view import graph_inputs
 

@@ -151,11 +151,7 @@ class Lowering:
     def plan(self, key: PlanKey, threads: int | None) -> Plan:
         """Bind the shapes, run the passes, put the values into the card's storage, and open the host session.
 
-        Args:
-            key: of the shapes. threads: that compute a shard on the host; ``None``: every core.
-
-        Raises:
-            ConfigError: a dimension has no size. ModelError: the model cannot have these shapes, or cannot be run.
+        Raise ConfigError if a dimension has no size, ModelError if the model cannot have these shapes, or be run.
         """
         from engine.onnx.view import signature
 
@@ -234,11 +230,7 @@ class Lowering:
     # ---------------------------------------------------------------------------------------------------------- cost
 
     def remedy(self, key: PlanKey, cost: ShardCost) -> str:
-        """Return how to make a plan fit: a smaller batch, or other weights; as the end of an error message.
-
-        Args:
-            key: of the plan. cost: its cost.
-        """
+        """Return how to make a plan fit: a smaller batch, or other weights; as the end of an error message."""
         if cost.weights > self.description.memory_bytes:
             return self._too_large(cost.weights)
         if self._static_batch is not None:

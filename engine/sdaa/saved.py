@@ -79,10 +79,7 @@ class Origin:
 
     @classmethod
     def of(cls, spec: EngineSpec, dtype: str) -> Origin:
-        """Return the current sources for ``spec``.
-
-        Raise ModelError if the ONNX file or a file it names is missing or damaged.
-        """
+        """Return the sources for ``spec``; raise ModelError if the ONNX file or one it names is missing or damaged."""
         from engine.onnx.load import external_files
 
         external = tuple(external_files(spec.ckpt))
@@ -97,12 +94,10 @@ class Origin:
         )
 
     def check(self, spec: EngineSpec, dtype: str) -> None:
-        """Refuse an engine with other sources than ``spec``; an ONNX file is always read and hashed.
+        """Raise ModelError, with the difference, for other sources than ``spec``; an ONNX file is always read and
+        hashed.
 
         If ``spec`` names a saved engine, sources are not compared, and the pass only if ``spec`` names one.
-
-        Raises:
-            ModelError: with the difference.
         """
         path, now = saved_path(spec.ckpt), versions()
         for name in sorted({*now, *self.versions}):
@@ -176,24 +171,14 @@ class Saved:
     def check_shapes(
         self, ckpt: Path, size: int, shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, int | None]
     ) -> None:
-        """Refuse an engine for another shard: other samples, input shapes, or batch axes.
-
-        Raises:
-            ModelError: with the difference.
-        """
+        """Raise ModelError, with the difference, for another shard: other samples, input shapes, or batch axes."""
         path = saved_path(ckpt)
         _same(path, "input shapes", _shapes_text(self.shapes), _shapes_text(shapes))
         _same(path, "batch axes", self.batch_axes, dict(axes))
         _same(path, "shard size", self.shard_size, size)
 
     def check_model(self, ckpt: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Refuse an engine whose model does not have the tensors of the manifest.
-
-        Args:
-            ckpt: the engine, or the model beside it. inputs, outputs: those of the model, in its order.
-
-        Raise ModelError if they differ.
-        """
+        """Raise ModelError if a model, of ``ckpt`` or beside it, lacks the tensors of the manifest, in order."""
         stored = [(name, kind) for name, kind in self.dtypes.items()]
         shapes = [self.shapes.get(tensor.name, ()) for tensor in inputs]
         same = stored == [(tensor.name, tensor.dtype.name) for tensor in inputs] and all(
@@ -213,12 +198,7 @@ def saved_path(ckpt: Path) -> Path:
 
 
 def write_saved(path: Path, saved: Saved, model: ModelProto | bytes) -> None:
-    """Write a saved engine; if that fails, an existing file is not changed.
-
-    Args:
-        path: of the file.
-        saved: the manifest; size and hash of the model are set here.
-        model: as a SPA runs it.
+    """Write a saved engine (size and hash of the model are set here); an existing file survives an error.
 
     Raise ConfigError if the model is too large, or the file cannot be written.
     """
@@ -253,10 +233,7 @@ def _to_json(saved: Saved) -> dict[str, Any]:
 
 
 def read_saved(path: Path) -> Saved:
-    """Read the manifest, without the model after it.
-
-    Raise ModelError if the file is missing, damaged, or of another version.
-    """
+    """Read the manifest, without the model after it; raise ModelError if missing, damaged, or of another version."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size

@@ -79,10 +79,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """Return the current state of this host's cards.
-
-    Raise ConfigError if the card description, an environment variable or the status folder cannot be used.
-    """
+    """Return the state of this host's cards; raise ConfigError for a bad description, variable or folder."""
     card, per_card, running = load_card(), engine_nums(), read_all()
     by_device: dict[int, list[DeviceStatus]] = defaultdict(list)
     for process in running:
@@ -185,9 +182,9 @@ def _mb(used: int) -> int:
 
 
 def as_json(shown: Snapshot) -> dict[str, Any]:
-    """Return the contents of the table, memory in bytes, utilisation 0 to 1, ``None`` for what is not simulated.
+    """Return the table's contents, memory in bytes, ``None`` for what is not simulated.
 
-    ``spe_utilisation`` is a fraction of the simulated time, ``host_busy`` one of wall time.
+    ``spe_utilisation`` is a fraction of the simulated time, ``host_busy`` one of wall time, both 0 to 1.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -307,14 +304,7 @@ def _watch(seconds: float, output: Output, *, as_object: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        argv: arguments; ``None`` uses those of the process.
-
-    Returns:
-        The exit code: 0 shown (or interrupted while watching), 2 if something cannot be read or written.
-    """
+    """Run the command; return 0 if shown (or interrupted while watching), 2 if something cannot be read or written."""
     fill_closed()
     with Standing() as output:
         try:

@@ -155,10 +155,7 @@ def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], 
 
 
 def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:
-    """Return a SPA's rows of a table, and the offset and limits of its indices.
-
-    The last SPA has no upper limit: it refuses an index beyond the table.
-    """
+    """Return a SPA's rows, and offset and limits of its indices; the last one refuses an index beyond the table."""
     rows = table.dims[0]
     start, stop = rows * spa // count, rows * (spa + 1) // count
     values = numpy_helper.to_array(table)
@@ -174,11 +171,7 @@ def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:
 
 
 def _steps(lookup: NodeProto, result: str, last: bool) -> list[NodeProto]:
-    """Return the nodes of one lookup: a negative index counts from the table's end, as in ``Gather``.
-
-    Args:
-        lookup: as in the model. result: name of the rows. last: whether the SPA refuses indices beyond the table.
-    """
+    """Return a lookup's nodes; negative indices count from the end, and the ``last`` SPA refuses large ones."""
     table, index = lookup.input[0], lookup.input[1]
     zero, count = "tables:zero", f"{table}:count"
     steps: list[tuple[str, list[str], str, dict[str, Any]]] = [

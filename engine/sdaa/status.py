@@ -84,10 +84,7 @@ class ProcessStatus:
 
 
 def card_count() -> int:
-    """Return the number of simulated cards of this host, from ``TECO_SIM_CARDS`` (default 1; 1 to 64).
-
-    Raise ConfigError if the variable is not a whole number in that range.
-    """
+    """Return this host's card count, ``TECO_SIM_CARDS`` (1 to 64, default 1); raise ConfigError if invalid."""
     text = os.environ.get(CARDS_VARIABLE, "1")
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_CARDS:
         raise ConfigError(
@@ -114,10 +111,7 @@ def _own_folder() -> Path:
 
 
 def _check_owner(folder: Path) -> None:
-    """Refuse a folder that another user created (any user can write to the temporary folder).
-
-    Raise PermissionError if other users can write to it.
-    """
+    """Raise PermissionError if other users can write to a folder (any user can write to the temporary folder)."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise PermissionError(f"{folder} is not a folder that only this user can write; set {DIRECTORY_VARIABLE}")
@@ -157,12 +151,7 @@ class Publisher:
         self._identity: dict[str, Any] = {}
 
     def publish(self, devices: Sequence[DeviceStatus], *, force: bool = False) -> None:
-        """Write the current status.
-
-        Args:
-            devices: every device this publisher uses.
-            force: write even if the last write was less than 0.2 seconds ago (a change of health, the end of a run).
-        """
+        """Write the status of every device used; ``force``: even less than 0.2 seconds after the last write."""
         now = time.monotonic()
         if now < self._next and not force:
             return
@@ -185,10 +174,7 @@ class Publisher:
     def computing(self, devices: Callable[[], Sequence[DeviceStatus]]) -> Iterator[None]:
         """Count the time in the ``with`` block as host work; if calls take over 0.2 seconds, publish a running call.
 
-        The next status is then published at once, so that the call is not shown as running any more.
-
-        Args:
-            devices: returns the status to publish at the start, and if the call fails.
+        The next status is then published at once. ``devices`` returns the status at the start, and if the call fails.
         """
         start, announced = time.monotonic(), self._slow
         self._count(1, 0.0)
@@ -296,10 +282,7 @@ def _process_name() -> str:
 
 
 def read_all() -> list[ProcessStatus]:
-    """Return the last status of every living process of this host, by process id; remove files of dead processes.
-
-    Raise ConfigError if the folder cannot be read, or another user created it.
-    """
+    """Return the last status of living processes by id, deleting others; raise ConfigError for a bad folder."""
     try:
         folder = directory()
         if not os.environ.get(DIRECTORY_VARIABLE):
@@ -328,10 +311,7 @@ def _read(path: Path, pid: int) -> ProcessStatus | None:
 
 
 def _parse(content: bytes) -> tuple[int | None, ProcessStatus]:
-    """Return start time and status.
-
-    Raise ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError if the file is invalid.
-    """
+    """Return start time and status; raise ValueError, KeyError, TypeError and others if the file is invalid."""
     data = parsed(content)
     if data["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version {data['schema_version']!r}")

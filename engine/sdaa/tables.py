@@ -37,11 +37,7 @@ class Table(NamedTuple):
 
 
 def tables_of(model: ModelProto, half: bool) -> list[Table]:
-    """Return the tables of a model, the largest first, from their shapes alone.
-
-    Args:
-        model: as in its file. half: whether floats are stored in float16 (else float32).
-    """
+    """Return the tables of a model as in its file, largest first; ``half``: floats are stored in float16."""
     from onnx import helper
 
     found = {node.input[0] for node in looked_up(model.graph)}
@@ -69,14 +65,11 @@ def looked_up(graph: GraphProto) -> list[NodeProto]:
 
 
 def check_tables(model: ModelProto, half: bool, card: CardDescription, count: int = 1, split: bool = False) -> None:
-    """Refuse a model whose tables alone exceed a SPA's memory, before their data is read.
+    """Raise DeviceOutOfMemory, with sizes and possible fixes, for tables that alone exceed a SPA's memory; reads no
+    data.
 
     Args:
-        model: as in its file, external data not read. half: whether floats are stored in float16 (else float32).
-        card: the card. count: number of SPA. split: whether the tables' rows are split over them.
-
-    Raises:
-        DeviceOutOfMemory: with the tables and their sizes, the memory, and possible fixes.
+        half: whether floats are stored in float16. count: number of SPA. split: whether the rows are split over them.
     """
     tables = tables_of(model, half)
     size = sum(table.size for table in tables) // (count if split else 1)
@@ -89,12 +82,7 @@ def check_tables(model: ModelProto, half: bool, card: CardDescription, count: in
 
 
 def too_large(tables: Sequence[Table], half: bool, memory: int, count: int = 1, split: bool = False) -> str:
-    """Return the tables that do not fit a SPA and possible fixes, as the end of an error message.
-
-    Args:
-        tables: the largest first. half: whether they are stored in float16. memory: bytes of a SPA.
-        count: number of SPA. split: whether their rows are split over them.
-    """
+    """Return the tables (largest first) beyond ``memory`` bytes of a SPA, and fixes, to end an error message."""
     rest, size = tables[NAMED:], sum(table.size for table in tables)
     more = [f"{len(rest)} more ({megabytes(sum(table.size for table in rest))})"] if rest else []
     help_ = ["train smaller tables (fewer rows to hash to, or narrower ones)"]

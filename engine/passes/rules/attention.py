@@ -27,13 +27,10 @@ _TO_KEYS = [0, 1, 3, 2]
 
 
 class _Parts(NamedTuple):
-    """Inputs of an attention.
+    """Inputs of an attention: query and value are (batch, heads, positions, size), ``keys`` not yet transposed by
+    ``order``.
 
-    Attributes:
-        query, value: of shape (batch, heads, positions, size).
-        keys: the keys before the transposition by ``order``.
-        mask: added to the scores, or ``None``.
-        scale: factor of the scores.
+    ``mask`` is added to the scores, ``scale`` multiplies them.
     """
 
     query: ir.Value
