@@ -25,9 +25,7 @@ from engine.onnx.content import model_content
 from tecoinfer_modelzoo import install_command
 
 _CALIBRATION_ROWS = 1
-"""Samples per call of the calibration, which keeps every activation in memory: ResNet-50 takes 2.1 GB with 8, 0.6 with
-1.
-"""
+"""Samples per call of the calibration, which keeps every activation: ResNet-50 takes 2.1 GB with 8, 0.6 with 1."""
 
 _SHOWN = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
@@ -146,7 +144,7 @@ class CpuEngine(Engine):
             self.agreement = replace(found, samples=sum(batch_of(batch, self.inputs) for batch in batches))
 
     def _choose_int8(self, calls: list[list[Array]], sample: list[Array]) -> Agreement | None:
-        """Choose the recipe from ``calls`` and the engine (trial input ``sample``), and use it; return its agreement."""
+        """Choose the recipe from ``calls`` and the engine (trial input ``sample``); return its agreement."""
         from engine.backends.int8_models import Int8Maker, passing
 
         spec = replace(self.spec, dtype="float32", pass_path=None)

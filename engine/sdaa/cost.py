@@ -202,8 +202,7 @@ def _copy(size: int, count: int, gb_s: float, card: CardDescription) -> float:
 
 
 def peak_bytes(walk: Sequence[Kernel], sizes: dict[str, int], elsewhere: set[str]) -> int:
-    """Return the largest sum of live activations in bytes; each lives from its writing kernel to the last that reads
-    it.
+    """Return the largest sum of live activations in bytes; each lives from its writing kernel to its last reader.
 
     ``sizes``: stored bytes by tensor name. ``elsewhere``: tensors in weights or input and output buffers.
     """

@@ -94,8 +94,7 @@ class Origin:
         )
 
     def check(self, spec: EngineSpec, dtype: str) -> None:
-        """Raise ModelError, with the difference, for other sources than ``spec``; an ONNX file is always read and
-        hashed.
+        """Raise ModelError, with the difference, for other sources than ``spec``; an ONNX file is always hashed.
 
         If ``spec`` names a saved engine, sources are not compared, and the pass only if ``spec`` names one.
         """

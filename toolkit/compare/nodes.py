@@ -226,13 +226,10 @@ def row_of(
     alone: Array | None = None,
     mask: Mask | None = None,
 ) -> Row:
-    """Return the row of a tensor.
+    """Return the row of a tensor that a node produces, stored as ``dtype`` on the judged engine.
 
-    Args:
-        node: its producer. name: of the tensor. dtype: as stored on the judged engine.
-        threshold: see :data:`engine.THRESHOLD`.
-        reference, value: of the baseline and of the judged engine. alone: output of the isolated run.
-        mask: excludes infinite elements.
+    ``alone``: output of the isolated run. ``threshold``: see :data:`engine.THRESHOLD`. ``mask`` excludes infinite
+    elements.
     """
     if any(array.dtype.kind not in "fiub" for array in (value, reference)):
         return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)

@@ -40,11 +40,7 @@ class TensorPlace:
 
 @dataclass(frozen=True, slots=True)
 class Entry(TensorPlace):
-    """A stored array.
-
-    Attributes:
-        dtype, shape: of the array. key: file name, or path inside the HDF5 file; every tensor is stored once.
-    """
+    """A stored array; ``key``: file name, or path inside the HDF5 file. Every tensor is stored once."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -58,10 +54,7 @@ class Entry(TensorPlace):
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Entry:
-        """Return an entry from its fields in a manifest.
-
-        Raise TypeError or KeyError if a field is missing or invalid.
-        """
+        """Return an entry from a manifest's fields; raise TypeError or KeyError if one is missing or invalid."""
         if not isinstance(fields["shape"], list):
             raise TypeError(f"shape {shortened(repr(fields['shape']), 100)} is not a list")
         entry = cls(**{**fields, "shape": tuple(fields["shape"])})

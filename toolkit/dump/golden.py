@@ -13,10 +13,7 @@ from toolkit.graph.weights import source
 
 
 class Golden(Traced):
-    """The values of a dump as a traced model.
-
-    Args:
-        path: the model. dump: a dump of it.
+    """The values of a dump of a model as a traced model.
 
     Raise DataError if the dump is damaged, or contains no tensor of the model.
     """

@@ -48,10 +48,7 @@ class _Rest:
 
 
 def recover(path: Path, out: Path) -> Recovered:
-    """Copy the readable part of a damaged dump into a new one.
-
-    Args:
-        path: a folder or an .h5 file of ``teco dump``. out: as for :func:`toolkit.dump.writer.open_writer`.
+    """Copy the readable part of a damaged dump into a new one (:func:`~toolkit.dump.writer.open_writer`).
 
     Raise DataError if no array can be read, or ``out`` cannot be written.
     """
@@ -115,10 +112,7 @@ def walk(path: str) -> None:
 
 
 def _check_readable(path: Path) -> None:
-    """Read a damaged file in a separate process first, since the HDF5 library may hang or crash.
-
-    Raise DataError if the library hangs or crashes.
-    """
+    """Read a damaged file in a separate process, since the HDF5 library may hang or crash; raise DataError if so."""
     h5py_module()
     seconds = PATIENCE + path.stat().st_size / SPEED
     words = [sys.executable, "-c", _WALK, str(path), *sys.path]

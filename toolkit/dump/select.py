@@ -18,19 +18,12 @@ def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:
 
 
 def once(nodes: Sequence[Node], name: str) -> list[Node]:
-    """Return the node with the name, or the producer of the tensor with the name.
-
-    Raise ConfigError if no node or tensor has the name.
-    """
+    """Return the node, or the producer of the tensor, with the name; raise ConfigError if there is neither."""
     return [_find(nodes, name)]
 
 
 def between(nodes: Sequence[Node], first: str, last: str) -> list[Node]:
-    """Return a range of nodes, both ends included.
-
-    Args:
-        nodes: of the model, in order.
-        first, last: index from 0, or name of a node or tensor; "" is the first or last node of the model.
+    """Return a range of nodes, both ends included: index from 0, or name of a node or tensor; "": the model's end.
 
     Raise ConfigError if an end does not exist, or the last node precedes the first.
     """

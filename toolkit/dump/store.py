@@ -67,10 +67,7 @@ class _Hdf5Dump(Dump):
 
 
 def open_dump(path: Path) -> Dump:
-    """Open a dump.
-
-    Raise DataError if it does not exist, is incomplete or not a dump, ConfigError if h5py is not installed.
-    """
+    """Open a dump; raise DataError if missing, incomplete or not a dump, ConfigError without h5py."""
     if path.is_dir():
         return Dump(path, _read_manifest(path))
     if not is_hdf5(path):

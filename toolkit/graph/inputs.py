@@ -65,10 +65,7 @@ def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def input_specs(model: ModelProto) -> list[TensorSpec]:
-    """Return the inputs of a model; outputs may be of any type.
-
-    Raise ModelError if an input is not a tensor, or has a dtype that numpy lacks.
-    """
+    """Return the inputs of a model; raise ModelError if one is not a tensor, or has a dtype that numpy lacks."""
     from onnx import ModelProto
 
     from engine.onnx import graph_inputs, signature
@@ -79,10 +76,7 @@ def input_specs(model: ModelProto) -> list[TensorSpec]:
 
 
 def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[TensorSpec]:
-    """Return the inputs of a model, with the batch axes found in its graph.
-
-    Args:
-        model: the model. symbols: symbols of dimensions that have a size, and are therefore not the batch.
+    """Return the inputs of a model with batch axes from its graph; dimensions in ``symbols`` are not the batch.
 
     Raise ModelError if an input or output is not a tensor, or has a dtype that numpy lacks.
     """
@@ -107,11 +101,7 @@ def input_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Return a static shape for every input of a model.
 
-    Args:
-        model: the model. batch: size of a dynamic batch.
-        shapes: shapes by input name, with priority over ``batch`` and ``dims``.
-        dims: sizes by the symbol of other dynamic dimensions; the largest is used.
-
+    ``shapes`` (by input name) have priority over ``batch`` and ``dims``, of which the largest size by symbol is used.
     Raise ConfigError if a dynamic dimension has no size, or an input name or symbol is unknown.
     """
     inputs = input_specs(model)
@@ -168,9 +158,8 @@ def random_inputs(
 ) -> list[Array]:
     """Return seeded random arrays, one per input in order: standard normal floats, 0 or 1 for other dtypes.
 
-    Raises:
-        ConfigError: a shape is unknown (:func:`input_shapes`).
-        ModelError: the model cannot be read, or an input is not an array of numbers.
+    Raise ConfigError if a shape is unknown, ModelError if the model is unreadable, or an input is not an array of
+    numbers.
     """
     from engine.onnx import load_model
 

@@ -117,11 +117,7 @@ _ANY = Mask(0, 0.0, frozenset())  # mask of a tensor whose readers do not depend
 
 
 class Masks:
-    """The tensors of a model whose infinite values only reach sinks, and the values seen at the sinks.
-
-    Args:
-        found: masks by tensor name.
-    """
+    """The masks of a model by tensor name (only sinks are reached), and the values seen at the sinks."""
 
     def __init__(self, found: Mapping[str, Mask]) -> None:
         self.found = found
@@ -143,11 +139,7 @@ class Masks:
         self._alive |= {sink: alive for sink, alive in found.items() if alive is not None}
 
     def of(self, name: str, reference: Array) -> Mask | None:
-        """Return the mask of a tensor, or ``None`` if no element is masked or a sink was not seen.
-
-        Args:
-            name: of the tensor. reference: its value in the seen run.
-        """
+        """Return a tensor's mask, given its value in the seen run; ``None`` if nothing is masked or a sink unseen."""
         mask = self.found.get(name)
         if mask is None or reference.dtype.kind != "f" or not self._alive.keys() >= mask.sinks:
             return None
@@ -164,10 +156,7 @@ class Masks:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the masks from the data of :meth:`stored`.
-
-        Raise TypeError, ValueError, AttributeError if the data is invalid.
-        """
+        """Return the masks from :meth:`stored`; raise TypeError, ValueError or AttributeError for invalid data."""
         return cls(
             {
                 name: Mask(int(sign), float(least), frozenset(Sink(*sink) for sink in sinks))

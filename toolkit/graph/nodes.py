@@ -37,10 +37,7 @@ class Node:
 
 
 def load_named(path: Path) -> ModelProto:
-    """Load a model with inlined functions and unique node names in the main graph.
-
-    Raise ModelError if the file is invalid, or two nodes write the same tensor.
-    """
+    """Load a model, functions inlined and main nodes named uniquely; raise ModelError if invalid, or tensors clash."""
     from engine.onnx import load_model
     from engine.sdaa import inlined
 
@@ -79,10 +76,7 @@ def nodes_of(model: ModelProto) -> list[Node]:
 
 
 def modules_of(graph: GraphProto) -> list[str]:
-    """Return the dotted name of every node's module, or "".
-
-    Without exporter metadata, the name is that of a weight read by this node only, such as ``conv1.weight``.
-    """
+    """Return every node's module, or "": from metadata, or the name of a weight only it reads (``conv1.weight``)."""
     weights = {tensor.name for tensor in graph.initializer}
     readers = Counter(name for node in graph.node for name in {*node.input} & weights)
     found = []
@@ -116,12 +110,9 @@ def module_of(node: NodeProto) -> str:
 
 
 def grouped(nodes: Iterable[Node], sizes: Mapping[str, int], limit: int) -> Iterator[list[Node]]:
-    """Split nodes, in order, into groups whose inputs and outputs together take at most ``limit`` bytes.
+    """Split nodes, in topological order, into groups whose inputs and outputs together take at most ``limit`` bytes.
 
-    A larger node forms a group alone; a tensor of unknown size counts as 0 bytes.
-
-    Args:
-        nodes: in topological order. sizes: bytes by tensor name. limit: bytes.
+    A larger node forms a group alone; a tensor that ``sizes`` lacks counts as 0 bytes.
     """
     group: list[Node] = []
     held: set[str] = set()

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 
 def scope_of(graph: GraphProto, outer: Scope | None = None) -> Scope:
-    """Return the tensors in scope of a graph: values of weights and constants, types of all others.
+    """Return the tensors in scope of a graph with inferred shapes: values of weights and constants, types of others.
 
-    Args:
-        graph: with inferred shapes. outer: the scope of the graph around a body.
+    ``outer``: the scope of the graph around a body.
     """
     from onnx import TensorProto
 

@@ -69,17 +69,13 @@ class Traced:
         return name in self.origin
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
-        """Run the model once.
+        """Run the model once; return values by original tensor name, float16 storage as rounded float32 arrays.
 
         Args:
             inputs: one array per input, in order; cast to the dtype of the target.
             only: original tensors to return, to save memory; ``None`` returns all.
 
-        Returns:
-            Original tensor name -> value. float16 storage is returned as float32 arrays of rounded values.
-
-        Raises:
-            InputError: the inputs do not fit. ModelError, EngineError: the model cannot be loaded or run.
+        Raise InputError if the inputs do not fit, ModelError or EngineError if the model cannot be loaded or run.
         """
         raise NotImplementedError
 

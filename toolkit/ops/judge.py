@@ -131,12 +131,7 @@ def _has_body(need: Need) -> bool:
 
 
 def _support(need: Need, table: Table, refused: str | None) -> Support:
-    """Return the worst support of the operator, its dtypes, and the trial.
-
-    Args:
-        need: the operator. table: of the target.
-        refused: the error of the trial, "" if it succeeded; ``None`` if it was not tried.
-    """
+    """Return the worst support of operator, dtypes and trial, whose error is ``refused`` (``None``: not tried)."""
     entry = table.operator(need.op)
     known = [table.dtypes[name] for name in need.dtypes if name in table.dtypes]
     worst = max(known, key=lambda one: LEVELS.index(one.level), default=None)

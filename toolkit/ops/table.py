@@ -37,7 +37,7 @@ class Support:
 class Table:
     """A support table; ``operators`` by name, outside the ONNX domain as ``domain::name``.
 
-    Operators that are not listed are tried on the target's engine, with level ``tried``, or ``simulated`` if it is.
+    Others are tried on the target's engine, with level ``tried``, or ``simulated`` if it is.
     """
 
     target: str

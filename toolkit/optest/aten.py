@@ -55,11 +55,10 @@ def _devices(held: Recorded) -> tuple[tuple[str, ...], str]:
 
 
 def write_aten_case(file: Path, name: str, out: Path | None = None) -> AtenCase:
-    """Write ``call.json``, ``data.npz`` and a pytest file that runs the call on the device.
+    """Write ``call.json``, ``data.npz`` and a pytest file that runs a dump's call on the device.
 
     Args:
-        file: a dump. name: of the call, as for :meth:`engine.TrainingDump.call`.
-        out: output folder; by default ``optest_`` and the name.
+        name: of the call, as for :meth:`engine.TrainingDump.call`. out: folder; by default ``optest_`` and the name.
 
     Raises:
         ConfigError: h5py is not installed. DataError: the dump is invalid or incomplete, the call does not exist or

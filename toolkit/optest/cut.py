@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
 
 def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
-    """Return the node with a name, an index such as ``12``, or an output tensor.
+    """Return the node with a name, an index such as ``12``, or an output tensor; raise ConfigError if there is none.
 
-    Args:
-        model: with unique node names (:func:`toolkit.graph.nodes.load_named`). wanted: name, index or tensor.
-        path: for messages.
-
-    Raise ConfigError if the node does not exist.
+    Nodes have unique names (:func:`toolkit.graph.nodes.load_named`).
     """
     nodes: list[NodeProto] = list(model.graph.node)
     writers = {name: node for node in reversed(nodes) for name in node.output}
@@ -119,13 +115,7 @@ def typed(model: ModelProto) -> ModelProto:
 
 
 def check_node(node: NodeProto, run: Traced) -> None:
-    """Check that the inputs and outputs of a node can be stored.
-
-    Args:
-        node: the node. run: its model on the baseline.
-
-    Raise ModelError if an input or output is not an array of numbers.
-    """
+    """Check that a node's inputs and outputs can be stored; raise ModelError if one is not an array of numbers."""
     from engine.onnx import used_names
 
     given = {spec.name: spec.dtype for spec in run.inputs if spec.dtype.kind not in "fiub"}

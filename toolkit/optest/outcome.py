@@ -67,10 +67,7 @@ class NodeTest:
 
 
 def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
-    """Return target, precision and tolerance of each run of a case.
-
-    Args:
-        targets: by name. arrays: the case's values; float16 values raise all tolerances to that of float16.
+    """Return target, precision and tolerance of each run; float16 values in ``arrays`` raise all tolerances.
 
     Raise TargetError if a target is unknown or cannot be loaded.
     """
@@ -129,10 +126,7 @@ def _precision_alone(case: NodeTest, tolerance: float) -> str:
 
 
 def worst_error(found: Sequence[Array], expected: Sequence[Array]) -> float:
-    """Return the largest difference of any output as a share of its largest value.
-
-    It is infinite if shapes or integer values differ.
-    """
+    """Return an output's largest difference as a share of its largest value; infinite for other shapes or integers."""
     return max((_error(one, other) for one, other in zip(found, expected, strict=True)), default=0.0)
 
 

@@ -82,11 +82,7 @@ class WeightRange:
 
 
 def find_weights(model: ModelProto, pass_path: Path | None = None) -> list[WeightRange]:
-    """Return the float constants of a model that lose values in float16, in reading order.
-
-    Args:
-        model: the loaded file. pass_path: pass file of the float16 form.
-    """
+    """Return the float constants that lose values in float16 (the form after ``pass_path``), in reading order."""
     from onnx import numpy_helper
 
     from engine.onnx import constant_tensors, infer_shapes, loss

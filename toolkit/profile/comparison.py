@@ -25,11 +25,7 @@ class TimeChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Changes between two profiles: in total, by operator and by node, the largest change first.
-
-    Attributes:
-        before: description of the earlier profile. notes: other differences, one line each.
-    """
+    """Changes between two profiles: in total, by operator and by node, the largest first; ``notes``: other ones."""
 
     before: str
     total: TimeChange

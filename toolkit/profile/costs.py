@@ -74,10 +74,9 @@ class ModelCost:
 
 
 def parameters_of(graph: GraphProto) -> int:
-    """Return the number of elements of the float weights of a graph, without batch norm statistics.
+    """Return the elements of a graph's float weights, without batch norm statistics.
 
-    The number is slightly below that of the source framework, since exported files have most batch norms folded into
-    convolutions.
+    Slightly fewer than in the source framework, since most batch norms of exported files are folded into convolutions.
     """
     statistics = {
         node.input[place] for node in graph.node if node.op_type == "BatchNormalization" for place in _STATISTICS
@@ -87,14 +86,7 @@ def parameters_of(graph: GraphProto) -> int:
 
 
 def multiply_adds_of(model: ModelProto) -> tuple[int, tuple[str, ...]]:
-    """Count the multiply-adds of convolutions and matrix products, including attention and recurrent layers.
-
-    Args:
-        model: with static input shapes.
-
-    Returns:
-        The number, and the names of nodes of data-dependent size, which are not counted.
-    """
+    """Count multiply-adds of convolutions and products (attention, recurrence too); name data-dependent nodes."""
     from engine.onnx import infer_shapes
 
     graph = settled(infer_shapes(model)).graph
@@ -120,12 +112,9 @@ def _views(graph: GraphProto) -> Iterator[NodeView]:
 
 
 def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None = None) -> ModelCost:
-    """Return the cost of a model, with ``default_pass.py`` as in the scripts.
+    """Return a model's cost with ``default_pass.py``, as in the scripts.
 
-    Args:
-        path: the ONNX file. batches: of the whole card, ascending. dtype: storage on the card; ``None``: float16.
-
-    Raise TecoInferError if the model cannot be read, or does not support a batch.
+    ``batches``: of the whole card, ascending. Raise TecoInferError if the model is unreadable or refuses a batch.
     """
     from engine.onnx import load_model, metadata
     from toolkit.fix.opening import SampleRequest

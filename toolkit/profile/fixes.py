@@ -89,10 +89,6 @@ TABLE: tuple[Advice[Bound], ...] = (
 def fix_of(
     bottleneck: str, operators: Iterable[str], profile: Profile, saved: Mapping[str, float] | None = None
 ) -> str:
-    """Return the fix of a bottleneck.
-
-    Args:
-        bottleneck: one of the names above. operators, profile, saved: as of :class:`Bound`.
-    """
+    """Return the fix of a bottleneck, one of the names above; others as in :class:`Bound`."""
     found = advice(TABLE, bottleneck, InUse({"dtype": profile.dtype}), Bound(profile, saved, frozenset(operators)))
     return AIMS.get(bottleneck, "") + ", or ".join(islice(found, 2))

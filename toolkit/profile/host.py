@@ -43,12 +43,7 @@ Shape = tuple[int, ...]
 
 
 class OriginalNode(NamedTuple):
-    """A node of the original model.
-
-    Attributes:
-        name, op_type: of the node. module: source module, or "".
-        weights: for each input its shape if it is a weight, else ``None``.
-    """
+    """A node of the original model with its module, or "", and for each input its shape if it is a weight."""
 
     name: str
     op_type: str
@@ -140,9 +135,6 @@ def timed(
     model: ModelProto, feed: list[Array], runs: int, source: Path | None = None
 ) -> tuple[list[list[dict[str, Any]]], list[float]]:
     """Run a model with ONNX Runtime's profiler; return the node events and the seconds of every run after the warm-up.
-
-    Args:
-        model: the model. feed: its inputs. runs: number of runs after the warm-up. source: its file, for messages.
 
     Raise ModelError if ONNX Runtime cannot load the model, EngineError if a run failed.
     """

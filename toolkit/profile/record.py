@@ -169,10 +169,7 @@ def unique(names: Iterable[str]) -> list[str]:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read the JSON file of a profile.
-
-    Raise ConfigError if the file is missing, damaged, or not a profile of this version.
-    """
+    """Read a profile's JSON file; raise ConfigError if missing, damaged, or not a profile of this version."""
     try:
         data = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -214,10 +211,7 @@ def _part(kind: Any, row: Mapping[str, Any]) -> Any:
 
 
 def _value(kind: Any, name: str, value: Any) -> Any:
-    """Return a value of a file with the field's type.
-
-    Raise TypeError if the type is wrong, or a number is not finite.
-    """
+    """Return a file's value with the field's type; raise TypeError if that is wrong, or a number is not finite."""
     wanted = kind.__dataclass_fields__[name].type
     if wanted == "tuple[str, ...]":
         return tuple(_text(name, one) for one in value)

@@ -22,11 +22,7 @@ _SIDES = (2, 3)  # axes of the height and width of an image
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shapes of one run, and their source.
-
-    Attributes:
-        shapes: by input. source: ``model``, ``flags``, ``samples`` or ``default``. note: a note, or "".
-    """
+    """Shapes of one run by input, and their source: ``model``, ``flags``, ``samples`` or ``default``; a note, or ""."""
 
     shapes: Shapes
     source: str
@@ -34,11 +30,7 @@ class Sizes:
 
 
 def sizes_of(model: ModelProto, path: Path, batch: int, wanted: SampleRequest) -> Sizes:
-    """Return the sizes of one run.
-
-    Args:
-        model: the model. path: its file. batch: size of a dynamic batch.
-        wanted: shapes by input, sizes by symbol, and samples, from the flags.
+    """Return the sizes of one run; ``batch``: of a dynamic one, ``wanted``: from the flags.
 
     Raise ConfigError if a dimension or input is unknown, DataError if the samples cannot be read.
     """
@@ -114,12 +106,7 @@ def _default(model: ModelProto, spec: TensorSpec, axis: int) -> int:
 
 
 def checked_inputs(model: ModelProto, shapes: Shapes) -> list[TensorSpec]:
-    """Return a model's inputs.
-
-    Raises:
-        ConfigError: an input has strings, or a shape does not fit the model.
-        ModelError: an input is not a tensor.
-    """
+    """Return a model's inputs; raise ConfigError for strings or unfit shapes, ModelError if one is not a tensor."""
     from engine.onnx import signature
 
     inputs = signature(model)[0]

@@ -27,8 +27,7 @@ _TO_KEYS = [0, 1, 3, 2]
 
 
 class _Parts(NamedTuple):
-    """Inputs of an attention: query and value are (batch, heads, positions, size), ``keys`` not yet transposed by
-    ``order``.
+    """Inputs of an attention: query and value are (batch, heads, positions, size), ``keys`` before ``order``.
 
     ``mask`` is added to the scores, ``scale`` multiplies them.
     """

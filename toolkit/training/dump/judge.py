@@ -91,13 +91,11 @@ class Judged:
 
 
 def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repeater | None, exact: bool) -> Judged:
-    """Compare two runs.
+    """Compare a run ``b`` with the reference ``a``; raise DataError for dumps of different models, or damaged ones.
 
     Args:
-        a: the reference. b: the run to judge. limit: diff2; ``None`` takes :data:`LIMIT`.
-        repeater: repeats calls; ``None``: no call is repeated. exact: whether any bit difference is a fault.
-
-    Raise DataError if the dumps are of different models, or damaged.
+        limit: diff2; ``None`` takes :data:`LIMIT`. repeater: repeats calls; ``None``: no call is repeated.
+        exact: whether any bit difference is a fault.
     """
     found = matched(a, b)
     precision = _precision([*a.calls, *b.calls])
@@ -297,9 +295,7 @@ class _Judge:
         return pair
 
     def _worst(self, a: Recorded, b: Recorded, factor: float) -> tuple[int, Difference]:
-        """Return the index and difference of the result furthest off, with or without the loss scale, the nearer of
-        both.
-        """
+        """Return index and difference of the worst result, with or without the loss scale, whichever is nearer."""
         found = [
             min(
                 (self._difference(x, one, y, other, f) for f in dict.fromkeys((factor, 1.0))),
@@ -325,10 +321,9 @@ class _Judge:
         return max((diff2 for _, _, diff2 in self._apart(a, b, factor)), default=0.0)
 
     def _apart(self, a: Recorded, b: Recorded, factor: float) -> list[tuple[int, int, float]]:
-        """Return input index in ``a``, input index in ``b`` and diff2 for each argument position.
+        """Return input index in ``a``, input index in ``b`` and diff2 for each argument position; tensors may recur.
 
-        Values are compared with and without the loss scale; the smaller diff2 counts. One tensor may occur several
-        times.
+        Values are compared with and without the loss scale; the smaller diff2 counts.
         """
         found = []
         for i, j in dict.fromkeys(zip(tensors_of(a.call), tensors_of(b.call), strict=False)):

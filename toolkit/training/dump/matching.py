@@ -21,11 +21,7 @@ _LEFT_OUT = "left out"  # stands for an argument that is not passed
 
 @dataclass
 class Matched:
-    """Matched calls, in the order of the judged run.
-
-    Attributes:
-        pairs: (reference, judged). only_a, only_b: calls that only this run has.
-    """
+    """Matched calls (reference, judged), in the order of the judged run, and those that only one run has."""
 
     pairs: list[tuple[OpCall, OpCall]] = field(default_factory=list)
     only_a: list[OpCall] = field(default_factory=list)
@@ -33,10 +29,7 @@ class Matched:
 
 
 def matched(a: TrainingDump, b: TrainingDump) -> Matched:
-    """Match the calls of two runs, without views and allocations, which compute nothing.
-
-    Raise DataError if the runs are of different models.
-    """
+    """Match two runs' calls, without views and allocations (no computation); raise DataError for different models."""
     _check_models(a, b)
     found = Matched()
     groups_a, groups_b = _groups(a.calls), _groups(b.calls)

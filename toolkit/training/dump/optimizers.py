@@ -49,9 +49,7 @@ def steps(calls: Iterable[OpCall]) -> dict[tuple[int, str], list[OpCall]]:
 def off_after(
     a: TrainingDump, b: TrainingDump, ours: list[OpCall], theirs: list[OpCall], apart: Apart, limit: float
 ) -> tuple[OpCall, int, float] | None:
-    """Return call, output index and diff2 of the first tensor that a step makes wrong; ``None`` if its inputs were
-    off.
-    """
+    """Return call, output and diff2 of the first tensor that a step makes wrong; ``None`` if its inputs were off."""
     begun, given = _begins(theirs), _begins(ours)
     before = max((_nearest(a, b, given, one, apart) for one in begun), default=0.0)
     if before > limit:

@@ -120,11 +120,7 @@ def _ends(losses: Sequence[float]) -> tuple[float, float]:
 
 
 def judge(pairs: Sequence[Pair], tolerance: float = BOUNDS[0]) -> Outcome:
-    """Judge a training by its seeds.
-
-    Args:
-        pairs: one per seed, at least one.
-        tolerance: largest relative difference of the metric that passes.
+    """Judge a training by its seeds (at least one); ``tolerance`` is the largest relative difference that passes.
 
     Raise DataError if two seeds gave the same losses: the script ignores its seed.
     """

@@ -50,9 +50,7 @@ class Served:
 def judge(watched: Watched, table: DeviceTable, asked: Asked | None) -> list[Served]:
     """Judge every operator that does not stay on the host; missing ones come first.
 
-    Args:
-        watched: the recorded training. table: of the device, stored or live. asked: results of the calls on the live
-            one.
+    ``table``: of the device, stored or live. ``asked``: results of the calls on the live one.
     """
     later = watched.steps > 1
     found = [_served(one, table, asked, later) for one in watched.operators if one["calls"].keys() - {"host"}]

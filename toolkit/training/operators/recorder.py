@@ -270,10 +270,7 @@ def run_script(what: str, arguments: Sequence[str]) -> None:
 
 
 def run_function(recorder: Recorder, place: str, name: str) -> None:
-    """Call ``module:callable`` on the host, and make one forward and backward of the model that it returns.
-
-    Raise NoTraining if it does not exist, or does not return a model and a batch.
-    """
+    """Run forward and backward of a model that ``module:callable`` returns; raise NoTraining without one."""
     with recorder.phase(HOST):
         build = getattr(_imported(place), name, None)
         if not callable(build):

@@ -40,11 +40,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Results from the device of this machine.
-
-    Attributes:
-        table: how it serves every operator. tried: the result of each form of each operator, in their order.
-    """
+    """Results from this machine's device: how it serves every operator, and each form's result, in order."""
 
     table: DeviceTable
     tried: Mapping[str, list[dict[str, Any]]]
@@ -125,10 +121,7 @@ def _is_module(what: str) -> bool:
 
 
 def ask_device(operators: Sequence[Mapping[str, Any]]) -> Asked:
-    """Make each call once on the simulated card as a PyTorch device; compile it first if necessary.
-
-    Args:
-        operators: in the format of the recorder.
+    """Make each recorded call once on the simulated card as a PyTorch device, compiled first if necessary.
 
     Raise TargetError if the device is not available.
     """

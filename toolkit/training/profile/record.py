@@ -48,11 +48,7 @@ _MADE_BY = "make one: teco train profile SCRIPT --json FILE"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profiled training.
-
-    Attributes:
-        name: of the script or file. data: the record, JSON types.
-    """
+    """A profiled training: name of the script or file, and the record (JSON types)."""
 
     name: str
     data: dict[str, Any]
@@ -73,10 +69,7 @@ class Profile:
         return [row for row in rows if row.count]
 
     def usual(self, rows: Iterable[Launch]) -> float:
-        """Return the number of these launches in a typical judged step: the median.
-
-        Work that only one step does, such as the evaluation after an epoch, does not count.
-        """
+        """Return the median of these launches per judged step, so that work of only one (an evaluation) is left out."""
         every = list(rows)
         return float(median(sum(row.by_step.get(step, 0) for row in every) for step in self.steady))
 
@@ -166,10 +159,7 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile from a JSON file.
-
-    Raise ConfigError if the file does not exist, DataError if it is not a profile of a training, or of another version.
-    """
+    """Read a profile's JSON file; raise ConfigError if missing, DataError if it is not a training's of this version."""
     if path.is_dir():
         path = path / "profile.json"
     if not path.is_file():
