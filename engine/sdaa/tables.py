@@ -65,7 +65,7 @@ def looked_up(graph: GraphProto) -> list[NodeProto]:
 
 
 def check_tables(model: ModelProto, half: bool, card: CardDescription, count: int = 1, split: bool = False) -> None:
-    """Raise DeviceOutOfMemory, with sizes and possible fixes, for tables that alone exceed a SPA's memory (no data is read).
+    """Raise DeviceOutOfMemory, with sizes and possible fixes, for tables beyond a SPA's memory (no data is read).
 
     Args:
         half: whether floats are stored in float16. count: number of SPA. split: whether the rows are split over them.
