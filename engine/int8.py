@@ -39,7 +39,8 @@ def agreements(
             for one, place in zip(sums[name], places, strict=True):
                 one.add(got[place], wanted[place])
     names = [reference.outputs[place].name for place in places]
-    return {name: _least(names, found, samples) for name, found in sums.items()}
+    least = {name: min(zip((one.cosine for one in found), names, strict=True)) for name, found in sums.items()}
+    return {name: Agreement(*lowest, samples) for name, lowest in least.items()}
 
 
 def _listed(outputs: Array | list[Array]) -> list[Array]:
@@ -81,11 +82,6 @@ class _Likeness:
         """The lower of both: over all samples as one vector, and the mean over samples."""
         whole = self._whole.cosine
         return min(whole, self._sum / self._rows) if self._rows else whole
-
-
-def _least(names: Sequence[str], found: Sequence[_Likeness], samples: int) -> Agreement:
-    cosine, name = min(zip((one.cosine for one in found), names, strict=True))
-    return Agreement(cosine, name, samples)
 
 
 def measured(engine: Engine, baseline: Callable[[], Engine]) -> None:

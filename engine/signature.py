@@ -103,7 +103,8 @@ def batch_axes(
     lead = _lead(shapes, no_batch)
     symbol = None if lead is None else shapes[lead][0]
     if not (isinstance(symbol, str) and _BATCH.fullmatch(symbol)):
-        named = _batch_symbol(shapes, no_batch)
+        symbols = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
+        named = next(filter(_SURELY_BATCH.fullmatch, symbols), None)  # it can only be the batch
         if named is not None:
             return [_named_axis(named, shape) for shape in shapes]
     if lead is None:
@@ -117,12 +118,6 @@ def _lead(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> int | N
     dynamic = {i: dim for i, dim in first.items() if not isinstance(dim, int)}
     likely = (i for i, dim in dynamic.items() if dim not in no_batch)
     return next(likely if dynamic else (i for i, dim in first.items() if dim != 0), None)
-
-
-def _batch_symbol(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> str | None:
-    """Return the first symbol that can only be the batch by its name."""
-    symbols = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
-    return next(filter(_SURELY_BATCH.fullmatch, symbols), None)
 
 
 def axis_of(symbol: str, shape: Sequence[Dim]) -> int | None:

@@ -131,7 +131,7 @@ class EngineSpec(CardOptions, Int8Options):
         if self.dtype not in (None, *ALL_DTYPES):
             raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
         for shape in self.input_size or ():
-            if not all(map(_is_dimension, shape)):
+            if not all(size is None or (isinstance(size, int) and size >= 0) for size in shape):  # 0 may be the model's
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
         object.__setattr__(self, "dims", {symbol: _sizes(symbol, sizes) for symbol, sizes in self.dims.items()})
         object.__setattr__(self, "pass_path", find_pass(self.pass_path))
@@ -239,11 +239,6 @@ def _as_declared(given: tuple[int | None, ...], shape: Sequence[int | str | None
         return given  # shapes of arrays, as tools open a model
     channels = None if isinstance(shape[3 if last else 1], int) else given[1]
     return (given[0], *given[2:], channels) if last else (given[0], channels, *given[2:])
-
-
-def _is_dimension(size: int | None) -> bool:
-    """Return whether a size is valid in a shape; whether 0 fits is checked with the model."""
-    return size is None or (isinstance(size, int) and size >= 0)
 
 
 def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -58,26 +58,14 @@ _state = ort.capi.onnxruntime_pybind11_state
 ORT_ERRORS: tuple[type[Exception], ...] = tuple(
     getattr(_state, name)
     for name in (
-        "Fail",
-        "InvalidArgument",
-        "InvalidGraph",
-        "InvalidProtobuf",
-        "NoSuchFile",
-        "NoModel",
-        "NotImplemented",
-        "RuntimeException",
-        "EPFail",
-        "EngineError",
+        *("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NoModel", "NotImplemented"),
+        *("RuntimeException", "EPFail", "EngineError"),
     )
     if hasattr(_state, name)
 )
 
 WRONG_FUSIONS = (
-    "LayerNormFusion",
-    "LayerNormFusionL1",
-    "SimplifiedLayerNormFusion",
-    "DivMulFusion",
-    "Pad_Fusion",
+    *("LayerNormFusion", "LayerNormFusionL1", "SimplifiedLayerNormFusion", "DivMulFusion", "Pad_Fusion"),
     "MatmulTransposeFusion",
 )
 """Optimisations of ONNX Runtime (1.31.1) that change what a model computes, disabled in every session.

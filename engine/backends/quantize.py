@@ -218,7 +218,8 @@ def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
 
     known = {t.name: np.abs(numpy_helper.to_array(t)).max(initial=0) for t in model.graph.initializer}
     sizes = {**magnitudes, **{name: float(size) for name, size in known.items() if size.dtype.kind == "f"}}
-    found = {node.name for node in model.graph.node if _is_product(node, known) or _meets_a_mask(node, sizes)}
+    products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm") and node.input[1] not in known]
+    found = {node.name for node in (*products, *(one for one in model.graph.node if _meets_a_mask(one, sizes)))}
     return sorted(found.union(_ends(model, known)))
 
 
@@ -230,19 +231,12 @@ def _ends(model: ModelProto, constants: Container[str]) -> list[str]:
     """
     found, heavy = list[str](), set[str]()
     for node in reversed(model.graph.node):
-        if heavy.isdisjoint(node.output) and not _is_layer(node, constants):
+        is_layer = node.op_type in WEIGHTED and node.input[1] in constants
+        if heavy.isdisjoint(node.output) and not is_layer:
             found.append(node.name)
         else:
             heavy.update(node.input)
     return found
-
-
-def _is_layer(node: NodeProto, constants: Container[str]) -> bool:
-    return node.op_type in WEIGHTED and node.input[1] in constants
-
-
-def _is_product(node: NodeProto, constants: Container[str]) -> bool:
-    return node.op_type in ("MatMul", "Gemm") and node.input[1] not in constants
 
 
 def _meets_a_mask(node: NodeProto, sizes: Mapping[str, float]) -> bool:

@@ -280,16 +280,12 @@ class _Walk:
 
     def _mixed_kind(self, node: NodeProto, floats: Sequence[str]) -> Kind | None:
         """Return the kind of a node with numbers and real quantities: coordinates, or real quantities."""
-        places = [name for name in floats if self._is_position(name)]
+        places = [name for name in floats if self.is_returned(name) and name not in self.fills]  # may get an offset
         if node.op_type in _OFFSET:
             sums = bool(places)
         else:
             sums = node.op_type in _JOINING and any(self.kinds[name] >= Kind.COUNT for name in places)
         return Kind.PLACE if sums else None
-
-    def _is_position(self, name: str) -> bool:
-        """Return whether a tensor is a count or number to which a real offset may be added."""
-        return self.is_returned(name) and name not in self.fills
 
     def _note_divisor(self, node: NodeProto, floats: Sequence[str]) -> None:
         """Record counts that multiply or divide real quantities; they may exceed float16."""

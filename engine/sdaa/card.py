@@ -100,11 +100,6 @@ def load_card(path: Path | None = None) -> CardDescription:
     return _load(path if path is not None else _named(os.environ.get(CARD_VARIABLE, "t1")))
 
 
-def _more_cards(rank: int) -> str:
-    """Return how to configure a card ``rank``: each process of a run uses one."""
-    return f"set {CARDS_VARIABLE} to the number of processes, {rank + 1} or more, or " if rank >= card_count() else ""
-
-
 def visible_devices(rank: int) -> list[int]:
     """Return the SPA of card ``rank``, as device indices of this host.
 
@@ -115,9 +110,11 @@ def visible_devices(rank: int) -> list[int]:
     count, devices = engine_nums(), all_visible_devices()
     mine = devices[rank * count : (rank + 1) * count]
     if not mine:
+        needed = f"set {CARDS_VARIABLE} to the number of processes, {rank + 1} or more, or "
+        more = needed if rank >= card_count() else ""  # each process of a run uses one card
         raise ConfigError(
             f"card {rank} does not exist: {len(devices)} devices are visible, {count} to a card; "
-            f"{_more_cards(rank)}check {VISIBLE_VARIABLE} and the rank"
+            f"{more}check {VISIBLE_VARIABLE} and the rank"
         )
     return mine
 

@@ -27,41 +27,12 @@ FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
 # Their outputs are copies or selections of their inputs: rounded inputs give rounded outputs.
 EXACT_OPS = frozenset(
-    [
-        "Abs",
-        "Concat",
-        "DepthToSpace",
-        "Dropout",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Identity",
-        "Max",
-        "MaxPool",
-        "Min",
-        "Neg",
-        "Pad",
-        "Relu",
-        "Reshape",
-        "ReverseSequence",
-        "ScatterElements",
-        "ScatterND",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "TopK",
-        "Transpose",
-        "Trilu",
-        "Unsqueeze",
-        "Where",
-        "Clip",
-        "ReduceMax",
-        "ReduceMin",
-    ]
+    {
+        *("Abs", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape"),
+        *("ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+        *("TopK", "Transpose", "Trilu", "Unsqueeze", "Where"),
+    }
 )
 
 FLOAT32_PARAMETERS: Mapping[str, tuple[int, ...]] = {
@@ -230,7 +201,8 @@ class _Rounder:
         self.model.ir_version = max(self.model.ir_version, 4)
         del self.graph.input[:]
         self.graph.input.extend(inputs)
-        self._free_output_names()
+        for name in self.outputs & self.floats & self.constants.keys():  # the rounded values get their names
+            self.exact[name] = self.constants[name].name = f"{name}:value"
         for info in self.graph.input:
             if info.name in self.floats and info.name not in self.keep_inputs:
                 info.type.tensor_type.elem_type = HALF
@@ -248,7 +220,8 @@ class _Rounder:
         del self.graph.node[:]
         del self.graph.value_info[:]
         self.graph.node.extend(self.nodes)
-        self._drop_unused_constants()
+        used = {name for node in self.nodes for name in used_names(node)} | self.outputs
+        keep_tensors(self.graph, lambda tensor: tensor.name in used)
         return self.model
 
     def _warn_untyped(self) -> None:
@@ -260,15 +233,6 @@ class _Rounder:
                 f"outputs of {', '.join(sorted(untyped))} have a type unknown to onnx and are not rounded to float16",
                 stacklevel=2,
             )
-
-    def _free_output_names(self) -> None:
-        """Rename constants that are outputs too: their names are given to the rounded values."""
-        for name in self.outputs & self.floats & self.constants.keys():
-            self.exact[name] = self.constants[name].name = f"{name}:value"
-
-    def _drop_unused_constants(self) -> None:
-        used = {name for node in self.nodes for name in used_names(node)} | self.outputs
-        keep_tensors(self.graph, lambda tensor: tensor.name in used)
 
     def _cast(self, source: str, target: str, to: int) -> str:
         self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}:cast", to=to))
@@ -307,7 +271,9 @@ class _Rounder:
             self._read_rounded(node)
         rename_inputs(node, self.exact)
         outputs = [name for name in node.output if name in self.floats]
-        self._free_outputs(node)
+        for i, name in enumerate(node.output):
+            if name in self.outputs and name in self.floats:  # the rounded value gets its name
+                node.output[i] = self.exact[name] = f"{name}:value"
         self.nodes.append(node)
         if not kept:
             self._leave_rounded(node, [name for name in outputs if name not in self.fused])
@@ -322,12 +288,6 @@ class _Rounder:
         for i, name in enumerate(node.input):
             if name in self.floats and i not in parameters and name not in self.fused:
                 node.input[i] = self._rounded(name)
-
-    def _free_outputs(self, node: NodeProto) -> None:
-        """Rename what the graph returns: its name is given to the rounded value."""
-        for i, name in enumerate(node.output):
-            if name in self.outputs and name in self.floats:
-                node.output[i] = self.exact[name] = f"{name}:value"
 
     def _leave_rounded(self, node: NodeProto, outputs: Iterable[str]) -> None:
         """Round the outputs of a kernel, unless it only copies or selects rounded values."""

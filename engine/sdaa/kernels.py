@@ -167,7 +167,7 @@ def _kernel(
     group: list[NodeView], inner: Collection[str], alias: Mapping[str, str], float32: Collection[str]
 ) -> Kernel:
     read = _beyond(inner, group, _read_names)
-    written = _beyond(inner, group, _written_names)
+    written = _beyond(inner, group, lambda node: filter(None, node.outputs))
     known = [node for node in group if _known(node)]
     first = group[0]
     return Kernel(
@@ -190,10 +190,6 @@ def _beyond(
 ) -> dict[str, NodeView]:
     """Return the tensors of a kernel's nodes that are not inside it, each with the last node that has it."""
     return {name: node for node in group for name in names(node) if name not in inner}
-
-
-def _written_names(node: NodeView) -> Iterator[str]:
-    return filter(None, node.outputs)
 
 
 def _launches(node: NodeView) -> int:
@@ -256,10 +252,6 @@ def _gemm(node: NodeView, written: int) -> float:
     return 2.0 * written * sqrt(prod(a) * prod(b) / written)
 
 
-def _matmul(node: NodeView, written: int) -> float:
-    return 2.0 * written * _shape(node.inputs[0], node)[-1]
-
-
 def _recurrent(node: NodeView, written: int) -> float:
     steps, batch, width = _shape(node.inputs[0], node)
     directions, gates, _ = _shape(node.inputs[1], node)
@@ -291,7 +283,7 @@ _COUNTS: dict[str, Callable[[NodeView, int], float]] = {
     **dict.fromkeys(_PAST, _attention),
     **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
     "Gemm": _gemm,
-    "MatMul": _matmul,
+    "MatMul": lambda node, written: 2.0 * written * _shape(node.inputs[0], node)[-1],
     **dict.fromkeys(RECURRENT, _recurrent),
     **dict.fromkeys(_REDUCING, _reduction),
 }

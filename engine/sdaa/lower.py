@@ -18,17 +18,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 MADE_OF = (
-    "engine.batching",
-    "engine.onnx",
-    "engine.passes",
-    "engine.sdaa.cost",
-    "engine.sdaa.engine",
-    "engine.sdaa.fills",
-    "engine.sdaa.float16",
-    "engine.sdaa.kernels",
-    "engine.sdaa.lower",
-    "engine.sdaa.plan",
-    "engine.sdaa.settle",
+    *("engine.batching", "engine.onnx", "engine.passes", "engine.sdaa.cost", "engine.sdaa.engine", "engine.sdaa.fills"),
+    *("engine.sdaa.float16", "engine.sdaa.kernels", "engine.sdaa.lower", "engine.sdaa.plan", "engine.sdaa.settle"),
     "engine.signature",
 )
 """Modules that determine a lowered and thus a saved model (:mod:`.saved`); names avoid imports, and a test checks them.

@@ -329,7 +329,7 @@ def _missing(a: Traced, rows: Sequence[Row]) -> list[str]:
     kinds = [plural(count, f"{kind} tensor") for kind, count in sorted(Counter(a.skipped.values()).items())]
     inner = [node.name for node in a.nodes if node.op in ("If", "Loop", "Scan")]
     drawn = [node.name for node in a.nodes if node.op in _RANDOM]
-    broken = [row.node.name for row in rows if _is_broken(row.reference)]
+    broken = [row.node.name for row in rows if row.reference and (row.reference.nan or row.reference.infinite)]
     notes: Iterable[tuple[Iterable[str], str, str]] = (
         (kinds, "not compared, since they are not arrays of numbers: ", ""),
         (inner[:3], "nodes inside the bodies of ", " are not listed; the node as a whole is"),
@@ -337,8 +337,3 @@ def _missing(a: Traced, rows: Sequence[Row]) -> list[str]:
         (dict.fromkeys(broken[:3]), f"NaN or infinity on {a.target} too, equal values count as no difference: ", ""),
     )
     return [f"{before}{', '.join(names)}{after}" for names, before, after in notes if names]
-
-
-def _is_broken(held: ValueStats | None) -> bool:
-    """Return whether a value contains NaN or infinity."""
-    return held is not None and bool(held.nan or held.infinite)

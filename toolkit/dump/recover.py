@@ -80,18 +80,14 @@ def _folder(path: Path) -> Iterator[_Rest]:
             about = json.loads(whole.read_text(encoding="utf-8"))
             lines = about.pop("entries")
         else:
-            about, *lines = _whole_lines(text_of(journal))
+            complete = [line for line in text_of(journal).splitlines(keepends=True) if line.endswith("}\n")]
+            about, *lines = map(json.loads, complete)
         entries = [Entry.read(line) for line in lines]
         if not isinstance(about, dict):
             raise TypeError("the first line is not an object")
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} has no readable {MANIFEST} or {JOURNAL}; dump again") from error
     yield _Rest(about, [(entry, entry.key) for entry in entries], lambda key: _npy(path, key))
-
-
-def _whole_lines(text: str) -> list[Any]:
-    """Return the parsed lines of a journal, without an incomplete last line."""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("}\n")]
 
 
 def _npy(folder: Path, key: str) -> Array | None:

@@ -43,7 +43,9 @@ def model_file(model: str, root: Path = ROOT) -> Path:
     from toolkit.zoo import find_model, load_zoo
 
     found, case = find_model(model, load_zoo(root).models)
-    file = _first_file(found.folder, _ckpts(found, (case,) if case else found.cases))
+    names = _ckpts(found, (case,) if case else found.cases)
+    files = [kept_path(found.folder, name) for name in names] or sorted(found.folder.glob("*.onnx"))
+    file = next((file for file in files if file.is_file()), None)
     if file is None:
         raise ConfigError(f"{found.path} has no ONNX file yet; run 'teco run {found.name} export', or pass a path")
     return file
@@ -56,12 +58,6 @@ def _ckpts(model: Model, cases: Iterable[Case]) -> list[str]:
         listed = ", ".join(f"{name} {model.path}/{ckpt}" for name, ckpt in named[0].items())
         raise ConfigError(f"{model.path} consists of several models; pass the path of one: {listed}")
     return [ckpt for ckpts in named for ckpt in ckpts.values()]
-
-
-def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
-    """Return the first existing file of the names, or of any ONNX file without names."""
-    files = [kept_path(folder, name) for name in names] or sorted(folder.glob("*.onnx"))
-    return next((file for file in files if file.is_file()), None)
 
 
 def input_specs(model: ModelProto) -> list[TensorSpec]:

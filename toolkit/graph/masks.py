@@ -246,7 +246,8 @@ class _Finder:
         if op in _KEEP:
             places = _KEEP[op]
             kept = (places is None or position in places) and (op != "Cast" or _to(node) in _FLOATS)
-            return 1.0 if kept and not _adds(node) else None
+            reduces = any(a.name == "reduction" and a.s not in (b"", b"none") for a in node.attribute)  # a scatter
+            return 1.0 if kept and not reduces else None
         if op == "Mul":
             return self._constants.get(node.input[1 - position], (None, None))[0]
         if op == "Div" and position == 0:
@@ -299,8 +300,3 @@ def _to(node: NodeProto) -> int:
 def _largest(node: NodeProto) -> bool:
     """Return whether a node selects the largest elements."""
     return not any(a.name == "largest" and not a.i for a in node.attribute)
-
-
-def _adds(node: NodeProto) -> bool:
-    """Return whether a scatter operator reduces instead of replacing elements."""
-    return any(a.name == "reduction" and a.s not in (b"", b"none") for a in node.attribute)

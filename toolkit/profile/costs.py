@@ -118,13 +118,16 @@ def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None 
     """
     from engine.onnx import load_model, metadata
     from toolkit.fix.opening import SampleRequest
+    from toolkit.graph.inputs import batched_specs
 
     model = load_model(path)
     stored = ModelMetadata(metadata(model), path)
     sizes = sizes_of(model, path, 1, SampleRequest(None))
     one = prepare(EngineSpec(path, 1, dtype=dtype), sizes.shapes, compare=False)
     counted, unknown = multiply_adds_of(one.shaped)
-    batches = [1] if _fixed_batch(model) else list(batches)
+    specs: list[TensorSpec] = batched_specs(model)
+    fixed = any(spec.batch_axis is not None and spec.shape[spec.batch_axis] is not None for spec in specs)
+    batches = [1] if fixed else list(batches)
     return ModelCost(
         name=path.name,
         source=str(stored.provenance.get("source", "")),
@@ -137,13 +140,6 @@ def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None 
         dtype="float16" if one.half else "float32",
         simulated=tuple(_simulated(path, model, batch, dtype) for batch in batches),
     )
-
-
-def _fixed_batch(model: ModelProto) -> bool:
-    from toolkit.graph.inputs import batched_specs
-
-    specs: list[TensorSpec] = batched_specs(model)
-    return any(spec.batch_axis is not None and spec.shape[spec.batch_axis] is not None for spec in specs)
 
 
 def _simulated(path: Path, model: ModelProto, batch: int, dtype: str | None) -> BatchCost:

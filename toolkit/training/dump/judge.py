@@ -7,7 +7,6 @@ the first step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
@@ -98,7 +97,8 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
         exact: whether any bit difference is a fault.
     """
     found = matched(a, b)
-    precision = _precision([*a.calls, *b.calls])
+    dtypes = {one.dtype for call in (*a.calls, *b.calls) for one in call.outputs}
+    precision = next((name for name in _COARSE if name in dtypes), "float32")
     result = Judged([], (0.0 if exact else LIMIT[precision]) if limit is None else limit, precision, found)
     judge = _Judge(a, b, result, repeater)
     for ours, theirs in found.pairs:
@@ -434,11 +434,6 @@ def _group(call: OpCall) -> tuple[str, int, str]:
 
 def _off(diff2: float, limit: float) -> bool:
     return not isfinite(diff2) or diff2 > limit
-
-
-def _precision(calls: Sequence[OpCall]) -> str:
-    dtypes = {one.dtype for call in calls for one in call.outputs}
-    return next((name for name in _COARSE if name in dtypes), "float32")
 
 
 def _notes(a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater | None) -> list[str]:
