@@ -18,8 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from engine.backends.ov_guard import Guard
-from engine.backends.ov_parts import Request, exact_edges, parted
-from engine.backends.ov_probes import add_probes, probe_names, probes_hold
+from engine.backends.ov_parts import Request, add_probes, exact_edges, parted, probe_names, probes_hold
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.host.cores import host_slots
 from tecoinfer_modelzoo import install_command

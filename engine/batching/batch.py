@@ -8,6 +8,7 @@ axis is returned once if all shards agree on it, and raises an error if they do 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -16,12 +17,23 @@ from typing import Any, NoReturn
 import numpy as np
 
 from engine.batching.card_sizes import per_spa
-from engine.batching.casting import cast_to
 from engine.batching.dims import Places, call_sizes, check_dims, wrong_shape
 from engine.batching.independence import TOLERANCE, batching_of, difference
-from engine.signature import Array, BatchAxes, Dim, TensorSpec, axis_of, batch_axes, bind_sizes, input_order, symbols_of
+from engine.signature import (
+    Array,
+    BatchAxes,
+    Dim,
+    TensorSpec,
+    axis_of,
+    batch_axes,
+    bind_sizes,
+    input_order,
+    numpy_name,
+    symbols_of,
+)
 from engine.spec import EngineSpec
 from tecoinfer_modelzoo.errors import EngineError, InputError, ModelError
+from tecoinfer_modelzoo.text import user_stacklevel
 
 Ask = Callable[[Mapping[str, int]], BatchAxes]
 """Return the batch axes and whether samples are independent, given the batch axes the caller knows, by input name."""
@@ -166,7 +178,7 @@ class Batching:
                     f"input {spec.name!r} is a {type(array).__name__}, not a numpy array; use np.asarray(...)"
                 )
             if array.dtype != spec.dtype:
-                arrays[index] = array = cast_to(array, spec, self._warned)
+                arrays[index] = array = _cast_to(array, spec, self._warned)
             shape, axis = array.shape, spec.batch_axis
             if not fits(shape, spec) or (0 in shape and not self._analysed):  # the 0 may not be that of the batch
                 return self._checked_again(arrays, spec, array)
@@ -440,3 +452,39 @@ def compare_with_changed(
 
 def _taken(array: Array, axis: int | None, places: Array) -> Array:
     return array if axis is None else np.take(array, places, axis)
+
+
+def _cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
+    """Cast an array within a kind of dtype; raise InputError for another kind, or a wider dtype that is not a float.
+
+    Narrowing floats warns once per input, and once more if values become infinite; ``warned`` records the warnings.
+    """
+    if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
+        wanted = f"the model takes {spec.dtype}; use array.astype({numpy_name(spec.dtype)})"
+        raise InputError(f"input {spec.name!r} has dtype {array.dtype}, {wanted}")
+    lost: list[str] = []
+    # Values beyond the narrower range become infinite, as on the device; NumPy reports overflows of the cast.
+    with np.errstate(over="call", call=lambda kind, _: lost.append(kind)):
+        cast = array.astype(spec.dtype)
+    if not np.can_cast(array.dtype, spec.dtype):
+        _warn_narrowed(array, spec.name, spec.dtype, warned, infinite=bool(lost))
+    return cast
+
+
+def _warn_narrowed(
+    array: np.ndarray[Any, np.dtype[Any]], name: str, dtype: np.dtype[Any], warned: set[str], infinite: bool
+) -> None:
+    """Warn per input about narrowed floats, with advice if all are representable, and about new infinities."""
+    beyond = f"{name}: infinite"
+    if beyond in warned or (name in warned and not infinite):
+        return
+    whole = 2 ** (np.finfo(dtype).nmant + 1)
+    if infinite:
+        warned.add(beyond)
+        advice = f"values beyond {np.finfo(dtype).max:g} became infinite; scale them down, or use --dtype float32"
+    elif (np.abs(array) > whole).any():
+        advice = f"it does not represent all integers above {whole}; if that matters, use --dtype float32"
+    else:
+        advice = f"preprocess to {dtype} to save the copy"
+    warned.add(name)
+    warnings.warn(f"input {name!r}: {array.dtype} cast to the model's {dtype}; {advice}", stacklevel=user_stacklevel())

@@ -50,10 +50,13 @@ if TYPE_CHECKING:
         kernels_of as kernels_of,
     )
     from engine.sdaa.lower import Lowered as Lowered, lowered as lowered
-    from engine.sdaa.saved import read_saved as read_saved, saved_path as saved_path
+    from engine.sdaa.saved import (
+        lowering_versions as lowering_versions,
+        read_saved as read_saved,
+        saved_path as saved_path,
+    )
     from engine.sdaa.settle import settled as settled
     from engine.sdaa.status import DeviceStatus as DeviceStatus, Publisher as Publisher
-    from engine.sdaa.versions import lowering_versions as lowering_versions
 
 _HOMES = {
     "engine.built": "SUFFIX is_built",
@@ -69,7 +72,6 @@ _HOMES = {
     "engine.sdaa.settle": "settled",
     "engine.sdaa.status": "DeviceStatus Publisher",
     "engine.sdaa.lower": "Lowered lowered",
-    "engine.sdaa.saved": "read_saved saved_path",
-    "engine.sdaa.versions": "lowering_versions",
+    "engine.sdaa.saved": "lowering_versions read_saved saved_path",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

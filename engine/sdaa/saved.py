@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +25,7 @@ from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.built import MAGIC, SUFFIX, is_built
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
-from engine.sdaa.versions import versions
+from engine.sdaa.lower import MADE_OF
 from engine.signature import (
     BatchAxes,
     Dim,
@@ -90,7 +91,7 @@ class Origin:
             pass_file=spec.pass_path.name if spec.pass_path else "",
             pass_sha256=_pass_hash(spec.pass_path),
             dtype=dtype,
-            versions=versions(),
+            versions=lowering_versions(),
         )
 
     def check(self, spec: EngineSpec, dtype: str) -> None:
@@ -98,7 +99,7 @@ class Origin:
 
         If ``spec`` names a saved engine, sources are not compared, and the pass only if ``spec`` names one.
         """
-        path, now = saved_path(spec.ckpt), versions()
+        path, now = saved_path(spec.ckpt), lowering_versions()
         for name in sorted({*now, *self.versions}):
             _same(path, f"version of {name}", self.versions.get(name, "none"), now.get(name, "none"))
         _same(path, "dtype", self.dtype, dtype)
@@ -399,3 +400,25 @@ def _source_hash(source: Path, external: tuple[str, ...]) -> str:
 
 def _pass_hash(path: Path | None) -> str:
     return hash_files(path) if path else ""
+
+
+_COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
+
+
+@lru_cache(maxsize=1)
+def lowering_versions() -> Mapping[str, str]:
+    """Return the versions that determine the contents of a saved engine."""
+    from engine.host.installed import components
+
+    found = components()
+    return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*sources())[:12]}
+
+
+def sources() -> list[Path]:
+    """Return the zoo's files that determine a saved engine: those of :data:`engine.sdaa.lower.MADE_OF`."""
+    root = Path(__file__).resolve().parents[2]
+    return [file for name in MADE_OF for file in _files(root.joinpath(*name.split(".")))]
+
+
+def _files(module: Path) -> list[Path]:
+    return sorted(module.rglob("*.py")) if module.is_dir() else [module.with_suffix(".py")]

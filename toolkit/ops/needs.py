@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from toolkit.graph.scope import placed_nodes
+from toolkit.graph.tensors import placed_nodes
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto
 
-    from toolkit.graph.scope import Scope
+    from toolkit.graph.tensors import Scope
 
 UNKNOWN = "?"
 _ODD = ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")

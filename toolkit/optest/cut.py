@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from engine import Array, ConfigError, ModelError
 from tecoinfer_modelzoo.text import did_you_mean
-from toolkit.graph.scope import placed_nodes, scope_of
+from toolkit.graph.tensors import placed_nodes, scope_of
 from toolkit.graph.trace import Traced
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
-    from toolkit.graph.scope import Scope
+    from toolkit.graph.tensors import Scope
 
 
 def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
