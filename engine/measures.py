@@ -19,22 +19,17 @@ _CHUNK = 2**13  # elements per step: their float64 copies fit in a core's cache 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A tensor ``a`` compared with its reference ``b``.
+    """A tensor ``a`` compared with its reference ``b``; against zeros diff1 and diff2 are 0 if equal, else infinite.
 
-    Attributes:
-        cosine: of the angle between both; 1 if both are zero, 0 if one is, NaN with a mismatch.
-        diff1: sum|a-b| / sum|b|. diff2: sqrt(sum (a-b)^2 / sum b^2). Against a reference of zeros they are 0 for equal
-            tensors and infinite otherwise.
-        diff3_max, diff3_mean: over |a-b| / |b| where |b| is above the threshold, and |a-b| elsewhere.
-        mismatched: elements that are NaN or infinite in one tensor and not the same in the other; if there are any, the
-            differences are infinite. The same NaN or infinity in both counts as equal.
+    ``mismatched`` elements are NaN or infinite in one tensor and not the same in the other; with any, differences are
+    infinite. The same NaN or infinity in both counts as equal.
     """
 
-    cosine: float
-    diff1: float
-    diff2: float
-    diff3_max: float
-    diff3_mean: float
+    cosine: float  # of the angle between both; 1 if both are zero, 0 if one is, NaN with a mismatch
+    diff1: float  # sum|a-b| / sum|b|
+    diff2: float  # sqrt(sum (a-b)^2 / sum b^2)
+    diff3_max: float  # maximum of |a-b| / |b| where |b| is above the threshold, and |a-b| elsewhere
+    diff3_mean: float  # mean of the same
     mismatched: int
 
 
@@ -44,20 +39,14 @@ OTHER_SHAPE = Difference(nan, inf, inf, inf, inf, 0)
 
 @dataclass(frozen=True, slots=True)
 class ValueStats:
-    """Statistics of a tensor's values.
+    """Statistics of a tensor's values."""
 
-    Attributes:
-        minimum, maximum: of the finite elements; NaN if there are none.
-        nan, infinite: counts. saturated: finite elements at the largest magnitude of the storage dtype.
-        flushed: zeros where the reference is not zero.
-    """
-
-    minimum: float
-    maximum: float
-    nan: int
-    infinite: int
-    saturated: int
-    flushed: int
+    minimum: float  # of the finite elements; NaN if there are none
+    maximum: float  # of the finite elements; NaN if there are none
+    nan: int  # number of elements
+    infinite: int  # number of elements
+    saturated: int  # finite elements at the largest magnitude of the storage dtype
+    flushed: int  # zeros where the reference is not zero
 
 
 class _Wanted:

@@ -66,23 +66,15 @@ def passing(found: Mapping[str, Agreement]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Int8Maker:
-    """Makes int8 models of one float32 model, from the same samples.
+    """Makes int8 models of one float32 model, from the same samples."""
 
-    Attributes:
-        spec: of the float32 model. names: of its inputs, in the caller's order.
-        calls: the samples, as engines take them: one array per input, in that order.
-        engines: those that may compute an int8 model, by name, versions included.
-        baseline: opens the float32 model. processor: on which agreements are measured.
-        scratch: deletes files that could not be cached, when closed.
-    """
-
-    spec: EngineSpec
-    names: Sequence[str]
-    calls: Sequence[Sequence[Array]]
-    engines: Mapping[str, Open]
-    baseline: Callable[[], Engine]
-    processor: str
-    scratch: ExitStack
+    spec: EngineSpec  # of the float32 model
+    names: Sequence[str]  # of its inputs, in the caller's order
+    calls: Sequence[Sequence[Array]]  # the samples, as engines take them: one array per input, in that order
+    engines: Mapping[str, Open]  # those that may compute an int8 model, by name, versions included
+    baseline: Callable[[], Engine]  # opens the float32 model
+    processor: str  # on which agreements are measured
+    scratch: ExitStack  # deletes files that could not be cached, when closed
     _again: dict[str, Path] = field(default_factory=dict)
 
     def choose(self) -> Choice:

@@ -42,17 +42,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Conditions for a call that OpenVINO computes.
+    """Conditions for a call that OpenVINO computes; ``bounds``: smallest and largest value of integer inputs."""
 
-    Attributes:
-        refusal: why it may compute no call, or "". bounds: smallest and largest value of integer inputs, by name.
-        longest: the largest size of an input's dimension. probes: conditions on tensors inside the model.
-    """
-
-    refusal: str = ""
+    refusal: str = ""  # why it may compute no call, or ""
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    longest: int = UNLIMITED
-    probes: Sequence[Probe] = ()
+    longest: int = UNLIMITED  # the largest size of an input's dimension
+    probes: Sequence[Probe] = ()  # conditions on tensors inside the model
 
     def admits(self, arrays: Mapping[str, Array]) -> bool:
         """Return whether OpenVINO may compute a call with these inputs."""

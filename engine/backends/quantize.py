@@ -50,19 +50,12 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to quantise a model.
+    """One way to quantise a model; outputs of convolutions are always int8, which makes them faster."""
 
-    Attributes:
-        name: in reports.
-        operators: those computed in int8; MatMul and Gemm only with constant weights.
-        outputs: whether outputs of MatMul and Gemm are int8 as well; convolutions are only faster if theirs are.
-        smooth: whether outliers are moved into the weights first (:mod:`engine.backends.smooth`).
-    """
-
-    name: str
-    operators: tuple[str, ...] = (*WEIGHTED, "Relu", "Clip")
-    outputs: bool = False
-    smooth: bool = False
+    name: str  # in reports
+    operators: tuple[str, ...] = (*WEIGHTED, "Relu", "Clip")  # in int8; MatMul and Gemm only with constant weights
+    outputs: bool = False  # whether outputs of MatMul and Gemm are int8 as well
+    smooth: bool = False  # whether outliers are moved into the weights first (:mod:`engine.backends.smooth`)
 
 
 FULL = Recipe("full", OPERATORS, outputs=True)

@@ -60,18 +60,13 @@ class Contender:
 class TrialResult:
     """Which engine was chosen and why.
 
-    Attributes:
-        chosen: name of the contender.
-        seconds: median seconds of a call by name, in the order of the contenders; empty without a trial.
-        refused: reason by name for those that cannot be used.
-        failed: those of them that could not be opened or could not compute. The cause may be the process (out of
-            memory, a failed import), so such a trial is not cached.
+    A trial with ``failed`` ones is not cached, since the cause may be the process (out of memory, a failed import).
     """
 
-    chosen: str
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    failed: frozenset[str] = frozenset()
+    chosen: str  # name of the contender
+    seconds: Mapping[str, float] = field(default_factory=dict)  # median of a call by name; empty without a trial
+    refused: Mapping[str, str] = field(default_factory=dict)  # reason by name for those that cannot be used
+    failed: frozenset[str] = frozenset()  # those of them that could not be opened or could not compute
 
     def describe(self) -> str:
         """Return one line: the chosen engine, and how much faster it is than the others."""

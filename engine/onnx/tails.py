@@ -21,21 +21,13 @@ Axes: TypeAlias = "tuple[int | None, ...] | None"
 
 
 class Tail(NamedTuple):
-    """Properties of an output according to the graph.
+    """Properties of an output according to the graph."""
 
-    Attributes:
-        kind: one of :data:`KINDS`; ``None`` if the graph does not determine it.
-        operator: the operator that determines the kind, or empty.
-        axis: class axis of the output; ``None`` if unknown or missing.
-        classes: number of classes; ``None`` if unknown.
-        sorted: values are in descending order, as from ``TopK``, so that their positions are not class numbers.
-    """
-
-    kind: str | None = None
-    operator: str = ""
-    axis: int | None = None
-    classes: int | None = None
-    sorted: bool = False
+    kind: str | None = None  # one of :data:`KINDS`; ``None`` if the graph does not determine it
+    operator: str = ""  # the operator that determines the kind, or empty
+    axis: int | None = None  # class axis of the output; ``None`` if unknown or missing
+    classes: int | None = None  # number of classes; ``None`` if unknown
+    sorted: bool = False  # values are in descending order, as from ``TopK``: their positions are not class numbers
 
 
 _NOTHING = Tail()

@@ -75,37 +75,25 @@ class Kind(IntEnum):
     """Meaning of the numbers of a float tensor; the result of several inputs has the maximum of their kinds.
 
     Attributes:
-        FIXED: constants, and values computed from constants only.
-        FLAG: boolean values as numbers.
         NUMBER: computed from integer inputs of unknown meaning (mask, timestep); exact if a sensitive operator follows.
-        COUNT: counts and indices computed by the model; always exact.
-        PLACE: coordinates, computed from counts and real offsets; always exact.
     """
 
-    FIXED = 0
-    FLAG = 1
+    FIXED = 0  # constants, and values computed from constants only
+    FLAG = 1  # boolean values as numbers
     NUMBER = 2
-    COUNT = 3
-    PLACE = 4
+    COUNT = 3  # counts and indices computed by the model; always exact
+    PLACE = 4  # coordinates, computed from counts and real offsets; always exact
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Tensors that must be float32.
+    """Tensors that must be float32."""
 
-    Attributes:
-        written: outputs of nodes that compute in float32.
-        inputs: float inputs that hold integers.
-        outputs: float outputs of the graph that hold counts or coordinates.
-        divisors: tensors of ``written`` that products and quotients with real numbers read.
-        late: whether some of ``written`` depend on real quantities, and thus may come after most of the model.
-    """
-
-    written: frozenset[str]
-    inputs: frozenset[str]
-    outputs: frozenset[str]
-    divisors: frozenset[str]
-    late: bool
+    written: frozenset[str]  # outputs of nodes that compute in float32
+    inputs: frozenset[str]  # float inputs that hold integers
+    outputs: frozenset[str]  # float outputs of the graph that hold counts or coordinates
+    divisors: frozenset[str]  # tensors of ``written`` that products and quotients with real numbers read
+    late: bool  # whether some of ``written`` depend on real quantities, and thus may come after most of the model
 
 
 def exact_parts(graph: GraphProto) -> Exact:

@@ -41,44 +41,26 @@ _LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Speed of a SPA for one data layout; a pass chooses the layout.
+    """Speed of a SPA for one data layout; a pass chooses the layout."""
 
-    Attributes:
-        compute_tflop_s: 10**12 floating-point operations per second (a multiply-add counts two).
-        memory_gb_s: 10**9 bytes per second between device memory and the compute array.
-        launch_us: additional microseconds of every kernel.
-    """
-
-    compute_tflop_s: float
-    memory_gb_s: float
-    launch_us: float
+    compute_tflop_s: float  # 10**12 floating-point operations per second (a multiply-add counts two)
+    memory_gb_s: float  # 10**9 bytes per second between device memory and the compute array
+    launch_us: float  # additional microseconds of every kernel
 
 
 @dataclass(frozen=True, slots=True)
 class CardDescription:
-    """One card; figures are per SPA.
+    """One card; figures are per SPA. ``marks``: origin of each (:data:`MARKS`) by key (``layouts.plain.launch_us``)."""
 
-    Attributes:
-        name: as ``teco-smi`` shows it.
-        memory_mb: device memory in MB of 2**20 bytes.
-        host_to_device_gb_s, device_to_host_gb_s: copy bandwidths in 10**9 bytes per second.
-        copy_launch_us: additional microseconds of every copy.
-        heartbeat_ms: milliseconds after which a SPA that does not answer is considered lost.
-        float32_rate: speed of float32 arithmetic relative to float16.
-        layouts: by name.
-        source: the file.
-        marks: origin of each figure, one of :data:`MARKS`, by its key in the file (``layouts.plain.launch_us``).
-    """
-
-    name: str
-    memory_mb: float
-    host_to_device_gb_s: float
-    device_to_host_gb_s: float
-    copy_launch_us: float
-    heartbeat_ms: float
-    float32_rate: float
-    layouts: Mapping[str, Layout]
-    source: Path
+    name: str  # as ``teco-smi`` shows it
+    memory_mb: float  # device memory in MB of 2**20 bytes
+    host_to_device_gb_s: float  # copy bandwidths in 10**9 bytes per second
+    device_to_host_gb_s: float  # copy bandwidths in 10**9 bytes per second
+    copy_launch_us: float  # additional microseconds of every copy
+    heartbeat_ms: float  # milliseconds after which a SPA that does not answer is considered lost
+    float32_rate: float  # speed of float32 arithmetic relative to float16
+    layouts: Mapping[str, Layout]  # by name
+    source: Path  # the file
     marks: Mapping[str, str] = field(default_factory=dict)
 
     @property

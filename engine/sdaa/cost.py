@@ -27,22 +27,16 @@ IO_BUFFERS = 2  # sets of input and output buffers: one is computed on while the
 
 @dataclass(frozen=True, slots=True)
 class ShardCost:
-    """Simulated cost of one shard on one SPA: seconds and bytes.
+    """Simulated cost of one shard on one SPA: seconds and bytes."""
 
-    Attributes:
-        copy_in, compute, copy_out: seconds.
-        weights, activations, io: bytes; activations at their peak, io for all buffers.
-        kernels: in launch order. kernel_seconds: the time of each.
-    """
-
-    copy_in: float
-    compute: float
-    copy_out: float
-    weights: int
-    activations: int
-    io: int
-    kernels: tuple[Kernel, ...]
-    kernel_seconds: tuple[float, ...]
+    copy_in: float  # seconds
+    compute: float  # seconds
+    copy_out: float  # seconds
+    weights: int  # bytes
+    activations: int  # bytes at their peak
+    io: int  # bytes of all buffers
+    kernels: tuple[Kernel, ...]  # in launch order
+    kernel_seconds: tuple[float, ...]  # the time of each
 
     @property
     def unknown(self) -> list[str]:
@@ -63,24 +57,16 @@ class ShardCost:
 
 @dataclass(frozen=True, slots=True)
 class ShardWork:
-    """Work of a SPA for one shard, independent of the card; bytes are those stored.
+    """Work of a SPA for one shard, independent of the card; bytes are those stored."""
 
-    Attributes:
-        float16: whether floats are stored in float16 (else float32).
-        inputs, outputs: number of arrays copied in and out.
-        bytes_in, bytes_out: their bytes.
-        weights, activations: bytes; activations at their peak.
-        kernels: in launch order.
-    """
-
-    float16: bool
-    inputs: int
-    outputs: int
-    bytes_in: int
-    bytes_out: int
-    weights: int
-    activations: int
-    kernels: tuple[Kernel, ...]
+    float16: bool  # whether floats are stored in float16 (else float32)
+    inputs: int  # number of arrays copied in
+    outputs: int  # number of arrays copied out
+    bytes_in: int  # their bytes
+    bytes_out: int  # their bytes
+    weights: int  # bytes
+    activations: int  # bytes at their peak
+    kernels: tuple[Kernel, ...]  # in launch order
 
 
 def shard_cost(

@@ -97,24 +97,16 @@ class SpaClock:
 
 @dataclass(slots=True)
 class Spa:
-    """One compute array: holds one engine instance and runs one shard at a time.
+    """One compute array: holds one engine instance and runs one shard at a time."""
 
-    Attributes:
-        index: on the card, from 0. device: index on the host, as ``teco-smi`` shows it.
-        health: ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``.
-        used: bytes of allocated device memory. shards: number of shards run.
-        busy: simulated seconds in which it had a shard, from the start of its copy in to the end of its copy out.
-        reported: the slowdown that was last reported.
-    """
-
-    index: int
-    device: int
+    index: int  # on the card, from 0
+    device: int  # index on the host, as ``teco-smi`` shows it
     faults: list[Fault]
-    health: str = OK
-    used: int = 0
-    shards: int = 0
-    busy: float = 0.0
-    reported: float = 1.0
+    health: str = OK  # ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``
+    used: int = 0  # bytes of allocated device memory
+    shards: int = 0  # number of shards run
+    busy: float = 0.0  # simulated seconds in which it had a shard, from start of copy in to end of copy out
+    reported: float = 1.0  # the slowdown that was last reported
     clock: SpaClock = field(default_factory=SpaClock)
     _until: float = 0.0
 

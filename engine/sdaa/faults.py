@@ -22,19 +22,14 @@ _ENTRY = re.compile(r"(?P<kind>\w+):(?P<fields>[\w.=,\s]+)")
 class Fault:
     """One fault.
 
-    Attributes:
-        kind: ``lose`` (the SPA is lost from then on), ``hang`` (it does not answer, and is lost after the card's
-            heartbeat), ``slow`` (``factor`` times slower from then on), ``oom`` (out of memory in that step), ``nan``
-            (float outputs of that step are NaN).
-        spa: index of the SPA on the card.
-        step: the call in which it occurs, from 0.
-        factor: for ``slow``.
+    ``lose``: the SPA is lost from then on. ``hang``: it does not answer, and is lost after the card's heartbeat.
+    ``slow``: ``factor`` times slower from then on. ``oom``: out of memory in that step. ``nan``: float outputs are NaN.
     """
 
     kind: Kind
-    spa: int
-    step: int
-    factor: float = 1.0
+    spa: int  # index of the SPA on the card
+    step: int  # the call in which it occurs, from 0
+    factor: float = 1.0  # for ``slow``
 
     def strikes(self, step: int) -> bool:
         """Return whether the fault is active in this step."""

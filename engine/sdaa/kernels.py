@@ -49,29 +49,19 @@ _PAST = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launch.
+    """One launch."""
 
-    Attributes:
-        name: of its first node. op_type: of that node. nodes: names of all its nodes.
-        flops: floating-point operations, a multiply-add counting two.
-        reads, writes: names of the tensors it reads (weights included) and writes.
-        read, written: their bytes as stored.
-        launches: sequential kernels inside it (the time steps of a recurrent operator), else 1.
-        known: whether all shapes are known; costs that depend on unknown sizes are omitted.
-        float32: whether it computes in float32 in a float16 model.
-    """
-
-    name: str
-    op_type: str
-    nodes: tuple[str, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    flops: float
-    read: int
-    written: int
-    launches: int = 1
-    known: bool = True
-    float32: bool = False
+    name: str  # of its first node
+    op_type: str  # of that node
+    nodes: tuple[str, ...]  # names of all its nodes
+    reads: tuple[str, ...]  # names of the tensors it reads, weights included
+    writes: tuple[str, ...]  # names of the tensors it writes
+    flops: float  # floating-point operations, a multiply-add counting two
+    read: int  # bytes read, as stored
+    written: int  # bytes written, as stored
+    launches: int = 1  # sequential kernels inside it (the time steps of a recurrent operator), else 1
+    known: bool = True  # whether all shapes are known; costs that depend on unknown sizes are omitted
+    float32: bool = False  # whether it computes in float32 in a float16 model
 
 
 def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[str]:

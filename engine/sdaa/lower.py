@@ -28,21 +28,14 @@ MADE_OF = (
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model as one SPA runs it; expensive results are computed on first use.
+    """A model as one SPA runs it; expensive results are computed on first use."""
 
-    Attributes:
-        original: as in the file. model: with the shapes of one shard, after the passes, before any rounding.
-        options: of the pass file.
-        half: whether floats are stored in float16: requested, and not disabled by the options.
-        inputs: name -> full shape, of one shard. batch: samples of a shard.
-    """
-
-    original: ModelProto
-    model: ModelProto
-    options: PassOptions
-    half: bool
-    inputs: Mapping[str, tuple[int, ...]]
-    batch: int
+    original: ModelProto  # as in the file
+    model: ModelProto  # with the shapes of one shard, after the passes, before any rounding
+    options: PassOptions  # of the pass file
+    half: bool  # whether floats are stored in float16: requested, and not disabled by the options
+    inputs: Mapping[str, tuple[int, ...]]  # name -> full shape, of one shard
+    batch: int  # samples of a shard
 
     @property
     def shaped(self) -> ModelProto:

@@ -44,27 +44,17 @@ class PlanKey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A lowered model for shards of one shape.
+    """A lowered model for shards of one shape; inputs and outputs, with ``batch_axis``, are as stored, in order."""
 
-    Attributes:
-        key: of the shape.
-        inputs, outputs: as stored, in the model's order; an output's ``batch_axis`` is that of this plan's shapes.
-        work, cost: of one shard.
-        weights: bytes of every constant by name; plans share equal constants.
-        session: computes the values; ``None`` with ``simulate_only``.
-        run: computes one shard; zeros without a session.
-        stored: the model as a SPA runs it, to be saved.
-    """
-
-    key: PlanKey
+    key: PlanKey  # of the shape
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
-    work: ShardWork
-    cost: ShardCost
-    weights: Mapping[str, int]
-    session: HostSession | None
-    run: Compute
-    stored: ModelProto | bytes | None = None
+    work: ShardWork  # of one shard
+    cost: ShardCost  # of one shard
+    weights: Mapping[str, int]  # bytes of every constant by name; plans share equal constants
+    session: HostSession | None  # computes the values; ``None`` with ``simulate_only``
+    run: Compute  # computes one shard; zeros without a session
+    stored: ModelProto | bytes | None = None  # the model as a SPA runs it, to be saved
 
     def closed(self) -> Plan:
         """Return the plan without the session and its weights."""

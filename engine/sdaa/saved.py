@@ -60,23 +60,15 @@ _AGAIN = "save it again from the ONNX file (tecoexec/save_engine.py)"
 
 @dataclass(frozen=True)
 class Origin:
-    """The sources of an engine.
+    """The sources of an engine."""
 
-    Attributes:
-        source: name of the ONNX file. source_sha256: of it and its external data. external: names of the latter.
-        pass_file: name of the pass file, or empty. pass_sha256: of its text, or empty; imports from outside the zoo are
-            not included.
-        dtype: ``"float16"`` or ``"float32"``.
-        versions: of the zoo and the packages used; ``sources`` is a hash of the zoo's files used.
-    """
-
-    source: str
-    source_sha256: str
-    external: tuple[str, ...]
-    pass_file: str
-    pass_sha256: str
-    dtype: str
-    versions: Mapping[str, str]
+    source: str  # name of the ONNX file
+    source_sha256: str  # of it and its external data
+    external: tuple[str, ...]  # names of the latter
+    pass_file: str  # name of the pass file, or empty
+    pass_sha256: str  # of its text, or empty; imports from outside the zoo are not included
+    dtype: str  # ``"float16"`` or ``"float32"``
+    versions: Mapping[str, str]  # of the zoo and the packages used; ``sources`` is a hash of the zoo's files used
 
     @classmethod
     def of(cls, spec: EngineSpec, dtype: str) -> Origin:
@@ -113,37 +105,25 @@ class Origin:
 
 @dataclass(frozen=True)
 class Saved:
-    """The manifest.
+    """The manifest."""
 
-    Attributes:
-        origin: the sources.
-        card, card_sha256: name and hash of the card's description when saving; another card may run it.
-        shard_size: samples of a shard. shapes: of every input of a shard. batch_axes: the batch axis of each, or null.
-        independent: whether samples are independent; null: unknown. reason: why not.
-        dims: the inputs' declared shapes in the ONNX file, dynamic dimensions by their symbol.
-        dtypes: of the inputs as stored, in the model's order. outputs: as stored.
-        metadata: the ONNX file's. layout: of the data. converted: whether floats are stored in the origin's dtype.
-        work: of a SPA for one shard.
-        model_bytes, model_sha256: of the model after the manifest.
-    """
-
-    origin: Origin
-    card: str
-    card_sha256: str
-    shard_size: int
-    shapes: dict[str, tuple[int, ...]]
-    batch_axes: dict[str, int | None]
-    independent: bool | None
-    reason: str
-    dims: dict[str, list[Dim]]
-    dtypes: dict[str, str]
-    outputs: list[TensorSpec]
-    metadata: dict[str, str]
-    layout: str
-    converted: bool
-    work: ShardWork
-    model_bytes: int = 0
-    model_sha256: str = ""
+    origin: Origin  # the sources
+    card: str  # name of the card's description when saving; another card may run it
+    card_sha256: str  # hash of that description
+    shard_size: int  # samples of a shard
+    shapes: dict[str, tuple[int, ...]]  # of every input of a shard
+    batch_axes: dict[str, int | None]  # the batch axis of each, or null
+    independent: bool | None  # whether samples are independent; null: unknown
+    reason: str  # why not
+    dims: dict[str, list[Dim]]  # the inputs' declared shapes in the ONNX file, dynamic dimensions by their symbol
+    dtypes: dict[str, str]  # of the inputs as stored, in the model's order
+    outputs: list[TensorSpec]  # as stored
+    metadata: dict[str, str]  # the ONNX file's
+    layout: str  # of the data
+    converted: bool  # whether floats are stored in the origin's dtype
+    work: ShardWork  # of a SPA for one shard
+    model_bytes: int = 0  # of the model after the manifest
+    model_sha256: str = ""  # of the model after the manifest
 
     @property
     def inputs(self) -> list[TensorSpec]:

@@ -39,23 +39,14 @@ _MB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One row of the table: a SPA.
+    """One row of the table: a SPA; fractions are 0 to 1, and ``None`` if it is lost, as in the specification."""
 
-    Attributes:
-        index: over all cards.
-        bus_id: of its card.
-        health: the worst any process reports.
-        memory_used: bytes, of all processes.
-        utilisation: fraction of the simulated time, 0 to 1; ``None`` if the device is lost, as in the specification.
-        host_busy: fraction of wall time in which the host computes for the device, 0 to 1; ``None`` likewise.
-    """
-
-    index: int
-    bus_id: str
-    health: str
-    memory_used: int
-    utilisation: float | None
-    host_busy: float | None
+    index: int  # over all cards
+    bus_id: str  # of its card
+    health: str  # the worst any process reports
+    memory_used: int  # bytes, of all processes
+    utilisation: float | None  # of the simulated time in which it computes
+    host_busy: float | None  # of wall time in which the host computes for the device
 
 
 @dataclass(frozen=True, slots=True)

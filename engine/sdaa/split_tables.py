@@ -25,19 +25,12 @@ MIN_OPSET = 12  # oldest opset whose ``Clip`` supports integers
 
 
 class Parts(NamedTuple):
-    """The parts of a model.
+    """The parts of a model."""
 
-    Attributes:
-        lookups: for each SPA a model from some of the inputs to its rows, and zeros for others.
-        rest: the model from the rows and the other inputs to the outputs.
-        rows: names of the rows: outputs of each lookup, in order, and inputs of the rest.
-        tables: names of the tables that were split.
-    """
-
-    lookups: list[ModelProto]
-    rest: ModelProto
-    rows: list[str]
-    tables: list[str]
+    lookups: list[ModelProto]  # for each SPA a model from some of the inputs to its rows, and zeros for others
+    rest: ModelProto  # the model from the rows and the other inputs to the outputs
+    rows: list[str]  # names of the rows: outputs of each lookup, in order, and inputs of the rest
+    tables: list[str]  # names of the tables that were split
 
 
 def split_tables(model: ModelProto, count: int, where: Path) -> Parts:

@@ -47,21 +47,13 @@ _warned = False
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """Use of one device by one process.
+    """Use of one device by one process."""
 
-    Attributes:
-        index: of the SPA over all cards of the host: card * SPA per card + SPA.
-        health: one of :data:`HEALTHS`.
-        memory_used: bytes.
-        utilisation: fraction of the simulated time in which the SPA computes, 0 to 1.
-        host_busy: fraction of wall time in which the process computes for the device, 0 to 1.
-    """
-
-    index: int
-    health: str
-    memory_used: int
-    utilisation: float
-    host_busy: float = 0.0
+    index: int  # of the SPA over all cards of the host: card * SPA per card + SPA
+    health: str  # one of :data:`HEALTHS`
+    memory_used: int  # bytes
+    utilisation: float  # fraction of the simulated time in which the SPA computes, 0 to 1
+    host_busy: float = 0.0  # fraction of wall time in which the process computes for the device, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +61,12 @@ class ProcessStatus:
     """Last status of one publisher; its devices are idle if it is older than :data:`STALE_SECONDS`.
 
     During a running call the devices stay busy for any time.
-
-    Attributes:
-        pid: of the process; two publishers of one process give two objects.
-        name: of the process, as ``ps`` shows it.
-        devices: those it uses.
-        updated: seconds since the epoch.
     """
 
-    pid: int
-    name: str
-    devices: tuple[DeviceStatus, ...]
-    updated: float
+    pid: int  # of the process; two publishers of one process give two objects
+    name: str  # of the process, as ``ps`` shows it
+    devices: tuple[DeviceStatus, ...]  # those it uses
+    updated: float  # seconds since the epoch
 
 
 def card_count() -> int:

@@ -21,16 +21,12 @@ FLOATS = (1, 10)  # ``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtyp
 
 
 class Table(NamedTuple):
-    """A constant in which a model looks up rows.
+    """A constant in which a model looks up rows."""
 
-    Attributes:
-        name: of the constant. rows: their number. width: elements of a row. size: bytes as the card stores it.
-    """
-
-    name: str
-    rows: int
-    width: int
-    size: int
+    name: str  # of the constant
+    rows: int  # their number
+    width: int  # elements of a row
+    size: int  # bytes as the card stores it
 
     def __str__(self) -> str:
         return f"{self.name} {self.rows} x {self.width} ({megabytes(self.size)})"

@@ -34,45 +34,29 @@ _COPIES = 4  # arrays held per tensor: of both engines, and the input and output
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One output of one node.
+    """One output of one node."""
 
-    Attributes:
-        node: of the original model. tensor: name of the output.
-        status: ``compared``, or the reason why not; a value with another shape than the baseline's is bad.
-        dtype: as stored on the judged engine. shape: of its value.
-        census, reference: statistics of the value and of the baseline's value.
-        accumulated: difference of the two engines. isolated: difference of the node run on the baseline's values.
-        fused: preceding nodes that the judged engine computes in the same kernel; the differences are of all of them.
-        masked: number of excluded elements, which are infinite on both engines and become 0 in a softmax.
-    """
-
-    node: Node
-    tensor: str
-    status: str
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    value_stats: ValueStats | None = None
-    reference: ValueStats | None = None
-    accumulated: Difference | None = None
-    isolated: Difference | None = None
-    fused: tuple[Node, ...] = ()
-    masked: int = 0
+    node: Node  # of the original model
+    tensor: str  # name of the output
+    status: str  # ``compared``, or the reason why not; a value with another shape than the baseline's is bad
+    dtype: str = ""  # as stored on the judged engine
+    shape: tuple[int, ...] = ()  # of its value
+    value_stats: ValueStats | None = None  # of the value
+    reference: ValueStats | None = None  # of the baseline's value
+    accumulated: Difference | None = None  # difference of the two engines
+    isolated: Difference | None = None  # difference of the node run on the baseline's values
+    fused: tuple[Node, ...] = ()  # preceding nodes in the same kernel of the judged engine; differences are of all
+    masked: int = 0  # number of excluded elements, which are infinite on both engines and become 0 in a softmax
 
 
 @dataclass
 class Comparison:
-    """Result of a comparison.
+    """Result of a comparison."""
 
-    Attributes:
-        rows: in the order of the graph. notes: one line each.
-        limit: largest isolated diff2 of a good node; accumulated diff2 may be :data:`INHERITED` times as large.
-        seconds: wall time by activity.
-    """
-
-    rows: list[Row]
-    limit: float
-    notes: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
+    rows: list[Row]  # in the order of the graph
+    limit: float  # largest isolated diff2 of a good node; accumulated diff2 may be :data:`INHERITED` times as large
+    notes: list[str] = field(default_factory=list)  # one line each
+    seconds: dict[str, float] = field(default_factory=dict)  # wall time by activity
 
     @property
     def code(self) -> int:

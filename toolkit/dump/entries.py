@@ -20,22 +20,16 @@ HDF5 = (".h5", ".hdf5")
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Position of an array in the model.
+    """Position of an array in the model."""
 
-    Attributes:
-        index: of the node in the graph; -1 for the model's inputs. op, name, module: of the node.
-        sequence: number of preceding nodes with the same operator.
-        slot: ``input`` or ``output``. position: among the node's inputs or outputs. tensor: name of the tensor.
-    """
-
-    index: int
-    op: str
-    name: str
-    module: str
-    sequence: int
-    slot: str
-    position: int
-    tensor: str
+    index: int  # of the node in the graph; -1 for the model's inputs
+    op: str  # of the node
+    name: str  # of the node
+    module: str  # of the node
+    sequence: int  # number of preceding nodes with the same operator
+    slot: str  # ``input`` or ``output``
+    position: int  # among the node's inputs or outputs
+    tensor: str  # name of the tensor
 
 
 @dataclass(frozen=True, slots=True)

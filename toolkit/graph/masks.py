@@ -64,16 +64,14 @@ _TURN = {"Neg": 0, "Sub": 1}  # operators that change the sign -> index of that 
 class Sink:
     """Operator whose result does not depend on infinite inputs.
 
-    Attributes:
-        kind: ``zero``: the output is 0 at the same index; ``most``: the output is the largest of several inputs;
-            ``row``: only the largest element of each row matters; ``bool``: the output is a comparison.
-        read, written: names of the input and output tensor. sign: of the infinite values; 0: either.
+    ``zero``: the output is 0 at the same index. ``most``: it is the largest of several inputs. ``row``: only the
+    largest element of each row matters. ``bool``: it is a comparison.
     """
 
     kind: str
-    read: str
-    written: str
-    sign: int
+    read: str  # name of the input tensor
+    written: str  # name of the output tensor
+    sign: int  # of the infinite values; 0: either
 
     def alive(self, values: Mapping[str, Array]) -> float | None:
         """Return the largest magnitude that affects the result, or 0; ``None`` if ``values`` lacks the tensors."""
@@ -91,14 +89,10 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Tensor whose infinite values only reach sinks.
+    """Tensor whose infinite values only reach sinks."""
 
-    Attributes:
-        sign: of the infinite values; 0: either. least: magnitude that every sink treats as infinite.
-    """
-
-    sign: int
-    least: float
+    sign: int  # of the infinite values; 0: either
+    least: float  # magnitude that every sink treats as infinite
     sinks: frozenset[Sink]
 
     def covers(self, reference: Array, value: Array | None = None) -> Array:

@@ -20,20 +20,14 @@ MEMORY = 2 * 2**30  # default limit of the bytes of node outputs held at once
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the original model.
+    """A node of the original model."""
 
-    Attributes:
-        index: position in topological order. name: unique; derived from the index if the file has none.
-        op: operator. inputs, outputs: tensor names, "" if omitted.
-        module: source module such as ``layer1.0.conv1``, or "".
-    """
-
-    index: int
-    name: str
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    module: str
+    index: int  # position in topological order
+    name: str  # unique; derived from the index if the file has none
+    op: str  # operator
+    inputs: tuple[str, ...]  # tensor names, "" if omitted
+    outputs: tuple[str, ...]  # tensor names, "" if omitted
+    module: str  # source module such as ``layer1.0.conv1``, or ""
 
 
 def load_named(path: Path) -> ModelProto:

@@ -31,19 +31,14 @@ _HOST_DTYPES = ("string", "sequence", "optional", "map", "sparse_tensor")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Support of an operator on a target.
+    """Support of an operator on a target."""
 
-    Attributes:
-        need: the operator with its dtypes and attributes. level: one of ``LEVELS``. source: evidence.
-        fix: advice, or "". rewrite: a verified equivalent. dtype: the unsupported dtype, if it is not the operator.
-    """
-
-    need: Need
-    level: str
-    source: str
-    fix: str = ""
-    rewrite: Rewrite | None = None
-    dtype: str = ""
+    need: Need  # the operator with its dtypes and attributes
+    level: str  # one of ``LEVELS``
+    source: str  # evidence
+    fix: str = ""  # advice, or ""
+    rewrite: Rewrite | None = None  # a verified equivalent
+    dtype: str = ""  # the unsupported dtype, if it is not the operator
 
     @property
     def lacks(self) -> str:

@@ -27,19 +27,13 @@ MODEL, DATA = "model.onnx", "data.npz"  # files of a case next to its test
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a case on one engine.
+    """Result of a case on one engine."""
 
-    Attributes:
-        target, dtype, tolerance: an entry of the case's ``runs``.
-        error: largest difference from the baseline as a share of its largest value; ``None`` if the run failed.
-        reason: why the run failed, or that no engine can pass in this precision, or "".
-    """
-
-    target: str
-    dtype: str
-    tolerance: float
-    error: float | None
-    reason: str = ""
+    target: str  # an entry of the case's ``runs``
+    dtype: str  # an entry of the case's ``runs``
+    tolerance: float  # an entry of the case's ``runs``
+    error: float | None  # largest difference as a share of the baseline's largest value; ``None`` if the run failed
+    reason: str = ""  # why the run failed, or that no engine can pass in this precision, or ""
 
     @property
     def passed(self) -> bool:
@@ -49,21 +43,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class NodeTest:
-    """A test case on disk.
+    """A test case on disk."""
 
-    Attributes:
-        folder: folder of the files. node, op: name and operator of the node. test: the pytest file.
-        inputs, outputs: inputs of the node's model, and the baseline's outputs, by name.
-        runs: target, precision and tolerance of each run.
-    """
-
-    folder: Path
-    node: str
-    op: str
-    test: Path
-    inputs: Mapping[str, Array]
-    outputs: Mapping[str, Array]
-    runs: Sequence[Run]
+    folder: Path  # folder of the files
+    node: str  # name
+    op: str  # operator
+    test: Path  # the pytest file
+    inputs: Mapping[str, Array]  # inputs of the node's model by name
+    outputs: Mapping[str, Array]  # the baseline's outputs by name
+    runs: Sequence[Run]  # target, precision and tolerance of each run
 
 
 def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:

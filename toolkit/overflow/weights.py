@@ -25,22 +25,16 @@ _FLOAT = 1  # ``onnx.TensorProto.FLOAT``
 
 @dataclass(frozen=True, slots=True)
 class WeightRange:
-    """Range of a constant in float16.
+    """Range of a constant in float16."""
 
-    Attributes:
-        name: of the constant. reader: name of the first node that reads it. readers: number of readers.
-        loss: number of elements that become infinite, 0 or subnormal. largest, smallest: magnitudes without 0.
-        float32: whether every reader takes it in float32. mask: whether it is a mask before a softmax.
-    """
-
-    name: str
-    reader: str
-    readers: int
-    loss: Loss
-    largest: float
-    smallest: float
-    float32: bool
-    mask: bool
+    name: str  # of the constant
+    reader: str  # name of the first node that reads it
+    readers: int  # number of readers
+    loss: Loss  # number of elements that become infinite, 0 or subnormal
+    largest: float  # magnitudes without 0
+    smallest: float  # magnitudes without 0
+    float32: bool  # whether every reader takes it in float32
+    mask: bool  # whether it is a mask before a softmax
 
     @property
     def overflows(self) -> bool:

@@ -34,43 +34,28 @@ _FLOATS = (1, 10, 11, 16)  # ``onnx.TensorProto.FLOAT``, ``FLOAT16``, ``DOUBLE``
 
 @dataclass(frozen=True)
 class BatchCost:
-    """Simulated cost of calls of one batch.
+    """Simulated cost of calls of one batch."""
 
-    Attributes:
-        batch: samples per call, over all SPA.
-        latency: seconds of a single call: copy in, compute and copy out of its shard.
-        throughput: samples per second of queued calls, with copies overlapping the computation.
-        memory: bytes per SPA: weights, peak activations, and input and output buffers.
-    """
-
-    batch: int
-    latency: float
-    throughput: float
-    memory: int
+    batch: int  # samples per call, over all SPA
+    latency: float  # seconds of a single call: copy in, compute and copy out of its shard
+    throughput: float  # samples per second of queued calls, with copies overlapping the computation
+    memory: int  # bytes per SPA: weights, peak activations, and input and output buffers
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Cost of a model.
+    """Cost of a model."""
 
-    Attributes:
-        name: of the file. source, weights: from the metadata, or "".
-        inputs: shapes of a call of one sample by input. sizes: source of these shapes; see :class:`Sizes`.
-        parameters: number of elements of float weights, without batch norm statistics.
-        multiply_adds: per sample. unknown: nodes of data-dependent size, which are not counted.
-        dtype: storage on the card. simulated: costs by batch.
-    """
-
-    name: str
-    source: str
-    weights: str
-    inputs: Shapes
-    sizes: str
-    parameters: int
-    multiply_adds: int
-    unknown: tuple[str, ...]
-    dtype: str
-    simulated: tuple[BatchCost, ...]
+    name: str  # of the file
+    source: str  # from the metadata, or ""
+    weights: str  # from the metadata, or ""
+    inputs: Shapes  # shapes of a call of one sample by input
+    sizes: str  # source of these shapes; see :class:`Sizes`
+    parameters: int  # number of elements of float weights, without batch norm statistics
+    multiply_adds: int  # per sample
+    unknown: tuple[str, ...]  # nodes of data-dependent size, which are not counted
+    dtype: str  # storage on the card
+    simulated: tuple[BatchCost, ...]  # costs by batch
 
 
 def parameters_of(graph: GraphProto) -> int:

@@ -22,16 +22,11 @@ _TURNING = "transpose_past, transpose_pair"  # rewrite rules that remove layout 
 
 @dataclass(frozen=True)
 class Bound:
-    """Conditions of a fix.
-
-    Attributes:
-        profile: the profile. operators: of the bottleneck.
-        saved: seconds saved by the chosen rewrite rules, by operator; ``None``: not tried.
-    """
+    """Conditions of a fix."""
 
     profile: Profile
-    saved: Mapping[str, float] | None = None
-    operators: frozenset[str] = frozenset()
+    saved: Mapping[str, float] | None = None  # seconds saved by the rewrite rules, by operator; ``None``: not tried
+    operators: frozenset[str] = frozenset()  # of the bottleneck
 
     @property
     def untried(self) -> bool:

@@ -43,40 +43,29 @@ _COARSE = ("bfloat16", "float16")
 
 @dataclass
 class Pair:
-    """A call of the judged run and the matching call of the reference.
+    """A call of the judged run and the matching call of the reference."""
 
-    Attributes:
-        a, b: the calls of the reference and of the judged run. status: ``compared``, or why not.
-        difference: of the output that is furthest off; ``output`` is its index. census: statistics of that output.
-        inputs: largest diff2 of its inputs. isolated: difference between the repeated call and the run.
-        why: why the operator is at fault; "" if it is not. at: the run at fault: ``b``, or ``a`` for the reference.
-    """
-
-    a: OpCall
-    b: OpCall
-    status: str = "compared"
-    difference: Difference | None = None
-    output: int = 0
-    value_stats: ValueStats | None = None
-    inputs: float = 0.0
-    isolated: Difference | None = None
-    why: str = ""
-    at: str = "b"
+    a: OpCall  # of the reference
+    b: OpCall  # of the judged run
+    status: str = "compared"  # ``compared``, or why not
+    difference: Difference | None = None  # of the output that is furthest off
+    output: int = 0  # index of that output
+    value_stats: ValueStats | None = None  # statistics of that output
+    inputs: float = 0.0  # largest diff2 of its inputs
+    isolated: Difference | None = None  # difference between the repeated call and the run
+    why: str = ""  # why the operator is at fault; "" if it is not
+    at: str = "b"  # the run at fault: ``b``, or ``a`` for the reference
 
 
 @dataclass
 class Judged:
-    """Result of a comparison.
+    """Result of a comparison."""
 
-    Attributes:
-        pairs: in the order of the judged run. limit, precision: see :data:`LIMIT`. notes: one line each.
-    """
-
-    pairs: list[Pair]
-    limit: float
-    precision: str
+    pairs: list[Pair]  # in the order of the judged run
+    limit: float  # see :data:`LIMIT`
+    precision: str  # see :data:`LIMIT`
     matched: Matched
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # one line each
 
     @property
     def first_bad(self) -> Pair | None:

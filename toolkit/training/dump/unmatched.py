@@ -82,17 +82,12 @@ class Flow:
 
 @dataclass
 class Way:
-    """Path back from a value.
+    """Path back from a value."""
 
-    Attributes:
-        alone: calls that the other run does not have, in order. ends: the matched calls before them.
-        views: views on the path, in order. steps: optimizer calls that :func:`without_steps` removed.
-    """
-
-    alone: list[OpCall] = field(default_factory=list)
-    ends: list[OpCall] = field(default_factory=list)
-    views: list[OpCall] = field(default_factory=list)
-    steps: list[OpCall] = field(default_factory=list)
+    alone: list[OpCall] = field(default_factory=list)  # calls that the other run does not have, in order
+    ends: list[OpCall] = field(default_factory=list)  # the matched calls before them
+    views: list[OpCall] = field(default_factory=list)  # views on the path, in order
+    steps: list[OpCall] = field(default_factory=list)  # optimizer calls that :func:`without_steps` removed
 
     @property
     def last_step(self) -> OpCall | None:

@@ -29,20 +29,13 @@ _ENDS = 10  # start and end of a curve are the means of its first and last tenth
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two runs of a seed.
+    """The two runs of a seed."""
 
-    Attributes:
-        baseline, target: with the same steps, unless ``trouble`` is set.
-        parted: the first step whose losses differ; ``None`` if none does.
-        largest: largest relative difference of two losses of a step.
-        trouble: why the target's run is wrong; empty if nothing was found.
-    """
-
-    baseline: Run
-    target: Run
-    parted: int | None
-    largest: float
-    trouble: str
+    baseline: Run  # with the same steps, unless ``trouble`` is set
+    target: Run  # with the same steps, unless ``trouble`` is set
+    parted: int | None  # the first step whose losses differ; ``None`` if none does
+    largest: float  # largest relative difference of two losses of a step
+    trouble: str  # why the target's run is wrong; empty if nothing was found
 
     @property
     def same(self) -> bool:
@@ -57,22 +50,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Verdict on a training.
-
-    Attributes:
-        verdict, reason: the verdict and its reason, one line.
-        difference: relative, of the mean metrics; ``None`` if undefined.
-        interval: its 95 % interval; ``None`` if the seeds do not determine one.
-        needed: number of seeds that would decide; ``None`` if decided, or if no number would.
-        bounds: the verdict at each of :data:`BOUNDS`.
-    """
+    """Verdict on a training."""
 
     verdict: Verdict
-    reason: str
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
-    needed: int | None = None
-    bounds: tuple[Verdict, ...] = ()
+    reason: str  # one line
+    difference: float | None = None  # relative, of the mean metrics; ``None`` if undefined
+    interval: tuple[float, float] | None = None  # its 95 % interval; ``None`` if the seeds do not determine one
+    needed: int | None = None  # number of seeds that would decide; ``None`` if decided, or if no number would
+    bounds: tuple[Verdict, ...] = ()  # the verdict at each of :data:`BOUNDS`
 
 
 def paired(baseline: Run, target: Run) -> Pair:

@@ -39,16 +39,11 @@ HEAD = f"""\
 
 @dataclass(frozen=True, slots=True)
 class DeviceTable:
-    """How each operator is served.
+    """How each operator is served."""
 
-    Attributes:
-        torch: its version. levels: a key of :data:`LEVELS` by operator name (``aten::add.Tensor``).
-        varying: operators whose result shape depends on values.
-    """
-
-    torch: str
-    levels: Mapping[str, str]
-    varying: frozenset[str]
+    torch: str  # its version
+    levels: Mapping[str, str]  # a key of :data:`LEVELS` by operator name (``aten::add.Tensor``)
+    varying: frozenset[str]  # operators whose result shape depends on values
 
     def level(self, operator: str) -> str:
         """Return how an operator is served."""

@@ -25,17 +25,12 @@ _DEVICE_LIMIT = 900  # seconds for the device to be compiled, if necessary, and 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A recorded training.
+    """A recorded training."""
 
-    Attributes:
-        torch: its version. ended: ``end``, ``steps`` or ``time``. steps: of optimizers.
-        operators: in the format of ``recorder.py``.
-    """
-
-    torch: str
-    ended: str
-    steps: int
-    operators: list[dict[str, Any]]
+    torch: str  # its version
+    ended: str  # ``end``, ``steps`` or ``time``
+    steps: int  # of optimizers
+    operators: list[dict[str, Any]]  # in the format of ``recorder.py``
 
 
 @dataclass(frozen=True, slots=True)

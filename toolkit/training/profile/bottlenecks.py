@@ -43,23 +43,17 @@ _D2D = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::_to_copy")
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """One of the four bottlenecks, at one place.
+    """One of the four bottlenecks, at one place."""
 
-    Attributes:
-        kind: one of :mod:`toolkit.training.profile.fixes`. text: description. fix: advice.
-        ops: operators, the longest first. modules: of the network. source: ``file:line``, or "" if unknown.
-        per_step: launches in a step. seconds: simulated, of a step. share: of device time.
-    """
-
-    kind: str
-    text: str
-    fix: str
-    ops: tuple[str, ...]
-    modules: tuple[str, ...] = ()
-    source: str = ""
-    per_step: float = 0.0
-    seconds: float = 0.0
-    share: float = 0.0
+    kind: str  # one of :mod:`toolkit.training.profile.fixes`
+    text: str  # description
+    fix: str  # advice
+    ops: tuple[str, ...]  # operators, the longest first
+    modules: tuple[str, ...] = ()  # of the network
+    source: str = ""  # ``file:line``, or "" if unknown
+    per_step: float = 0.0  # launches in a step
+    seconds: float = 0.0  # simulated, of a step
+    share: float = 0.0  # of device time
 
 
 def bottlenecks(profile: Profile) -> list[Bottleneck]:

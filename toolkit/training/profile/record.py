@@ -87,35 +87,27 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Launches of one operator with the same operands from the same place, in the judged steps.
+    """Launches of one operator with the same operands from the same place, in the judged steps."""
 
-    Attributes:
-        op, inputs, outputs, phase, node, module, file, line, engine, waits: as in the record.
-        count: of the launches. by_step: of each step. seconds: simulated.
-        launch, arithmetic, memory: parts of these seconds. hidden: seconds of a copy during which the device computes.
-        own: of a backward: whether the script defines it, so that the line is its own.
-        kernels: of a compiled graph: kind, launches and seconds of its kernels in one run, longest first.
-    """
-
-    op: str
-    inputs: tuple[str, ...]
-    phase: str
-    node: str
-    module: str
-    file: str
-    line: int
-    engine: str
-    waits: bool
-    count: int
-    by_step: Mapping[int, int]
-    seconds: float
-    launch: float
-    arithmetic: float
-    memory: float
-    kernels: tuple[dict[str, Any], ...] = ()
-    hidden: float = 0.0
-    own: bool = False
-    outputs: tuple[str, ...] = ()
+    op: str  # as in the record
+    inputs: tuple[str, ...]  # as in the record
+    phase: str  # as in the record
+    node: str  # as in the record
+    module: str  # as in the record
+    file: str  # as in the record
+    line: int  # as in the record
+    engine: str  # as in the record
+    waits: bool  # as in the record
+    count: int  # of the launches
+    by_step: Mapping[int, int]  # of each step
+    seconds: float  # simulated
+    launch: float  # parts of these seconds
+    arithmetic: float  # parts of these seconds
+    memory: float  # parts of these seconds
+    kernels: tuple[dict[str, Any], ...] = ()  # of a compiled graph: kind, launches, seconds in one run, longest first
+    hidden: float = 0.0  # seconds of a copy during which the device computes
+    own: bool = False  # of a backward: whether the script defines it, so that the line is its own
+    outputs: tuple[str, ...] = ()  # as in the record
 
     @property
     def source(self) -> str:
