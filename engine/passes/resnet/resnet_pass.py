@@ -1,9 +1,9 @@
 """Pass for convolutional networks: the default pass, then constants are folded into the weights.
 
 ONNX Runtime (version 1.31, CPU, optimizations up to "extended", dynamic batch) only folds BatchNormalization after Conv
-or ConvTranspose, Conv then * C or * scalar, and Conv then + C. This pass also folds BatchNormalization after Gemm; Conv,
-then * [1] or all-ones shape, then + 1 value, then - or /; C * Conv, C + Conv and constant - Conv; ConvTranspose or Gemm,
-then + - * /; and constant * or / before Conv. "1 value" is a scalar, [1] or all-ones shape, "C" [C,1,1] or [1,C,1,1].
+or ConvTranspose, Conv then * C or * scalar, and Conv then + C. This pass also folds BatchNormalization after Gemm;
+Conv then * [1] or all-ones shape, + 1 value, - or /; C * Conv, C + Conv and constant - Conv; ConvTranspose or Gemm then
++ - * /; and constant * or / before Conv. "1 value" is a scalar, [1] or all-ones shape, "C" [C,1,1] or [1,C,1,1].
 
 Patterns that ONNX Runtime folds are folded here as well, because other targets read the same model, and in float64.
 
