@@ -37,7 +37,6 @@ _REPORTS: dict[str, type] = {
 """Other methods and properties of an engine, and the type each returns; other types become an :class:`EngineError`."""
 
 _MAX_CHARACTERS = 300  # length up to which the text of a foreign error is quoted
-
 _ORDER = "infer() returns a list of one numpy array per output, in the model's order"
 
 

@@ -34,7 +34,6 @@ _DTYPES = (
 
 # Names that exporters generate for unnamed dimensions; two different ones may still be the same size.
 _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
-
 _BATCH = re.compile(r"(?i)n|b|bsz?|.*batch.*")
 _SURELY_BATCH = re.compile(r"(?i)bsz?|.*batch.*")  # usual names of the batch, and those of them that name nothing else
 

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA_VERSION = 1  # version of the JSON files; raised when a field is removed or changes its meaning
-
 PAGES = Pages(Path(__file__).resolve().parent / "pages")
-
 _LONGEST_CELL = 200  # largest number of characters of a value on the terminal; files and pages are not shortened
-
 _HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
 
 

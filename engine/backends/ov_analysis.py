@@ -71,7 +71,6 @@ _MAY_FUSE = frozenset(
 """Operators that OpenVINO fuses into the one before: a test of a single operator does not show how that treats NaN."""
 
 _FLOAT32_HIGHEST = 3.4028234e38
-
 _WITHIN_FLOAT32 = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.BOOL))
 
 _PARAMETERS = {

@@ -13,7 +13,6 @@ from tecoinfer_modelzoo.cache import read_entry, write_entry
 from tecoinfer_modelzoo.json_types import MOST, Problems, entries, number, text, whole
 
 _VERSION = 3  # incremented when the analysis finds other guards
-
 _KIND = "openvino_guards"
 
 

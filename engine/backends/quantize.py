@@ -71,7 +71,6 @@ attention and sums before a normalisation have ranges too wide for 256 levels.""
 INT8_RECIPES = {recipe.name: recipe for recipe in CONVOLUTIONS}  # all recipes by name
 _LEVELS = 255  # steps of 8 bits between the smallest and the largest value
 _OPSET, _MIN_OPSET = 17, 13  # scales per channel need opset 13; older models are converted
-
 _PROTOBUF_LIMIT = 2**31 - 2**24
 
 

@@ -16,7 +16,6 @@ from engine.signature import Array
 Sizes: TypeAlias = tuple[Size, ...]
 
 _FEW = 256  # maximum number of elements of a tensor whose contents are propagated
-
 MANY = 2**22  # maximum number of elements of a constant whose rows are compared
 
 

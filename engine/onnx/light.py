@@ -16,7 +16,6 @@ from engine.onnx.wire import BytesSource, Field, FileSource, Source, fields, var
 from tecoinfer_modelzoo.files import open_regular
 
 LONGEST_NODE = 1 << 20  # maximum bytes of a node that are read; names come first, and larger nodes contain weights
-
 _STANDARD = ("", "ai.onnx")
 
 

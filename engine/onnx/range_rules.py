@@ -18,9 +18,7 @@ from engine.base import Array
 from engine.signature import Dim
 
 INF = math.inf
-
 _MOST = 2**200  # limit of followed products; no type can represent larger ones
-
 EXP_HIGHEST = 88.0  # Exp of a larger number is infinite in float32
 
 WHOLE: Mapping[int, tuple[int, int]] = {

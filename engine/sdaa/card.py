@@ -22,9 +22,7 @@ CARD_VARIABLE = "TECO_SIM_CARD"
 """Environment variable for another description: a path, or the stem of a file in :data:`CARDS`."""
 
 VISIBLE_VARIABLE = "SDAA_VISIBLE_DEVICES"
-
 _DIGITS = 9  # largest number of digits of a device index
-
 MARKS = ("published", "fitted", "assumed")
 
 _FIGURES = (
@@ -35,7 +33,6 @@ _COSTS = frozenset(("copy_launch_us", "launch_us", "heartbeat_ms"))
 
 _LEAST, _MOST = 1e-9, 1e12  # limits of a card's figures, in the units of the file
 _LONGEST_NAME = 100  # length limit of a card's or a layout's name
-
 _LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
 
 

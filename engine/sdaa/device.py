@@ -33,7 +33,6 @@ class Instance(NamedTuple):
 
 
 OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
-
 STAGES = ("copy in", "compute", "copy out")  # names of a shard's phases in the card's timeline
 
 

@@ -33,7 +33,6 @@ from tecoinfer_modelzoo.text import user_stacklevel
 _log = logging.getLogger(__name__)
 
 KEPT_CALLS = 10_000
-
 KEPT_WHOLE = 16  # number of plans kept for batch sizes of calls that cannot be split; the oldest is removed first
 
 

@@ -27,7 +27,6 @@ VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dr
 SELECTING = frozenset(("Gather", "GatherElements", "GatherND", "Slice"))
 """Operators that read no more of their data than they write."""
 RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}  # recurrent operators and their number of gates
-
 _SHAPES = frozenset(("Constant", "Shape", "Size"))
 _CONTROL = frozenset(("If", "Loop", "Scan"))
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")

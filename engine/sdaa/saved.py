@@ -52,9 +52,7 @@ MOST_PER_COPIED = 8
 
 _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
-
 T = TypeVar("T")
-
 _AGAIN = "save it again from the ONNX file (tecoexec/save_engine.py)"
 
 

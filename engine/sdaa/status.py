@@ -29,13 +29,10 @@ from tecoinfer_modelzoo.text import shortened
 DIRECTORY_VARIABLE = "TECO_SMI_DIR"  # environment variable for another folder of the files
 CARDS_VARIABLE = "TECO_SIM_CARDS"  # environment variable with the number of simulated cards of this host (default 1)
 HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")  # states of a device, best first
-
 SCHEMA_VERSION = 1
 STALE_SECONDS = 2.0  # age from which a process without a running call counts as idle
-
 MAX_CARDS = 64
 MAX_DEVICES = 1024
-
 _INTERVAL = 0.2
 _FILE = re.compile(r"([1-9][0-9]*)-[0-9]+\.(json|tmp)")
 _MAX_BYTES = 1 << 20

@@ -14,7 +14,6 @@ from toolkit.dump.golden import Golden
 from toolkit.graph.nodes import Node
 
 CLOSE = 1e-3  # largest relative difference of an explained input
-
 REVERSED = "its channels in reverse order (BGR for RGB)"
 SCALED = "another mean and std"
 

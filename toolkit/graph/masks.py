@@ -28,7 +28,6 @@ FAR = 4096.0
 """Smallest magnitude that a softmax treats as infinite: exp(-4096) is 0, also after adding a score to the mask."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-
 _TOP = 1e38  # magnitude that is treated as infinite after any multiplication
 _ROOTS = 1024.0  # largest square root by which a score is divided, such as that of a head's width
 _FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9  # ``onnx.TensorProto`` element types

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 TOLERANCE, TOLERANCE_FLOAT16 = 1e-4, 2e-2  # largest error of an equivalent as a share of an output's largest value
-
 SEEDS = (0, 1)
 
 

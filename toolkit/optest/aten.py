@@ -17,11 +17,8 @@ from engine.training import OpCall, Recorded, read_call
 from toolkit.optest.outcome import DATA, TOLERANCES
 
 SUFFIXES = (".h5", ".hdf5")  # suffixes of dumps
-
 CALL = "call.json"
-
 _CPU_STATE = 5056  # bytes of the state of the CPU's generator, which the card uses with ``TORCH_SDAA_RANDOM=cpu``
-
 _TEST = Path(__file__).resolve().parent / "test_aten.py.tmpl"
 
 

@@ -13,7 +13,6 @@ from toolkit.graph.masks import Mask, Masks
 from toolkit.graph.nodes import Node
 
 SMALLEST = 2.0**-14  # smallest normal float16
-
 PREDICTED = ("beyond", "below")
 ACTUAL = ("inf", "nan", "saturated", "flushed")
 

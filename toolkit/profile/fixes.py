@@ -11,7 +11,6 @@ from utils.advice import Advice, InUse, advice
 
 SLOW_LAUNCH, SLOW_MEMORY, SLOW_COMPUTE = "launch", "memory", "compute"
 COPIES, LAYOUTS, ISLANDS = "copies", "layouts", "islands"
-
 NOTHING = 1e-9  # simulated seconds that are too few to apply a rule
 
 _MOVING = "channel_shuffle, shuffle_split, gather_conv, transpose_past, transpose_pair, transpose_view"

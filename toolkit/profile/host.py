@@ -36,7 +36,6 @@ _BYTES = {"float": 4, "float16": 2, "bfloat16": 2, "double": 8, "int64": 8, "uin
 """Bytes per element by ONNX Runtime's type names; 1 for others."""
 
 _SUFFIX = "_kernel_time"
-
 _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
 
 Shape = tuple[int, ...]

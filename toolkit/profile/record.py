@@ -16,7 +16,6 @@ from tecoinfer_modelzoo.text import one_line, shown_value
 from toolkit.output import SCHEMA_VERSION
 
 COMMAND = "teco profile"
-
 BOUNDS = ("compute", "memory", "launch", "unknown")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from toolkit.profile.record import Launch, Profile
 
 LANES = {"framework": 1, "runtime": 2, "device": 3}  # lane -> number, from the caller down to the device
-
 _THREAD = 1
 
 

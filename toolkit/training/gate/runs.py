@@ -31,7 +31,6 @@ from tecoinfer_modelzoo.text import shortened
 from utils.pipeline.launch.exit_status import how_ended
 
 LARGEST = 1 << 28  # maximum size in bytes of a file that a run writes: losses, standard output or standard error
-
 _METRIC = re.compile(r"^eval_metric[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _TAIL = 1 << 16
 _INTERVAL = 0.05

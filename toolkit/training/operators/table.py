@@ -13,7 +13,6 @@ from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 STORED = Path(__file__).resolve().parent / "aten.yaml"  # the table for the torch version of the zoo's tests
-
 KERNEL, FALLBACK, COMPOSITE, MISSING, UNKNOWN = "kernel", "CPU fallback", "composite", "missing", "unknown"
 LEVELS = {
     KERNEL: "the card's price model knows what it does",

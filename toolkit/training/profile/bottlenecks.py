@@ -35,7 +35,6 @@ LOOP, REPEATED = 32, 8
 
 PREPARING = 8  # small launches that prepare one read
 WARM = 2  # initial steps in which new shapes are normal
-
 _READ = "aten::_local_scalar_dense"
 _GRAPH = "sdaa_graph::"
 _D2D = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::_to_copy")

@@ -14,7 +14,6 @@ from engine import ConfigError, DataError
 KIND, SCHEMA_VERSION = "training profile", 1
 LARGEST = 1 << 30  # maximum size in bytes of a file
 MOST_PASSES = 16  # maximum backward passes per step that count as batches; more are a loop of the script
-
 _FIELDS = {"steps": int, "devices": list, "launches": list, "op_info": list, "fresh": list}
 _ROW: dict[str, Any] = {
     **dict.fromkeys(("op", "phase", "node", "module", "file", "engine"), str),

@@ -30,7 +30,6 @@ _COLUMNS = (
 )
 _MOST = 4  # maximum operators of a bottleneck that a line lists
 _LONGEST = 240  # maximum characters of an operator's operands: lists of tensors have hundreds, complete in the JSON
-
 HOST_LAYERS = ("framework", "runtime", "launch")
 DEVICE_PARTS = ("compute", "copies", "idle")
 
