@@ -337,7 +337,7 @@ class Calls:
 
     @contextmanager
     def computing(self, most: int) -> Iterator[None]:
-        """Wait until fewer than ``most`` calls of other threads compute, then be one; nested calls do not wait."""
+        """Wait until fewer than ``most`` calls of other threads compute, and count as one; nested ones do not wait."""
         if self._depth[threading.get_ident()] > 1:
             yield
             return
@@ -387,7 +387,7 @@ class Calls:
         return not self.inherited
 
     def forked(self) -> None:
-        """Remove, in a forked child, calls of threads it lacks; refuse others, as the backend may be in any state."""
+        """Remove, in a forked child, calls of threads it lacks; if any, refuse others: its state is unknown."""
         mine = threading.get_ident()
         self._changed, self._queue, self._slots, self.inherited = threading.Condition(), None, None, True
         if self._depth.keys() - {mine} and not self.released:

@@ -22,7 +22,7 @@ _TELLING = 8  # elements that a sample of an output must have for its own cosine
 def agreements(
     reference: Engine, engines: Mapping[str, Engine], calls: Iterable[Sequence[Array]]
 ) -> dict[str, Agreement]:
-    """Run the same calls on a float32 engine and on others, keeping only sums; omit engines that fail."""
+    """Return each engine's agreement with a float32 one on the same calls, keeping only sums; omit failed engines."""
     places = _compared(reference)
     axes = [reference.outputs[place].batch_axis for place in places]
     sums = {name: [_Likeness(axis) for axis in axes] for name in engines}

@@ -228,7 +228,7 @@ def _session_from_proto(
 
 
 def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
-    """Return a model of at most 2 GB and its separate weights: all large ones, or raise ModelError."""
+    """Return a model of at most 2 GB, and the large weights of a larger one; raise ModelError if it is still larger."""
     from engine.onnx.large import arrays_of, fits_message, split_large_weights
 
     if fits_message(model):

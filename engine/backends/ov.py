@@ -204,7 +204,7 @@ def _import() -> Any:
 
 
 def _learn_dtypes(compiled: Sequence[Any]) -> None:
-    """Read every port's NumPy type in one thread: filling OpenVINO's (2026.4) table in two is a deadlock."""
+    """Read every port's NumPy type once, in one thread: two concurrent first calls deadlock (OpenVINO 2026.4)."""
     with _beginning:
         for port in (port for one in compiled for port in (*one.inputs, *one.outputs)):
             port.get_element_type().to_dtype()

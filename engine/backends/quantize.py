@@ -99,12 +99,12 @@ def content_key(model_hash: str, samples: Sequence[Mapping[str, Array]], recipe:
 
 
 def recipes(ckpt: Path) -> tuple[Recipe, ...]:
-    """Return the recipes to try; products of activations mean attention. Raise ModelError without the file."""
+    """Return the recipes to try, in order; raise ModelError if the file cannot be read."""
     from engine.onnx.load import load_model
 
     model = load_model(ckpt)
     constants = _constants(model)
-    attends = any(
+    attends = any(  # a model that multiplies activations uses attention
         node.op_type in ("Attention", "MultiHeadAttention")
         or (node.op_type == "MatMul" and not constants.intersection(node.input))
         for node in model.graph.node

@@ -359,7 +359,7 @@ def _waved(graph: GraphProto) -> set[str]:
 
 
 def _given(graph: GraphProto, walk: _Walk) -> Iterator[str]:
-    """Yield float inputs that hold integers: cast, rounded or compared with large ones, after moves at most."""
+    """Yield float inputs that are cast to integers, rounded or compared with large ones, after moves or constants."""
     reached: set[str] = set()
     for node in reversed(graph.node):
         if node.domain in ("", "ai.onnx") and (

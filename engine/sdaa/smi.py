@@ -70,7 +70,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """Return the state of this host's cards; raise ConfigError for a bad description, variable or folder."""
+    """Return the state of this host's cards; raise ConfigError for an invalid description, variable or folder."""
     card, per_card, running = load_card(), engine_nums(), read_all()
     by_device: dict[int, list[DeviceStatus]] = defaultdict(list)
     for process in running:

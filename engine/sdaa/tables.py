@@ -77,7 +77,7 @@ def check_tables(model: ModelProto, half: bool, card: CardDescription, count: in
 
 
 def too_large(tables: Sequence[Table], half: bool, memory: int, count: int = 1, split: bool = False) -> str:
-    """Return the tables (largest first) beyond ``memory`` bytes of a SPA, and fixes, to end an error message."""
+    """Return the tables (largest first) that exceed ``memory`` bytes of a SPA, and fixes, as the end of a message."""
     rest, size = tables[NAMED:], sum(table.size for table in tables)
     more = [f"{len(rest)} more ({megabytes(sum(table.size for table in rest))})"] if rest else []
     help_ = ["train smaller tables (fewer rows to hash to, or narrower ones)"]
