@@ -8,6 +8,7 @@ options and model, so the class must be defined at the top level of a module or 
 from __future__ import annotations
 
 import argparse
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ SCRIPTS = ("valid", "single", "multi")
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
 """One shape per input of a model; ``None`` for a size given by the model or the batch."""
-
 
 OpenSizes: TypeAlias = "Mapping[Any, tuple[int, ...]]"
 """Sizes of dynamic dimensions, by indices (input, dimension) or by symbol."""
@@ -107,11 +107,9 @@ class Diagnostics(Protocol):
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
         """Take in a batch: raw outputs, contexts of ``prepare``, and targets."""
-        ...
 
     def hints(self) -> Sequence[str]:
         """Return one line per suspected wrong setting, with the flag to try."""
-        ...
 
 
 class PredictionWriter(Protocol):
@@ -119,7 +117,6 @@ class PredictionWriter(Protocol):
 
     def see(self, batch: Batch, predictions: Any) -> None:
         """Take in a batch: samples, names and targets, and one prediction per sample."""
-        ...
 
     def close(self) -> None:
         """Write the rest.
@@ -127,7 +124,6 @@ class PredictionWriter(Protocol):
         Raises:
             ConfigError: a file cannot be written.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -337,8 +333,8 @@ class Writer(_Bound):
         raise NotImplementedError
 
 
-OLD_FORM: list[Callable[..., Any]] = []
-"""The constructor of tasks in the old form; set by :mod:`utils.tasks.legacy`."""
+OLD_FORM: list[Any] = []
+"""The class of tasks in the old form; set by :mod:`utils.tasks.legacy`."""
 
 
 class Task(Calls, Compare, Notes, Writer, ABC):
@@ -360,6 +356,12 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     domain_default: ClassVar[bool] = False
     sample_data: ClassVar[Path | None] = None
     data_help: ClassVar[str] = "the data set"
+
+    def __init_subclass__(cls) -> None:
+        """Add a task of the zoo in the old form to its module, for ``dataclasses.replace``: ``SEGMENTATION``."""
+        super().__init_subclass__()
+        if cls.__module__.startswith("utils.tasks.") and "name" in vars(cls) and "old" not in vars(cls):
+            setattr(sys.modules[cls.__module__], cls.name.upper(), OLD_FORM[0].view(cls))
 
     def __new__(cls, *given: Any, **old: Any) -> Any:
         """Create the task of a run; ``Task(name=..., load=...)`` is the old form (:mod:`utils.tasks.legacy`)."""

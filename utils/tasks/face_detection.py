@@ -12,14 +12,13 @@ from utils.metrics.base import Metric
 from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.image.faces import HEADS, MOST, Faces, decode_faces
 from utils.postprocess.image.nms import Detections
-from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering
+from utils.tasks import Diagnostics, Flag, PredictionWriter, Rendering
 from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
 from utils.tasks.detection.data import check_classes
 from utils.tasks.detection.heads import least_score, most, threshold
 from utils.tasks.detection.results import BoxResults
 from utils.tasks.detection.task import Detection, in_words, rendering
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.templates.drawn_faces import TEMPLATE
 
 LEAST = 0.05
@@ -149,6 +148,3 @@ class FaceResults(BoxResults):
 def as_detections(faces: Faces) -> Detections:
     """Return the boxes and scores of faces alone."""
     return Detections(faces.boxes, faces.scores, faces.classes)
-
-
-FACE_DETECTION = LegacyTask.view(FaceDetection)  # for scripts that call dataclasses.replace

@@ -18,12 +18,9 @@ from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.frames import shifted, stacked
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Flag
+from utils.tasks import Flag, Model, NoAnswer, Prepared
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.transcription import METRICS, Heard, text_flags
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
-from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.speech_transcription import DECODER, ENCODER, SpeechTranscription
 
 NOTE = "parallel_transcription"
@@ -317,6 +314,3 @@ def _silent(decoder: Model) -> frozenset[str]:
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ModelError(f"{decoder.ckpt}: metadata {NOTE!r}: silent must be a list of text; export the model again")
     return frozenset(found)
-
-
-PARALLEL_TRANSCRIPTION = LegacyTask.view(ParallelTranscription)  # for scripts that call dataclasses.replace

@@ -13,10 +13,8 @@ from engine import Array, ConfigError, ModelError, TensorSpec
 from utils.datasets.base import Dataset
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.text.tokens import tokenized
-from utils.tasks.base import Compare, Flag
+from utils.tasks import Compare, Flag, Prepared
 from utils.tasks.detection.task import Detection
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 
 TOKENIZER = "tokenizer"
 """The key under which an export stores its ``tokenizer.json``."""
@@ -121,6 +119,3 @@ class OpenVocabulary(Detection):
         found, known = super().decode(outputs, contexts), len(self.labels)
         kept = [one.classes < known for one in found]
         return [Detections(*(column[some] for column in one)) for one, some in zip(found, kept, strict=True)]
-
-
-OPEN_VOCABULARY = LegacyTask.view(OpenVocabulary)  # for scripts that call dataclasses.replace

@@ -10,10 +10,9 @@ import numpy as np
 from engine import Array, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.text.retrieval import CANDIDATES, CORPUS, Corpus, Query
+from utils.tasks import Prepared
 from utils.tasks.common.passages import Answers, Judge, PassageRanking, unjudged
 from utils.tasks.common.ranked import Found
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 
 
 class State(NamedTuple):
@@ -68,6 +67,3 @@ class Reranking(PassageRanking):
             found.append((best, Found(ids, scores[order], texts[: self.options.topk])))
         found.said, found.raw = said, [raw]
         return found
-
-
-RERANKING = LegacyTask.view(Reranking)  # for scripts that call dataclasses.replace

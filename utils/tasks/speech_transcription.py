@@ -15,14 +15,11 @@ from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks.base import Flag
+from utils.tasks import Flag, Model, Prepared
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.fixed_rows import outputs_of
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, text_flags
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 
 ENCODER, DECODER = "encoder", "decoder"
 """Names of the two models."""
@@ -248,6 +245,3 @@ class SuppressedChooser:
         first = [row for row, place in enumerate(places) if len(texts[row]) == self._lengths[place]]
         allowed[np.ix_(first, [one for one in notes.begin_suppress if 0 <= one < size])] = -np.inf
         return self._choose(allowed, places, texts)
-
-
-SPEECH_TRANSCRIPTION = LegacyTask.view(SpeechTranscription)  # for scripts that call dataclasses.replace

@@ -19,13 +19,10 @@ from utils.postprocess.pytorch.classification import answers, only_output, score
 from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
-from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
+from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.shapes import TEMPLATE
 
 LISTED = 5
@@ -195,6 +192,3 @@ def _score_rows(outputs: Any) -> Array | None:
     found = outputs[0] if isinstance(outputs, (list, tuple)) and len(outputs) == 1 else outputs
     fits = isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind in "fiu" and found.shape[1] > 0
     return found if fits else None
-
-
-CLASSIFICATION = LegacyTask.view(Classification)  # for scripts that call dataclasses.replace

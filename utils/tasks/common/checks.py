@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from engine import ConfigError, ModelError
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 
 def setting_in_use(

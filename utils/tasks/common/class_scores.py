@@ -13,11 +13,9 @@ from engine import Array, DataError, InputError
 from tecoinfer_modelzoo.files import text_of
 from utils.datasets.base import Dataset
 from utils.outputs import DEFAULT, DTYPE
-from utils.tasks.base import Compare, Options
+from utils.tasks import Compare, Model, Options, Prepared
 from utils.tasks.collating import joined
 from utils.tasks.common.outputs import are_labels
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 
 
 def softmax(values: Array) -> Array:

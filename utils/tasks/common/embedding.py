@@ -15,10 +15,9 @@ from tecoinfer_modelzoo.progress import progress
 from utils.outputs import GRAPH, refuse_labels
 from utils.preprocess.text.lengths import planned
 from utils.preprocess.text.tokens import IDS, Encoded, Given, Tokens, input_kind
-from utils.tasks.base import ExportSetting, Flag, Options, str2bool
+from utils.tasks import ExportSetting, Flag, Model, Options, str2bool
 from utils.tasks.collating import collate
 from utils.tasks.common.text_input import fed, longest
-from utils.tasks.model import Model
 
 NOTE = "embedding"
 """Metadata key, optional: a JSON object with ``pooling``, ``normalize``, ``compare`` and the prefixes."""

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from engine import Array, DataError, ModelError, TensorSpec, Timeline
+from utils.tasks import Model
 from utils.tasks.common.outputs import as_logarithms
-from utils.tasks.model import Model
 
 FIRST, NEXT = "first token", "next tokens"
 """Stages in a timeline: the step that outputs the first tokens, and each further step; samples are tokens."""

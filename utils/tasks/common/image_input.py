@@ -10,7 +10,7 @@ from engine import ConfigError, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
 from utils.preprocess.image.forms import image_form
-from utils.tasks.base import Flag, Task
+from utils.tasks import Flag, Task
 
 SIZE_FLAG = Flag(
     "--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"

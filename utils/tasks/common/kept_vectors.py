@@ -15,7 +15,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine
 from tecoinfer_modelzoo.files import read_regular
 from utils.identity import Inputs, computed_by, inputs_of
-from utils.tasks.base import Options
+from utils.tasks import Options
 
 Making: TypeAlias = Callable[[int, int], tuple[Array, dict[str, int]]]
 """``(start, stop) -> (vectors, counts)``: computes the vectors of texts ``start`` to ``stop - 1``, N x D, with

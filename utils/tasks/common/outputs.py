@@ -25,8 +25,7 @@ from utils.outputs import (
     OutputForm,
     refuse_labels,
 )
-from utils.tasks.base import Flag, Options
-from utils.tasks.model import Model
+from utils.tasks import Flag, Model, Options
 
 KIND_FLAG = Flag("--output_kind", "kind of the output (default: by metadata or graph)", None, choices=KINDS)
 LAYOUT_FLAG = Flag("--output_layout", "axis of the classes (default: by metadata or graph)", None, choices=LAYOUTS)

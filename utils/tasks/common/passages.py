@@ -14,7 +14,7 @@ from utils.datasets.base import Dataset
 from utils.datasets.text.retrieval import UNJUDGED, Query, files_of, load_retrieval
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
-from utils.tasks.base import Flag, Rendering
+from utils.tasks import Flag, Rendering
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.embedding import Rows
 from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask, shown

@@ -10,7 +10,7 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.text import one_line, shortened
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.text.tables import read_lines
-from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks import Flag, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.prediction_files import LineFile
 

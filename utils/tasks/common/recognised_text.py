@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine import Array, DataError, TecoInferError
 from tecoinfer_modelzoo.files import utf8_text
 from utils.datasets.base import Dataset
-from utils.tasks.base import Compare
+from utils.tasks import Compare
 
 if TYPE_CHECKING:
     from utils.postprocess.text.ctc import Text

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine import Timeline
-from utils.tasks.base import Notes
+from utils.tasks import Notes
 
 SOUND = "sound_seconds"
 """Key of the seconds of audio (:func:`sound_amounts`)."""

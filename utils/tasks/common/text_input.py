@@ -13,10 +13,8 @@ from utils.datasets.base import Dataset, ListDataset
 from utils.datasets.text.texts import Columns
 from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, shortest
 from utils.preprocess.text.tokens import IDS, MASK, TYPES, Encoded, Tokens, input_kind
-from utils.tasks.base import Flag, OpenSizes, Options, Task, str2bool
+from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Task, str2bool
 from utils.tasks.common.checks import at_least
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 
 LENGTH_FLAGS = (
     Flag("--max_length", "maximum tokens of a text; left out: as model and plans allow; 0: no truncation", None, int),

@@ -15,12 +15,10 @@ from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.preprocess.audio.features import settings_of
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks import Flag, Model, Prepared, Rendering, Task
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers
 from utils.tasks.common.sound_figures import SoundNotes
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 
 METRICS = ("wer", "cer")
 UNITS = ("recording", "speaker", "file")

@@ -22,12 +22,9 @@ from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.outputs import DEFAULT, GRAPH, LOGITS, PROBABILITIES, refuse_labels
 from utils.preprocess.features import NOTE as FEATURES, NUMBERED, Features, Row
-from utils.tasks.base import ExportSetting, Flag, Options, Rendering, Task
+from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import ScoreAnswers
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.snacks import TEMPLATE
 
 if TYPE_CHECKING:
@@ -339,6 +336,3 @@ def _save(sample: Row, prediction: Likely, folder: Path) -> Path:
     shown = {key: value.replace("|", ", ") for key, value in sample.items() if value and key not in ("title", "year")}
     fields = [f"{name}: {value}" for name, value in shown.items()]
     return save_card(folder, prediction.title, prediction.score, fields, sample.get("user_id", ""))
-
-
-CTR_PREDICTION = LegacyTask.view(CtrPrediction)  # for scripts that call dataclasses.replace

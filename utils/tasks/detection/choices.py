@@ -17,9 +17,8 @@ from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NM
 from utils.postprocess.image.layouts import NOTE
 from utils.preprocess.image.letterbox import FILL, FILTERS, RESIZES, ROUNDINGS, Placement
 from utils.preprocess.image.modes import MEAN, STD
-from utils.tasks.base import ExportSetting, Flag, Options, str2bool
+from utils.tasks import ExportSetting, Flag, Model, Options, str2bool
 from utils.tasks.detection.heads import least_score, most, note, overlap
-from utils.tasks.model import Model
 
 FIT = "fit"
 """Value of ``resize`` if the export stored ``fit`` (:mod:`utils.preprocess.image.fits`) and the flag is not given."""

@@ -12,7 +12,7 @@ from utils.datasets.image.boxes import FORMATS
 from utils.datasets.image.objects import CATEGORIES, COUNTS
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.class_names import VOC_TO_COCO, found_places, unknown
-from utils.tasks.base import Flag, str2bool
+from utils.tasks import Flag, str2bool
 
 METRICS = ("coco", "voc2007", "voc2012")
 """Values of ``--metric`` (:data:`utils.metrics.detection.metric.RULES`)."""

@@ -18,10 +18,9 @@ from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, Bo
 from utils.postprocess.image.layouts.base import highest
 from utils.postprocess.image.nms import Detections, overlaps
 from utils.preprocess.image.letterbox import Geometry, to_image
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.detection.choices import box_form, chosen
 from utils.tasks.detection.heads import least_score, raw_candidates
-from utils.tasks.model import Model
 
 IMAGES, CANDIDATES = 64, 100
 """Number of first images, and of candidates with the highest scores per image, that are examined."""

@@ -23,8 +23,7 @@ from utils.postprocess.image.layouts.noted import problem_of
 from utils.postprocess.image.layouts.plausible import refuse_improbable, refuse_prototypes, refuse_score
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.letterbox import Geometry, to_image
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 VALID_SCORE, OTHERS_SCORE = 0.001, 0.25
 """Defaults of ``--score_threshold`` in ``valid`` and in other scripts: mAP also needs detections with low scores."""

@@ -22,14 +22,12 @@ from utils.preprocess.image.fits import Fit, fitted
 from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import letterbox
-from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, Template, str2bool
+from utils.tasks import Diagnostics, Flag, PredictionWriter, Prepared, Rendering, Template, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.data import DATA_FLAGS, check_classes
 from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
 
 SHOWN = 10
@@ -281,6 +279,3 @@ def _save_drawn(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, f
     from utils.postprocess.image.drawn_boxes import draw_boxes
 
     return save_drawn(sample, [text], folder, draw_boxes(open_image(sample), objects))
-
-
-DETECTION = LegacyTask.view(Detection)  # for scripts that call dataclasses.replace

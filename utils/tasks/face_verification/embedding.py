@@ -17,9 +17,8 @@ from utils.preprocess.image.alignment import POINTS, TEMPLATE, chip
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.classification import preprocess
 from utils.stored import PREPROCESS, ImageNotes
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.fixed_rows import outputs_of
-from utils.tasks.model import Model
 
 DETECTOR, DESCRIPTOR = "detector", "descriptor"
 """Names of the two models."""

@@ -18,7 +18,7 @@ from utils.datasets.image.face_pairs import FOLDS, RULES, FacePairs, Pair, all_p
 from utils.datasets.image.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
-from utils.tasks.base import Flag, Options, Rendering, Sizes, Task
+from utils.tasks import Flag, NoAnswer, Options, Prepared, Rendering, Sizes, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.face_verification.embedding import (
@@ -35,8 +35,6 @@ from utils.tasks.face_verification.embedding import (
     Notes,
     given_size,
 )
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.templates.portraits import TEMPLATE
 
 KEPT = 1 << 27
@@ -332,6 +330,3 @@ def _named(paths: Mapping[Path, None]) -> str:
     shown = ", ".join(f"{path.parent.name}/{path.name}" for path in sorted(paths)[:ANNOUNCED])
     more = f" and {len(paths) - ANNOUNCED} more" if len(paths) > ANNOUNCED else ""
     return f"{len(paths)} image{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
-
-
-FACE_VERIFICATION = LegacyTask.view(FaceVerification)  # for scripts that call dataclasses.replace

@@ -21,7 +21,7 @@ from engine import ModelError, TensorSpec
 from utils.datasets.graphs.molecules import AtomFeatures
 from utils.preprocess.graphs.messages import KINDS as MESSAGES
 from utils.preprocess.graphs.sparse import Limits
-from utils.tasks.model import Model
+from utils.tasks import Model
 
 NOTE = "graph"
 

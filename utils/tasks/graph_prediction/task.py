@@ -24,14 +24,12 @@ from utils.outputs import DEFAULT, DTYPE, LABELS, LOG_PROBABILITIES, PROBABILITI
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
-from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks import Flag, Options, Prepared, Rendering, Shards, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import softmax
 from utils.tasks.common.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.graph_prediction.notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared, Shards
 from utils.tasks.templates.rings import TEMPLATE
 
 EDGES_PER_NODE = 4
@@ -391,6 +389,3 @@ class Table:
         text = io.StringIO()
         csv.writer(text).writerows([["name", *names], *self._rows])
         write_predictions(self._path, text.getvalue())
-
-
-GRAPH_PREDICTION = LegacyTask.view(GraphPrediction)  # for scripts that call dataclasses.replace

@@ -9,8 +9,7 @@ import numpy as np
 from engine import Array, Engine, ModelError
 from utils.datasets.tabular.histories import Catalogue
 from utils.preprocess.features import Features
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 QUERY, ITEM = "query", "item"
 """Names of the two models."""

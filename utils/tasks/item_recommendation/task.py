@@ -17,14 +17,11 @@ from utils.datasets.tabular.histories import CATALOGUE, TYPED, UNASKED, Catalogu
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
-from utils.tasks.base import Flag, Options, Rendering, str2bool
+from utils.tasks import Flag, Model, Options, Prepared, Rendering, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.rounds import TEMPLATE
 
 HISTORY, NOTE = "history", "recommendation"
@@ -301,6 +298,3 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
         folder,
         draw_recommended(who, answer["before"], titles, scores),
     )
-
-
-ITEM_RECOMMENDATION = LegacyTask.view(ItemRecommendation)  # for scripts that call dataclasses.replace

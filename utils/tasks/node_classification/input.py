@@ -12,9 +12,8 @@ import numpy as np
 from engine import Array, ConfigError, DataError, ModelError, TensorSpec, engine_nums
 from utils.datasets.graphs.node_graphs import NodeGraph
 from utils.preprocess.graphs.neighbours import ADJACENCIES, SYMMETRIC, Neighbours, Tree, edges_of, places_of
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.checks import setting_in_use
-from utils.tasks.model import Model
 
 NOTE = "nodes"
 """Metadata key: the values that differ from :data:`USUAL`, and ``layers``, the number of hops."""

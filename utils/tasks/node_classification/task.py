@@ -18,7 +18,7 @@ from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
 from utils.outputs import LABELS, refuse_topk
 from utils.preprocess.graphs.neighbours import ADJACENCIES
-from utils.tasks.base import ExportSetting, Flag, OpenSizes, Rendering, Task, str2bool
+from utils.tasks import ExportSetting, Flag, Model, OpenSizes, Prepared, Rendering, Task, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import (
     ClassAnswers,
@@ -29,8 +29,6 @@ from utils.tasks.common.class_scores import (
     softmax,
 )
 from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
 from utils.tasks.node_classification.input import (
     DENSE,
     FEATURES,
@@ -49,7 +47,6 @@ from utils.tasks.node_classification.input import (
     sizes_of,
     whole_graph,
 )
-from utils.tasks.prepared import Prepared
 
 SHOWN = 10
 """Number of classes in the summary."""
@@ -264,6 +261,3 @@ def _save(
     more = f", {MOST} of them drawn" if len(around) > MOST else ""
     lines.append(f"{len(around)} neighbours{more}; a coloured one has a class that training knew")
     return save_drawn(sample.graph.path / name.replace(" ", "_"), lines, folder, drawn_node(centre, near))
-
-
-NODE_CLASSIFICATION = LegacyTask.view(NodeClassification)  # for scripts that call dataclasses.replace

@@ -16,9 +16,8 @@ from utils.preprocess.image.lines import LineForm, line_input
 from utils.preprocess.image.long_lines import joined, pieces
 from utils.preprocess.image.straighten import straightened
 from utils.preprocess.image.tiles import Tiles
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.outputs import sigmoid
-from utils.tasks.model import Model
 from utils.tasks.text_recognition.input import charset_of
 
 TILES, LINES = 4, 16

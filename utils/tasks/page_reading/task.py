@@ -20,11 +20,9 @@ from utils.postprocess.text.rectangles import smallest_rectangle
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.lines import PIXEL_VALUES
 from utils.preprocess.image.tiles import Tiles
-from utils.tasks.base import Flag, Rendering, Task, str2bool
+from utils.tasks import Flag, Prepared, Rendering, Task, str2bool
 from utils.tasks.common.prediction_files import RowsWriter
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.page_reading.steps import Context, Line, Reader
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.ribbons import TEMPLATE
 
 SHOWN = 4
@@ -228,6 +226,3 @@ def _label(name: str, target: Any, lines: Sequence[Line]) -> list[str]:
         for line in lines
     ]
     return [f"{name}\t{json.dumps(entries, ensure_ascii=False)}\n"]
-
-
-PAGE_READING = LegacyTask.view(PageReading)  # for scripts that call dataclasses.replace

@@ -21,8 +21,7 @@ from utils.datasets.episodes import RECORDED, Start
 from utils.environments import NO_LIMIT, Actions, Observations, close_environment, facts_of, make_environment
 from utils.outputs import LABELS, LOG_PROBABILITIES, LOGITS, PROBABILITIES
 from utils.stuck import Overdue
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 KEY = "policy"
 """Metadata key: an object with the environment (``env``) and the name of the action output (``output``)."""

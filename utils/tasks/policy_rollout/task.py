@@ -16,12 +16,10 @@ from engine import Array, ConfigError, Engine, Timeline
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.episodes import Start, load_episodes
 from utils.metrics.base import Metric
-from utils.tasks.base import SCRIPTS, Flag, Rendering, Task
+from utils.tasks import SCRIPTS, Flag, NoAnswer, Prepared, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.policy_rollout.rollout import EpisodeResult, Setting, environment_of, roll
-from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.templates.poles import TEMPLATE
 
 EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_episodes"
@@ -192,6 +190,3 @@ class Recorder:
             raise ConfigError("--save_predictions: no episode ended, so the recording would be empty")
         seeds, steps, seen, actions = (np.concatenate(column) for column in zip(*self._kept, strict=True))
         write_recording(self._path, Recording(self._environment, seeds, steps, seen, actions))
-
-
-POLICY_ROLLOUT = LegacyTask.view(PolicyRollout)  # for scripts that call dataclasses.replace

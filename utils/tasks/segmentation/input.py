@@ -10,10 +10,9 @@ from utils.datasets.image.masks import FORMATS, IGNORE
 from utils.postprocess.image.class_maps import View
 from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.letterbox import fit
-from utils.tasks.base import Flag, Options
+from utils.tasks import Flag, Model, Options
 from utils.tasks.common.image_input import SIZE_FLAG
 from utils.tasks.common.outputs import KIND_FLAG, LAYOUT_FLAG
-from utils.tasks.model import Model
 
 NOTE = "segmentation"
 """Metadata key, optional, in addition to ``preprocess``: ``{"resize": one of RESIZES, "multiple": 32}``."""

@@ -20,9 +20,8 @@ from utils.outputs import (
     refuse_labels,
 )
 from utils.postprocess.image.class_maps import log_odds, logarithms
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.outputs import are_shares, check_probabilities, labels_of
-from utils.tasks.model import Model
 
 
 class Maps(NamedTuple):

@@ -34,11 +34,9 @@ from utils.postprocess.image.class_maps import View, best_classes, foreground, n
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import PredictionWriter, Rendering
+from utils.tasks import PredictionWriter, Prepared, Rendering
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
 from utils.tasks.segmentation.output import class_count, read
 from utils.tasks.templates.discs import TEMPLATE
@@ -391,6 +389,3 @@ class MaskFiles:
 
     def close(self) -> None:
         """Do nothing: ``see`` writes all files."""
-
-
-SEGMENTATION = LegacyTask.view(Segmentation)  # for scripts that call dataclasses.replace

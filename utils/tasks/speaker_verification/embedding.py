@@ -14,9 +14,8 @@ from tecoinfer_modelzoo.once import Once
 from utils.preprocess.audio.features import settings_of
 from utils.preprocess.audio.reading import Recording
 from utils.preprocess.audio.speech import Windows
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.fixed_rows import outputs_of
-from utils.tasks.model import Model
 
 NOTE = "verification"
 """Metadata key of the encoder, optional: an object with ``threshold`` (least similarity of one speaker), ``frames`` (of

@@ -18,11 +18,9 @@ from utils.datasets.base import Dataset
 from utils.datasets.image.face_pairs import RULES
 from utils.metrics.base import Metric
 from utils.preprocess.audio.reading import Recording, is_sound, read_sound
-from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks import Flag, Options, Prepared, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 from utils.tasks.speaker_verification.embedding import GATES, Heard, Notes, VoiceDescriber, similarity
 from utils.tasks.templates.hummers import TEMPLATE
 
@@ -275,6 +273,3 @@ def _save(trial: Trial, prediction: Comparison, threshold: float | None, words: 
     # both folders are part of the path, which distinguishes files of the same name
     own = Path(f"{trial.first.path.resolve().parent}{trial.second.path.resolve().parent}", f"{names[0]}-{names[1]}.png")
     return save_drawn(own, [words], folder, drawing)
-
-
-SPEAKER_VERIFICATION = LegacyTask.view(SpeakerVerification)  # for scripts that call dataclasses.replace

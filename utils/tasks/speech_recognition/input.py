@@ -14,10 +14,9 @@ from typing import Any
 
 from engine import ConfigError, ModelError
 from utils.preprocess.audio.features import Settings, settings_of
-from utils.tasks.base import ExportSetting, Flag, Options
+from utils.tasks import ExportSetting, Flag, Model, Options
 from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.recognised_text import lines_of
-from utils.tasks.model import Model
 
 NOTE = "speech_recognition"
 """Metadata key, optional: the values that differ from :data:`USUAL`."""

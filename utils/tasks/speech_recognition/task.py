@@ -15,14 +15,12 @@ from utils.datasets.base import Dataset
 from utils.outputs import refuse_labels
 from utils.preprocess.audio.features import features
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Rendering
+from utils.tasks import Prepared, Rendering
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits
 from utils.tasks.common.recognised_text import TextDiagnostics, lexicon_of, lines_of
 from utils.tasks.common.sound_figures import StreamNotes
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, Word, text_flags
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 from utils.tasks.speech_recognition.input import EXPORT_SETTINGS, FLAGS, NOTE, Alphabet, alphabet_of, feature_settings
 from utils.tasks.speech_recognition.windows import Context, Windows, packed, unpacked
 from utils.tasks.templates.chords import TEMPLATE
@@ -192,6 +190,3 @@ def _language_of(file: Path, weight: float, bonus: float) -> LanguageModel:
     from utils.postprocess.text.language_model import read_arpa
 
     return read_arpa(lines_of(file, "--language_model"), f"--language_model {file}", weight, bonus)
-
-
-SPEECH_RECOGNITION = LegacyTask.view(SpeechRecognition)  # for scripts that call dataclasses.replace

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, Engine, InputError, ModelError
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 from utils.tasks.speech_recognition.input import Timing, timing_of
 
 LEAST = 16

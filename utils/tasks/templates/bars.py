@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 COLOURS = {"r": (225, 45, 40), "g": (40, 215, 60), "b": (45, 60, 230)}
 """Letters and the colours of their bars; the dark background is CTC's blank."""

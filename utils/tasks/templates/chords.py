@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 RATE = 8000
 TONES = {"d": (350, 1100), "o": (500, 1500), "r": (700, 2000), "e": (950, 2700)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 FOOD = {"cats": "milk", "dogs": "bones", "bees": "honey", "cows": "grass"}
 VERBS = ("find", "like", "want")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
 """Classes after the background, and their colours; grey shapes are background."""

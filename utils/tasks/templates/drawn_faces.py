@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 SIZE = 64
 """Height and width of the tiny network's input."""

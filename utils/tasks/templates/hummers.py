@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 RATE, SECONDS = 8000, 0.7
 """Samples per second, 8 bits each, and the length of each hum."""

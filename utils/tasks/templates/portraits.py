@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 SIZE = 32
 """Height and width of the images and of the tiny network's input."""

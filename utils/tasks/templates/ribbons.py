@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
+from utils.tasks import Template
 from utils.tasks.templates.bars import COLOURS
 
 SIZE = 320

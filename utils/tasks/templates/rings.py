@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from utils.datasets.graphs.files import Graph, GraphFile, Look, save_graphs
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 GRAPHS, UNLABELLED = 80, 8
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 STALLS = ("bread", "cheese", "fruit", "fish", "tea", "books", "flowers", "lamps", "shoes", "toys", "maps", "bells")
 """Stalls, in their order."""

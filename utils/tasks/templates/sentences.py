@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 WORDS = {
     "negative": ["awful", "boring", "clumsy", "dull", "flat", "noisy", "weak", "wooden"],

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 SHAPES = ("circle", "cross", "square")
 """Classes of the sample images."""

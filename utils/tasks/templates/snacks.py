@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 TASTES = ("sweet", "salty", "sour")
 """Kinds of snacks, and tastes of people."""

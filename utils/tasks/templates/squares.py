@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
 """Classes and colours of the squares; a grey square is not an object."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine import Array
 from utils.preprocess.audio.wav import write_mu_law
-from utils.tasks.base import Template
+from utils.tasks import Template
 
 RATE, CHUNK, CONTEXT = 8000, 256, 32
 """Of the tiny network: samples per second, per chunk, and of context before a chunk."""

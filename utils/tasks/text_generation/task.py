@@ -15,13 +15,10 @@ from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks.base import Flag, OpenSizes, Options, Rendering, Task, str2bool
+from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuation, Decoder, Limits, Plans, generate
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.diets import TEMPLATE
 
 STORED = "generation"
@@ -372,6 +369,3 @@ def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"--save {folder}: {path.name} cannot be written ({error.strerror or error})") from error
     return path
-
-
-TEXT_GENERATION = LegacyTask.view(TextGeneration)  # for scripts that call dataclasses.replace

@@ -14,10 +14,9 @@ import numpy as np
 
 from engine import Array, ConfigError, InputError, ModelError
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm
-from utils.tasks.base import ExportSetting, Flag, Options
+from utils.tasks import ExportSetting, Flag, Model, Options
 from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.recognised_text import lines_of
-from utils.tasks.model import Model
 
 NOTE = "text_recognition"
 """Metadata key, optional: the values that differ from :data:`USUAL`."""

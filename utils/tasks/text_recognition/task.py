@@ -15,13 +15,11 @@ from utils.metrics.base import Metric
 from utils.outputs import LABELS
 from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import line_input
-from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks import Flag, Prepared, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers, TextDiagnostics, lexicon_of
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.bars import TEMPLATE
 from utils.tasks.text_recognition.input import (
     EXPORT_SETTINGS,
@@ -178,6 +176,3 @@ def _save(image: Path, text: str, folder: Path) -> Path:
     from utils.draw import save_drawn
 
     return save_drawn(image, [text], folder)
-
-
-TEXT_RECOGNITION = LegacyTask.view(TextRecognition)  # for scripts that call dataclasses.replace

@@ -10,9 +10,8 @@ from engine import Array, Engine, ModelError, TensorSpec
 from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.audio.speech_segments import Rules, Segmenter
 from utils.preprocess.audio.resampling import Resampler
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.outputs import sigmoid
-from utils.tasks.model import Model
 
 KEY = "voice_activity"
 """Metadata key: a JSON object with ``chunk`` and ``context`` in samples."""

@@ -15,11 +15,9 @@ from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.postprocess.audio.speech_segments import Rules, speech_segments
 from utils.preprocess.audio.reading import SLACK, Recording, read_sound
-from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks import Flag, Prepared, Rendering, Task
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.sound_figures import StreamNotes
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.prepared import Prepared
 from utils.tasks.templates.tones import TEMPLATE
 from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, Layout, Segment, Voices
 
@@ -242,6 +240,3 @@ def _rttm(name: str, target: Any, voice: Voice) -> list[str]:
         f"SPEAKER {stem} 1 {one.start:.3f} {one.end - one.start:.3f} <NA> <NA> speech <NA> <NA>\n"
         for one in voice.segments
     ]
-
-
-VOICE_ACTIVITY = LegacyTask.view(VoiceActivity)  # for scripts that call dataclasses.replace
