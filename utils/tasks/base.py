@@ -119,11 +119,7 @@ class PredictionWriter(Protocol):
         """Take in a batch: samples, names and targets, and one prediction per sample."""
 
     def close(self) -> None:
-        """Write the rest.
-
-        Raises:
-            ConfigError: a file cannot be written.
-        """
+        """Write the rest. Raises ConfigError if a file cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -406,11 +402,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
         """Return an answer for people."""
 
     def check(self) -> None:
-        """Check the options.
-
-        Raises:
-            ConfigError: an option is invalid.
-        """
+        """Check the options. Raises ConfigError if an option is invalid."""
 
     def selected(self, found: Dataset) -> Dataset:
         """Return the samples that the script runs: ``single`` takes the first batch, the other scripts take all."""

@@ -215,11 +215,7 @@ def _cast(sample: Array, spec: TensorSpec) -> Array:
 
 
 def joined(parts: Sequence[Prepared]) -> list[Array]:
-    """Concatenate parts along the first axis of every input, without a model.
-
-    Raises:
-        DataError: shapes differ.
-    """
+    """Concatenate parts along the first axis of every input, without a model. Raises DataError if shapes differ."""
     if len(parts) == 1:
         return list(parts[0].arrays)  # type: ignore[arg-type]
     shapes = [[np.shape(array)[1:] for array in part.arrays] for part in parts]

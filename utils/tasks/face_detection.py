@@ -104,10 +104,7 @@ class FaceDetection(Detection):
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the average precision at an overlap of 0.5, with precision and recall as further figures.
-
-        Raises:
-            DataError: The data set has objects of a class that the model lacks.
-        """
+        Raises DataError if the data set has objects of a class that the model lacks."""
         from utils.metrics.detection.faces import LABELS, FaceAveragePrecision
 
         labels, common = self.labels or list(LABELS), self.options.common_classes

@@ -54,10 +54,7 @@ class Model:
     @property
     def float_dtype(self) -> str:
         """:attr:`dtype`, for a task with floating-point samples.
-
-        Raises:
-            ConfigError: the input has another kind of dtype.
-        """
+        Raises ConfigError if the input has another kind of dtype."""
         if not self.dtype.startswith(("float", "bfloat")):
             raise ConfigError(
                 f"{self.ckpt}: its input takes {self.dtype}, and this task gives floats; export it with a float input, "

@@ -82,11 +82,7 @@ class Sizes(NamedTuple):
 
 
 class ParallelTranscription(SpeechTranscription):
-    """Recognition by an encoder that weights its frames and a decoder that outputs all tokens in one call.
-
-    Attributes:
-        state: input sizes of both models.
-    """
+    """Recognition by an encoder that weights its frames and a decoder that outputs all tokens in one call."""
 
     name = "parallel_transcription"
     flags = (
@@ -94,7 +90,7 @@ class ParallelTranscription(SpeechTranscription):
         Flag("--tokens", "planned sizes of a window's text, in tokens", list(TOKENS), int, nargs="+"),
         *text_flags(METRICS[1]),
     )
-    state: Sizes
+    state: Sizes  # input sizes of both models
 
     def check(self) -> None:
         """Check ``--lengths`` and ``--tokens``."""
@@ -125,11 +121,8 @@ class ParallelTranscription(SpeechTranscription):
         return Prepared([np.concatenate(found).astype(self.acoustic_model.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Sizes:
-        """Return the input sizes of the models, and check that both fit.
-
-        Raises:
-            ModelError: Inputs or outputs are not those of such models. ConfigError: ``--lengths`` exceeds the encoder.
-        """
+        """Return the input sizes of the models, and check that both fit. Raises ModelError if inputs or outputs are not
+        those of such models. Raises ConfigError if ``--lengths`` exceeds the encoder."""
         encoder, decoder = self.acoustic_model, self.decoder
         frames, both = "frames and their mask", "tokens, frames and the mask of each"
         for model, takes, ranks, outputs in ((encoder, frames, (3, 2), 2), (decoder, both, (3, 2, 3, 2), 1)):
@@ -186,10 +179,7 @@ class ParallelTranscription(SpeechTranscription):
 
     def decode(self, outputs: Sequence[Any], contexts: Sequence[Spoken]) -> list[Heard | NoAnswer]:
         """Return the text of every recording: the concatenated texts of its windows.
-
-        Raises:
-            ModelError: The decoder stores no tokens, or fewer than it outputs.
-        """
+        Raises ModelError if the decoder stores no tokens, or fewer than it outputs."""
         vocabulary = self.decoder.stored.vocabulary
         if vocabulary is None:
             raise ModelError(f"{self.decoder.ckpt}: stores no vocabulary; export the model again")

@@ -49,40 +49,26 @@ class Context(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Model outputs for a question.
+    """Model outputs for a question."""
 
-    Attributes:
-        starts, ends: W x L logits, one row per window. silent: whether "no answer" is allowed.
-    """
-
-    starts: Array
-    ends: Array
-    silent: bool
+    starts: Array  # W x L logits, one row per window
+    ends: Array  # W x L logits
+    silent: bool  # whether "no answer" is allowed
 
 
 class Answer(NamedTuple):
-    """Answer to a question.
+    """Answer to a question."""
 
-    Attributes:
-        text: ``""``: no answer. score: probability among all spans of the text; NaN if the model outputs NaN.
-        begin, end: characters of the text. best: the spans with the highest scores, the answer included.
-        gap: score of "no answer" minus that of the best span, in logits; ``-inf`` if "no answer" is not allowed.
-    """
-
-    text: str
-    score: float
-    begin: int
-    end: int
-    best: tuple[Span, ...]
-    gap: float
+    text: str  # "": no answer
+    score: float  # probability among all spans of the text; NaN if the model outputs NaN
+    begin: int  # first character in the text
+    end: int  # end in the text, in characters
+    best: tuple[Span, ...]  # the spans with the highest scores, the answer included
+    gap: float  # score of "no answer" minus that of the best span, in logits; -inf if "no answer" is not allowed
 
 
 class QuestionAnswering(TextTask):
-    """BERT-like models with two logits per token: first and last token of the answer.
-
-    Attributes:
-        state: whether "no answer" is allowed.
-    """
+    """BERT-like models with two logits per token: first and last token of the answer."""
 
     name = "question_answering"
     data_help = "a .json or .jsonl file of questions: SQuAD, CMRC, or question, context and answers per line"
@@ -102,7 +88,7 @@ class QuestionAnswering(TextTask):
              "auto", choices=("auto", "en", "zh"), scripts=("valid",)),
     )  # fmt: skip
     writes = "the answers as SQuAD's own evaluation reads them: text by id"
-    state: bool
+    state: bool  # whether "no answer" is allowed
 
     def check(self) -> None:
         """Check lengths, ``--stride``, ``--max_answer_length``, ``--n_best`` and ``--null_threshold``."""
@@ -119,10 +105,7 @@ class QuestionAnswering(TextTask):
 
     def inline_samples(self) -> Dataset | None:
         """Return the questions of ``--text QUESTION --pair TEXT`` or ``--text QUESTION TEXT``; ``None`` if not given.
-
-        Raises:
-            ConfigError: The text is missing or empty.
-        """
+        Raises ConfigError if the text is missing or empty."""
         options = self.options
         texts: list[str] | None = getattr(options, "text", None)
         if texts is not None and getattr(options, "pair", None) is None:
@@ -176,10 +159,7 @@ class QuestionAnswering(TextTask):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> list[Scores]:
         """Return start and end logits of all windows, in calls of at most ``--batch_size`` rows.
-
-        Raises:
-            ModelError: The outputs are not two of N x L, or one of N x L x 2.
-        """
+        Raises ModelError if the outputs are not two of N x L, or one of N x L x 2."""
         (engine,) = engines.values()
         step, found = self.options.batch_size, []
         for begin in range(0, len(arrays[0]), step):
@@ -284,10 +264,7 @@ class QuestionAnswering(TextTask):
 
     def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[str | None]:
         """Read a JSON object of answers by question id, as :class:`AnswerFile` writes it.
-
-        Raises:
-            DataError: The file is not such an object, or has no question of the data set.
-        """
+        Raises DataError if the file is not such an object, or has no question of the data set."""
         try:
             found = json.loads(read_regular(file).decode("utf-8-sig"))
         except (OSError, ValueError, RecursionError) as error:

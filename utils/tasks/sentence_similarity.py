@@ -82,10 +82,7 @@ class SentenceSimilarity(JoinedRows, ScoreAnswers, TextTask):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return pairs of sentences, or single sentences (:func:`~utils.datasets.text.sentence_pairs.load_sentences`).
-
-        Raises:
-            DataError: The data has single sentences, and ``valid`` needs pairs.
-        """
+        Raises DataError if the data has single sentences, and ``valid`` needs pairs."""
         found = load_sentences(paths["data"], self.options.columns)
         if self.options.script == "valid" and SENTENCES in found.notes:
             raise DataError(

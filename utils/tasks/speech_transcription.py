@@ -79,11 +79,7 @@ class Notes(NamedTuple):
 
 
 class SpeechTranscription(Transcription):
-    """Recognition in windows of 30 s by an encoder and a decoder.
-
-    Attributes:
-        state: metadata of the decoder.
-    """
+    """Recognition in windows of 30 s by an encoder and a decoder."""
 
     name = "speech_transcription"
     models, listener = (ENCODER, DECODER), ENCODER
@@ -95,7 +91,7 @@ class SpeechTranscription(Transcription):
         Flag("--tokenizer", "tokenizer.json, or its folder, where the model stores none", None, metavar="FILE"),
         *text_flags(METRICS[0]),
     )
-    state: Any
+    state: Any  # metadata of the decoder
 
     def check(self) -> None:
         """Check ``--lengths`` (the prompt has 4 tokens) and ``--max_new_tokens``."""
@@ -136,11 +132,8 @@ class SpeechTranscription(Transcription):
         return Prepared([np.stack(found).astype(self.acoustic_model.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Any:
-        """Return the decoder's metadata, and check that both models and the flags fit.
-
-        Raises:
-            ModelError: The models have other outputs or inputs. ConfigError: The model lacks the language or the task.
-        """
+        """Return the decoder's metadata, and check that both models and the flags fit. Raises ModelError if the models
+        have other outputs or inputs. Raises ConfigError if the model lacks the language or the task."""
         encoder, decoder, options = self.acoustic_model, self.decoder, self.options
         notes = Notes.of(decoder)
         names = [spec.name for spec in encoder.outputs]

@@ -74,21 +74,14 @@ class ClassAnswers(Compare):
 
 
 class ScoreAnswers(Compare):
-    """Reference answers of a task whose predictions have one ``score``.
+    """Reference answers of a task whose predictions have one ``score``."""
 
-    Attributes:
-        score_name: plural name of the scores, for messages. optional_scores: whether JSON null marks a missing score.
-    """
-
-    score_name: ClassVar[str] = "scores"
-    optional_scores: ClassVar[bool] = False
+    score_name: ClassVar[str] = "scores"  # plural name of the scores, for messages
+    optional_scores: ClassVar[bool] = False  # whether JSON null marks a missing score
 
     def reference_answers(self, file: Path, dataset: Dataset) -> list[float | None]:
         """Read a JSON list of numbers, or one number per line, in the order of the samples.
-
-        Raises:
-            DataError: the file is not such a list, or has another length than the data set.
-        """
+        Raises DataError if the file is not such a list, or has another length than the data set."""
         what = self.score_name
         try:
             text = text_of(file)

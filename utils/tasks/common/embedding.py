@@ -40,19 +40,14 @@ ENOUGH = 4096
 
 @dataclass(frozen=True)
 class Notes:
-    """Settings of vectors and their comparison: the flag's, else the stored one, else the default.
+    """Settings of vectors and their comparison: the flag's, else the stored one, else the default."""
 
-    Attributes:
-        pooling: one of :data:`POOLINGS`. normalize: whether vectors are scaled to length 1. compare: one of
-            :data:`COMPARES`. prefix, query_prefix, passage_prefix: text put before the input.
-    """
-
-    pooling: str = MEAN
-    normalize: bool = True
-    compare: str = COSINE
-    prefix: str = ""
-    query_prefix: str = ""
-    passage_prefix: str = ""
+    pooling: str = MEAN  # one of POOLINGS
+    normalize: bool = True  # whether vectors are scaled to length 1
+    compare: str = COSINE  # one of COMPARES
+    prefix: str = ""  # text put before a sentence
+    query_prefix: str = ""  # before a query
+    passage_prefix: str = ""  # before a passage
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:

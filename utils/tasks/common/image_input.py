@@ -18,14 +18,10 @@ SIZE_FLAG = Flag(
 
 
 class ImageTask(Task):
-    """Task whose model takes images as its first input, with the flag ``--input_size``.
-
-    Attributes:
-        channels: number of channels of the input; ``None``: the model's.
-    """
+    """Task whose model takes images as its first input, with the flag ``--input_size``."""
 
     image_inputs = True
-    channels: ClassVar[int | None] = 3
+    channels: ClassVar[int | None] = 3  # number of channels of the input; None: the model's
 
     @property
     def sides(self) -> list[int]:

@@ -35,17 +35,11 @@ NEAR = 0.02
 
 
 class Rows(NamedTuple):
-    """Scores of classes, N x C.
+    """Scores of classes, N x C."""
 
-    Attributes:
-        values: N x C floats or integers.
-        are_logits: before the softmax; else they are probabilities.
-        are_labels: the output is a label; the row is one-hot.
-    """
-
-    values: Array
-    are_logits: bool
-    are_labels: bool = False
+    values: Array  # N x C floats or integers
+    are_logits: bool  # before the softmax; else they are probabilities
+    are_labels: bool = False  # the output is a label; the row is one-hot
 
 
 def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
@@ -186,10 +180,7 @@ def _one_hot(labels: Array, form: OutputForm, model: Model) -> Array:
 
 def check_probabilities(values: Array, form: OutputForm, model: Model) -> None:
     """Check values declared as probabilities by a flag or the metadata; a form from the graph is not checked.
-
-    Raises:
-        InputError: a value lies outside 0..1.
-    """
+    Raises InputError if a value lies outside 0..1."""
     if form.source == GRAPH or not values.size:
         return
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -251,11 +242,8 @@ def are_logits(form: OutputForm) -> bool | None:
 
 
 def label_steps(outputs: Any, form: OutputForm, model: Model) -> Array:
-    """Convert labels of steps, N x T or T x N, to one-hot scores with a last axis of classes.
-
-    Raises:
-        InputError: the output has another shape, or does not hold labels. ModelError: the number of classes is unknown.
-    """
+    """Convert labels of steps, N x T or T x N, to one-hot scores with a last axis of classes. Raises InputError if the
+    output has another shape, or does not hold labels. Raises ModelError if the number of classes is unknown."""
     found = _array(outputs)
     found = found[..., 0] if found.ndim == 3 and found.shape[2] == 1 else found
     if found.ndim != 2:

@@ -22,14 +22,10 @@ from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask
 
 
 class Answers(list[tuple[float, Found]]):
-    """Best score (or NaN) and ranking of each query.
+    """Best score (or NaN) and ranking of each query."""
 
-    Attributes:
-        said: lines about the run. raw: model outputs, a row for each query.
-    """
-
-    said: Sequence[str] = ()
-    raw: Sequence[Array] = ()
+    said: Sequence[str] = ()  # lines about the run
+    raw: Sequence[Array] = ()  # model outputs, a row for each query
 
 
 class Judge(Rows):

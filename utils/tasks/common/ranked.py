@@ -83,10 +83,7 @@ class RankingTask(Task):
 
     def reference_answers(self, file: Path, dataset: Dataset) -> list[list[str] | None]:
         """Read the first :data:`TOP` names of each query from a TREC run; ``None`` for queries that it lacks.
-
-        Raises:
-            DataError: A line is invalid.
-        """
+        Raises DataError if a line is invalid."""
         found: dict[str, list[tuple[float, str]]] = {}
         for number, line in read_lines(file):
             fields = line.split()

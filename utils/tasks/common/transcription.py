@@ -51,16 +51,12 @@ class Heard(NamedTuple):
 
 
 class Transcription(TextAnswers, SoundNotes, Task):
-    """Task from recordings to texts; contexts have ``seconds``, predictions are :class:`Heard`.
-
-    Attributes:
-        listener: name of the model that takes features, if there are several.
-    """
+    """Task from recordings to texts; contexts have ``seconds``, predictions are :class:`Heard`."""
 
     domain = "speech"
     data_help = "a recording, a folder, or a list with texts (JSON lines, Kaldi, LibriSpeech, AISHELL)"
     writes = "the texts as JSON lines: audio_filepath, text, pred_text, score"
-    listener: ClassVar[str] = ""
+    listener: ClassVar[str] = ""  # name of the model that takes features, if there are several
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the recordings, in ``valid`` with their texts (:func:`.load_sounds`)."""

@@ -60,11 +60,7 @@ class Likely(NamedTuple):
 
 def output_of(model: Model, options: Options) -> str:
     """Return the kind of the output: the flag's, else the stored one, else by the graph's last node, else a
-    probability.
-
-    Raises:
-        ModelError: The stored kind is invalid or contradicts the graph.
-    """
+    probability. Raises ModelError if the stored kind is invalid or contradicts the graph."""
     if options.output is not None:
         return str(options.output)
     notes, form = model.stored.json(NOTE, {}), model.forms.of(0)
@@ -162,10 +158,7 @@ class CtrPrediction(ScoreAnswers, Task):
 
     def prepare(self, samples: Sequence[Row]) -> Prepared:
         """Encode rows by the model's metadata (:mod:`utils.preprocess.features`); contexts are :class:`Context`.
-
-        Raises:
-            DataError: A value is not a number, or exceeds the input's dtype.
-        """
+        Raises DataError if a value is not a number, or exceeds the input's dtype."""
         features = Features.of(self.model)
         arrays = features.encoded(samples)
         unknown = features.unknown(arrays)
@@ -174,10 +167,7 @@ class CtrPrediction(ScoreAnswers, Task):
 
     def decode(self, outputs: Any, contexts: Sequence[Context]) -> list[Likely]:
         """Return a probability per row, from N or N x 1 floats, or N x 2 if the graph ends in classes.
-
-        Raises:
-            InputError: The output is not one number per row, or a probability is not from 0 to 1.
-        """
+        Raises InputError if the output is not one number per row, or a probability is not from 0 to 1."""
         model, form = self.model, self.model.forms.of(0)
         found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
         if self.options.output is None:

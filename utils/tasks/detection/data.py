@@ -29,10 +29,7 @@ DATA_FLAGS = (
 
 def check_classes(dataset: Dataset, labels: Sequence[str], common: bool) -> None:
     """Check that all objects have a class of the labels; with ``common`` (``--common_classes``) warn about others.
-
-    Raises:
-        DataError: Objects have other classes, and ``common`` is false.
-    """
+    Raises DataError if objects have other classes, and ``common`` is false."""
     names, counts = dataset.notes.get(CATEGORIES, ()), dataset.notes.get(COUNTS, ())
     if not names:
         if len(counts) > len(labels):

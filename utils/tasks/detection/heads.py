@@ -45,10 +45,7 @@ def note(model: Model) -> Mapping[str, Any]:
 
 def threshold(name: str, model: Model, options: Options, usual: float) -> float:
     """Return a threshold: the flag's, else the stored one, else ``usual``.
-
-    Raises:
-        ModelError: The stored one is not from 0 to 1.
-    """
+    Raises ModelError if the stored one is not from 0 to 1."""
     given = getattr(options, name, None)
     found = note(model).get(name, usual) if given is None else given
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= 1:

@@ -196,10 +196,7 @@ class Detection(ImageTask):
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the mAP by the rules of ``--metric``; categories are matched with the labels, if stored.
-
-        Raises:
-            DataError: The model lacks a class of the data set.
-        """
+        Raises DataError if the model lacks a class of the data set."""
         from utils.metrics.detection.metric import MeanAveragePrecision
 
         labels, opt, names = self.labels, self.options, dataset.notes.get(CATEGORIES, ())

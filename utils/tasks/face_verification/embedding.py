@@ -76,16 +76,11 @@ class DecodedImage(NamedTuple):
 
 @dataclass(frozen=True)
 class Notes:
-    """Settings of the comparison of two descriptions: the flags', else the stored ones.
+    """Settings of the comparison of two descriptions: the flags', else the stored ones."""
 
-    Attributes:
-        compare: one of :data:`COMPARES`. threshold: of a distance or a similarity; ``None``: unknown.
-        points: 5 x 2, positions of a face's points in a chip.
-    """
-
-    compare: str
-    threshold: float | None
-    points: Array
+    compare: str  # one of COMPARES
+    threshold: float | None  # of a distance or a similarity; None: unknown
+    points: Array  # 5 x 2, positions of a face's points in a chip
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
@@ -268,10 +263,7 @@ def _chosen(faces: Faces, size: tuple[int, int], rule: str) -> int:
 
 def _image_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     """Return height and width of a model's input.
-
-    Raises:
-        ConfigError: It does not take images, or its size is unknown.
-    """
+    Raises ConfigError if it does not take images, or its size is unknown."""
     shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
     if len(shape) != 4 or shape[1] not in (1, 3, None):
         shapes = ", ".join(str(list(one.shape)) for one in model.inputs)

@@ -55,18 +55,12 @@ class PairResults:
 
 
 class Comparison(NamedTuple):
-    """Prediction of a pair.
+    """Prediction of a pair."""
 
-    Attributes:
-        score: similarity of both faces, higher is more alike: negative distance, or cosine.
-        same: whether it is one person; ``None`` without a threshold.
-        first, second: results of the two images.
-    """
-
-    score: float
-    same: bool | None
-    first: FaceResult
-    second: FaceResult
+    score: float  # similarity of both faces, higher is more alike: negative distance, or cosine
+    same: bool | None  # whether it is one person; None without a threshold
+    first: FaceResult  # of the first image
+    second: FaceResult  # of the second image
 
 
 class FaceVerification(JoinedRows, Task):
@@ -138,10 +132,7 @@ class FaceVerification(JoinedRows, Task):
 
     def prepare(self, samples: Sequence[Pair]) -> Prepared:
         """Decode both images; return their sizes, N x 4 int32, and two :class:`DecodedImage` per pair as contexts.
-
-        Raises:
-            DataError: An image cannot be read.
-        """
+        Raises DataError if an image cannot be read."""
         contexts = [
             (DecodedImage(pair.first, _pixels(pair.first)), DecodedImage(pair.second, _pixels(pair.second)))
             for pair in samples

@@ -34,22 +34,16 @@ PACKED = ("x", "edges", "weights", "member", "share", "sizes")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphNotes:
-    """Metadata of an export.
+    """Metadata of an export."""
 
-    Attributes:
-        messages, loops, directed, edge_values: conversion of edges to messages.
-        kind: one of :data:`KINDS`; ``None``: not stored. targets: names of the outputs. unit: of a regression.
-        atoms: features of atoms, for models of molecules; ``None``: unknown.
-    """
-
-    messages: str = "symmetric"
+    messages: str = "symmetric"  # this and the next three: conversion of edges to messages
     loops: bool = True
     directed: bool = False
     edge_values: bool = False
-    kind: str | None = None
-    targets: tuple[str, ...] = ()
-    unit: str = ""
-    atoms: AtomFeatures | None = None
+    kind: str | None = None  # one of KINDS; None: not stored
+    targets: tuple[str, ...] = ()  # names of the outputs
+    unit: str = ""  # of a regression
+    atoms: AtomFeatures | None = None  # features of atoms, for models of molecules; None: unknown
 
     @classmethod
     def of(cls, model: Model) -> GraphNotes:
@@ -88,10 +82,7 @@ def _read(text: str, ckpt: Path) -> GraphNotes:
 
 def places_of(model: Model) -> dict[str, int]:
     """Return the index of each input by name: all of :data:`DENSE`, or all of :data:`PACKED`.
-
-    Raises:
-        ModelError: The inputs have other names.
-    """
+    Raises ModelError if the inputs have other names."""
     names = [spec.name for spec in model.inputs]
     if sorted(names) not in (sorted(DENSE), sorted(PACKED)):
         raise ModelError(

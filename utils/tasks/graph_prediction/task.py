@@ -109,11 +109,8 @@ class GraphPrediction(Task):
         return {"model": {symbol: tuple(values) for symbol, values in rooms.items()}}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
-        """Check that the node features of the data are those of the model's training.
-
-        Raises:
-            ConfigError: The data stores other features than the export. ModelError: The model is not a graph network.
-        """
+        """Check that the node features of the data are those of the model's training. Raises ConfigError if the data
+        stores other features than the export. Raises ModelError if the model is not a graph network."""
         places_of(self.model)
         notes, made = GraphNotes.of(self.model), dataset.notes.get(FEATURES, "")
         if not made or notes.atoms is None:
@@ -278,11 +275,8 @@ class GraphPrediction(Task):
         return list(values)
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of the model's kind.
-
-        Raises:
-            ConfigError: The kind does not have the metric, or the model outputs labels and the metric needs scores.
-        """
+        """Return the metric of the model's kind. Raises ConfigError if the kind does not have the metric, or the model
+        outputs labels and the metric needs scores."""
         kind = self.kind
         labelled = kind != KINDS[0] and self.model.form(self.options).kind == LABELS
         chosen = self.options.metric or ("accuracy" if labelled else METRICS[kind][0])

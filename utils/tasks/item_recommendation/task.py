@@ -39,18 +39,13 @@ NAMED = 80
 
 
 class Asked(NamedTuple):
-    """Context of a user.
+    """Context of a user."""
 
-    Attributes:
-        id: the user. seen, targets: names of items. strange: number of items of the history that the model lacks.
-        missed: number of target items that the model lacks.
-    """
-
-    id: str
-    seen: Sequence[str]
-    targets: Sequence[str]
-    strange: int
-    missed: int
+    id: str  # of the user
+    seen: Sequence[str]  # names of items
+    targets: Sequence[str]  # names of items, held out
+    strange: int  # number of items of the history that the model lacks
+    missed: int  # number of target items that the model lacks
 
 
 class Recommended(Found):
@@ -67,14 +62,10 @@ class Recommended(Found):
 
 
 class Answers(list[tuple[float, Recommended]]):
-    """Best score (NaN if the ranking is unreliable) and recommendation of each user.
+    """Best score (NaN if the ranking is unreliable) and recommendation of each user."""
 
-    Attributes:
-        raw: model outputs, a row for each user. said: lines about the run.
-    """
-
-    raw: Sequence[Array] = ()
-    said: Sequence[str] = ()
+    raw: Sequence[Array] = ()  # model outputs, a row for each user
+    said: Sequence[str] = ()  # lines about the run
 
 
 class State(NamedTuple):
@@ -159,10 +150,7 @@ class ItemRecommendation(JoinedRows, RankingTask):
 
     def prepare(self, samples: Sequence[History]) -> Prepared:
         """Return the numbers of the last items of histories, N x L int64, padded with zeros at the start.
-
-        Raises:
-            DataError: The model lacks all items of a history. ModelError: An input is unknown.
-        """
+        Raises DataError if the model lacks all items of a history. Raises ModelError if an input is unknown."""
         any_item, model = ITEM in self.model.named, self.model.named[QUERY]
         numbers = known_items(model)
         wanted = _places(model, self.options)

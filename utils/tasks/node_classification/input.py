@@ -29,19 +29,14 @@ USUAL = {"adjacency": SYMMETRIC, "features": FEATURES[0], "layers": 2}
 
 
 class How(NamedTuple):
-    """Settings of a model's inputs.
+    """Settings of a model's inputs."""
 
-    Attributes:
-        form: of the model. adjacency: weights of edges. features: one of :data:`FEATURES`.
-        both: edges hold in both directions. fanout: neighbours per hop; empty for the whole graph. seed: of sampling.
-    """
-
-    form: str
-    adjacency: str
-    features: str
-    both: bool
-    fanout: tuple[int, ...]
-    seed: int
+    form: str  # of the model
+    adjacency: str  # weights of edges
+    features: str  # one of FEATURES
+    both: bool  # edges hold in both directions
+    fanout: tuple[int, ...]  # neighbours per hop; empty for the whole graph
+    seed: int  # of sampling
 
 
 def form_of(shapes: Sequence[Sequence[Any]], ckpt: Path) -> str:
@@ -72,12 +67,8 @@ def now(key: str, model: Model, options: Options) -> Any:
 
 
 def how_of(model: Model, graph: NodeGraph, options: Options) -> How:
-    """Return the settings of a model's inputs for a graph.
-
-    Raises:
-        ConfigError: Flags contradict each other or the model.
-        ModelError: The model has another form, or takes another number of features.
-    """
+    """Return the settings of a model's inputs for a graph. Raises ConfigError if flags contradict each other or the
+    model. Raises ModelError if the model has another form, or takes another number of features."""
     form = form_of([spec.shape for spec in model.inputs], model.ckpt)
     wide, features = model.inputs[0].shape[-1], graph.found.graph.nodes.shape[1]
     if wide is not None and wide != features:
@@ -90,10 +81,7 @@ def how_of(model: Model, graph: NodeGraph, options: Options) -> How:
 
 def fanout_of(form: str, layers: int, options: Options) -> tuple[int, ...]:
     """Return the numbers of sampled neighbours per hop; empty for the whole graph.
-
-    Raises:
-        ConfigError: Flags contradict each other or the model.
-    """
+    Raises ConfigError if flags contradict each other or the model."""
     if form != FANOUT and options.neighbours != SAMPLED:
         if "fanout" in getattr(options, "given", ()):
             raise ConfigError("--fanout needs sampled neighbours; add --neighbours sampled, or leave it out")
@@ -140,11 +128,8 @@ def rows_of(graph: NodeGraph, features: str) -> Array:
 
 
 def check_finite(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
-    """Check that NaN or infinity in features does not reach the answers of some nodes.
-
-    Raises:
-        DataError: A value that is not finite is within the stored number of hops of a node (any number if not stored).
-    """
+    """Check that NaN or infinity in features does not reach the answers of some nodes. Raises DataError if a value that
+    is not finite is within the stored number of hops of a node (any number if not stored)."""
     notes = model.stored.json(NOTE, {})
     hops = int(now("layers", model, options)) if isinstance(notes, dict) and "layers" in notes else None
     lost = lost_of(graph, how.both, how.adjacency, hops)

@@ -166,10 +166,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
 
     def decode(self, outputs: Array, contexts: Any) -> list[Array]:
         """Return probabilities, N rows of C float32; softmax of logits.
-
-        Raises:
-            InputError: The output is not N x C scores of at least two classes.
-        """
+        Raises InputError if the output is not N x C scores of at least two classes."""
         model, options = self.model, self.options
         found = np.asarray(outputs)
         check_class_scores(found, model, options)

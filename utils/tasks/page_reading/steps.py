@@ -28,15 +28,10 @@ TURNED = 0.9
 
 
 class Context(NamedTuple):
-    """Context of a page.
+    """Context of a page."""
 
-    Attributes:
-        pixels: H x W x 3 uint8, RGB, upright.
-        tiles: positions of its tiles in the detector's view of the page, which may be scaled.
-    """
-
-    pixels: Array
-    tiles: Tiles
+    pixels: Array  # H x W x 3 uint8, RGB, upright
+    tiles: Tiles  # positions of its tiles in the detector's view of the page, which may be scaled
 
 
 class Line(NamedTuple):

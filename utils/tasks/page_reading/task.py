@@ -36,11 +36,7 @@ STRIDE = 32
 
 
 class PageReading(Task):
-    """PP-OCR's pipeline: a detector (DB), a classifier of directions, and a recogniser (CTC).
-
-    Attributes:
-        state: reader of pages.
-    """
+    """PP-OCR's pipeline: a detector (DB), a classifier of directions, and a recogniser (CTC)."""
 
     name, domain = "page_reading", "ocr"
     template = TEMPLATE
@@ -70,7 +66,7 @@ class PageReading(Task):
         Flag("--normalize", "Unicode form of texts for the comparison", "NFC", choices=("NFC", "NFKC", "none"),
              scripts=("valid",)),
     )  # fmt: skip
-    state: Reader
+    state: Reader  # reader of pages
 
     def check(self) -> None:
         """Check the options."""

@@ -28,11 +28,8 @@ KEY = "policy"
 
 
 def environment_of(model: Model, options: Options) -> str:
-    """Return the environment: ``--env``, or the stored one.
-
-    Raises:
-        ConfigError: Both are missing. ModelError: The stored one has a module, whose code would be run.
-    """
+    """Return the environment: ``--env``, or the stored one. Raises ConfigError if both are missing. Raises ModelError
+    if the stored one has a module, whose code would be run."""
     if options.env:
         return str(options.env)
     stored = _notes(model).get("env")
@@ -55,35 +52,23 @@ def _notes(model: Model) -> dict[str, Any]:
 
 
 class Setting(NamedTuple):
-    """Settings of a rollout; plain data.
+    """Settings of a rollout; plain data."""
 
-    Attributes:
-        env: name of the environment. limit: steps after which an episode is aborted.
-        own_limit: the environment's own limit, if any.
-        observations, actions: conversion to and from the policy's arrays.
-        output: index of the action output. rows: of every call. dtype: of the policy's input.
-        keep: whether episodes store their observations, for a recording.
-        kind: of the output, one of :data:`utils.outputs.KINDS`.
-    """
-
-    env: str
-    limit: int
-    own_limit: int | None
-    observations: Observations
-    actions: Actions
-    output: int
-    rows: int
-    dtype: np.dtype[Any]
-    keep: bool
-    kind: str = LOGITS
+    env: str  # name of the environment
+    limit: int  # steps after which an episode is aborted
+    own_limit: int | None  # the environment's own limit, if any
+    observations: Observations  # conversion to the policy's arrays
+    actions: Actions  # conversion from the policy's arrays
+    output: int  # index of the action output
+    rows: int  # of every call
+    dtype: np.dtype[Any]  # of the policy's input
+    keep: bool  # whether episodes store their observations, for a recording
+    kind: str = LOGITS  # of the output, one of KINDS
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Setting:
-        """Return the settings for a policy in its environment.
-
-        Raises:
-            ConfigError: The environment is unknown or cannot be created. ModelError: The policy does not fit it.
-        """
+        """Return the settings for a policy in its environment. Raises ConfigError if the environment is unknown or
+        cannot be created. Raises ModelError if the policy does not fit it."""
         name = environment_of(model, options)
         if len(model.inputs) != 1:
             names = ", ".join(spec.name for spec in model.inputs)
@@ -115,25 +100,16 @@ def _chosen(model: Model, options: Options, actions: Actions, named: str | None)
 
 
 class EpisodeResult(NamedTuple):
-    """Result of an episode.
+    """Result of an episode."""
 
-    Attributes:
-        total: its return; NaN if the policy outputs NaN. steps: number of steps.
-        ended: ``terminated`` or ``truncated``; empty if it did not end.
-        failure: reason of a missing return, else empty.
-        actions: [steps, ...], the actions.
-        agreed: number of the ``recorded`` observations at which the policy chooses the recorded action.
-        seen: observations, [K, ...], and their steps; only if a recording is written.
-    """
-
-    total: float
-    steps: int
-    ended: str
-    failure: str
-    actions: Array
-    agreed: float = 0.0
+    total: float  # its return; NaN if the policy outputs NaN
+    steps: int  # number of steps
+    ended: str  # terminated or truncated; empty if it did not end
+    failure: str  # reason of a missing return, else empty
+    actions: Array  # [steps, ...], the actions
+    agreed: float = 0.0  # number of the recorded observations at which the policy chooses the recorded action
     recorded: int = 0
-    seen: tuple[Array, Array] | None = None
+    seen: tuple[Array, Array] | None = None  # observations, [K, ...], and their steps; only if a recording is written
 
 
 class CallWatchdog(Overdue):
@@ -340,10 +316,7 @@ def _compared(
 
 def _rows(setting: Setting, start: Start) -> list[Array]:
     """Return the recorded observations of a start as the policy's rows.
-
-    Raises:
-        ConfigError: Observations or actions do not fit the environment.
-    """
+    Raises ConfigError if observations or actions do not fit the environment."""
     observations, actions = np.asarray(start.observations), np.asarray(start.actions)
     if actions.shape[1:] != setting.actions.shape:
         raise ConfigError(

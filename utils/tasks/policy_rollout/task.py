@@ -26,16 +26,11 @@ EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_epis
 
 
 class Asked(NamedTuple):
-    """Context of an episode.
+    """Context of an episode."""
 
-    Attributes:
-        start: its seed and recording. measured: whether it counts for the metric.
-        foreign: whether the recording is of another environment, and therefore ignored.
-    """
-
-    start: Start
-    measured: bool
-    foreign: bool = False
+    start: Start  # its seed and recording
+    measured: bool  # whether it counts for the metric
+    foreign: bool = False  # whether the recording is of another environment, and therefore ignored
 
 
 class EpisodeResults(list[EpisodeResult]):

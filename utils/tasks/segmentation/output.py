@@ -25,16 +25,11 @@ from utils.tasks.common.outputs import are_shares, check_probabilities, labels_o
 
 
 class Maps(NamedTuple):
-    """Output with the class axis first: N x C x h x w scores, or N x h x w class numbers.
+    """Output with the class axis first: N x C x h x w scores, or N x h x w class numbers."""
 
-    Attributes:
-        values: the numbers. kind: one of :data:`utils.outputs.KINDS`.
-        independent: whether the probabilities of classes are independent (of a sigmoid).
-    """
-
-    values: Array
-    kind: str
-    independent: bool = False
+    values: Array  # the numbers
+    kind: str  # one of KINDS
+    independent: bool = False  # whether the probabilities of classes are independent (of a sigmoid)
 
     def scores(self, one: Array) -> Array:
         """Return one image's scores in a form that can be interpolated: logits or logarithms."""
@@ -47,10 +42,7 @@ class Maps(NamedTuple):
 
 def class_count(model: Model, options: Options, place: int) -> int | None:
     """Return the number of classes of an output; ``None`` if unknown.
-
-    Raises:
-        ModelError: The metadata cannot be read, or contradicts the graph.
-    """
+    Raises ModelError if the metadata cannot be read, or contradicts the graph."""
     spec, form = model.outputs[place], model.form(options, place)
     if form.kind == LABELS:
         return form.classes

@@ -52,16 +52,11 @@ OTHER_NAMES = {coco: voc for voc, coco in VOC_TO_COCO.items()}
 
 
 class Context(NamedTuple):
-    """Context of an image.
+    """Context of an image."""
 
-    Attributes:
-        view: placement in the input. truth: target classes in ``valid``.
-        decided: meaning of 255 in its mask, if it was not given.
-    """
-
-    view: View
-    truth: Array | None = None
-    decided: str = ""
+    view: View  # placement in the input
+    truth: Array | None = None  # target classes in valid
+    decided: str = ""  # meaning of 255 in its mask, if it was not given
 
 
 class Segmentation(ImageTask):

@@ -37,23 +37,15 @@ class Heard(NamedTuple):
 
 @dataclass(frozen=True)
 class Notes:
-    """Settings of windows and comparison: the flags', else the stored ones.
+    """Settings of windows and comparison: the flags', else the stored ones."""
 
-    Attributes:
-        windows: division of a recording into windows. threshold: least similarity of one speaker; ``None``: unknown.
-    """
-
-    windows: Windows
-    threshold: float | None
+    windows: Windows  # division of a recording into windows
+    threshold: float | None  # least similarity of one speaker; None: unknown
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
-        """Read the settings of an encoder.
-
-        Raises:
-            ModelError: A stored value is invalid.
-            ConfigError: The model does not take features of that size, or the number of frames is unknown.
-        """
+        """Read the settings of an encoder. Raises ModelError if a stored value is invalid. Raises ConfigError if the
+        model does not take features of that size, or the number of frames is unknown."""
         settings = settings_of(model.stored)
         stored = model.stored.json(NOTE, {})
         if not isinstance(stored, dict):

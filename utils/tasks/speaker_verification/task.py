@@ -54,24 +54,15 @@ class TrialRecordings:
 
 
 class Comparison(NamedTuple):
-    """Prediction of a trial.
+    """Prediction of a trial."""
 
-    Attributes:
-        score: cosine of both descriptions, higher is more alike.
-        same: whether it is one speaker; ``None`` without a threshold. speech: seconds of speech.
-    """
-
-    score: float
-    same: bool | None
-    speech: Lengths
+    score: float  # cosine of both descriptions, higher is more alike
+    same: bool | None  # whether it is one speaker; None without a threshold
+    speech: Lengths  # seconds of speech
 
 
 class SpeakerVerification(SoundNotes, Task):
-    """Similarity of the voices of two recordings.
-
-    Attributes:
-        state: describer of recordings.
-    """
+    """Similarity of the voices of two recordings."""
 
     name, domain = "speaker_verification", "speech"
     template = TEMPLATE
@@ -90,7 +81,7 @@ class SpeakerVerification(SoundNotes, Task):
         Flag("--far", "false acceptance rates at which true acceptance is reported", list(FARS), float, nargs="+"),
         Flag("--p_target", "shares of target trials for the minimum detection cost", list(P_TARGETS), float, nargs="+"),
     )
-    state: VoiceDescriber
+    state: VoiceDescriber  # describer of recordings
 
     def check(self) -> None:
         """Check counts, durations, the threshold and the rates."""

@@ -50,30 +50,21 @@ _WHOLE = {"blank": -(1 << 20), "stride": 0, "margin": 0}
 
 @dataclass(frozen=True)
 class Timing:
-    """Timing of steps.
+    """Timing of steps."""
 
-    Attributes:
-        stride, reach, margin, padding: see :data:`USUAL`. seconds: of a frame.
-    """
-
-    stride: int
+    stride: int  # this and the next three: see USUAL
     reach: int | None
     margin: int
     padding: float
-    seconds: float
+    seconds: float  # of a frame
 
 
 @dataclass(frozen=True)
 class Alphabet:
-    """Tokens of a model's classes.
+    """Tokens of a model's classes."""
 
-    Attributes:
-        tokens: of all classes except the blank, in their order, with plain spaces.
-        blank: class of CTC's blank, 0 or more.
-    """
-
-    tokens: tuple[str, ...]
-    blank: int
+    tokens: tuple[str, ...]  # of all classes except the blank, in their order, with plain spaces
+    blank: int  # class of CTC's blank, 0 or more
 
     def text(self, classes: Sequence[int]) -> str:
         """Return the text of classes, with single spaces between words."""
@@ -104,10 +95,7 @@ def _is_one(key: str, value: Any) -> bool:
 
 def timing_of(model: Model, seconds: float) -> Timing:
     """Return the timing of a model's steps; ``seconds``: of a frame.
-
-    Raises:
-        ModelError: The stored values contradict each other.
-    """
+    Raises ModelError if the stored values contradict each other."""
     stride, reach, margin = (note(key, model) for key in ("stride", "reach", "margin"))
     if margin and (not stride or reach is None or reach < margin or (reach - margin) % stride):
         raise ModelError(

@@ -30,17 +30,13 @@ if TYPE_CHECKING:
 
 
 class SpeechRecognition(StreamNotes, Transcription):
-    """CTC models: recordings x frames x bands in, a distribution over the tokens per step out.
-
-    Attributes:
-        state: runner for recordings of any length.
-    """
+    """CTC models: recordings x frames x bands in, a distribution over the tokens per step out."""
 
     name, domain_default = "speech_recognition", True
     template = TEMPLATE
     flags = (*FLAGS, KIND_FLAG, *text_flags(METRICS[0]))
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
-    state: Windows
+    state: Windows  # runner for recordings of any length
 
     def check(self) -> None:
         """Check the options."""

@@ -30,20 +30,13 @@ class Context(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Part of a recording that is one row of a call.
+    """Part of a recording that is one row of a call."""
 
-    Attributes:
-        owner: position of the recording in the batch.
-        start, stop: frames of the window; frames outside of the recording are padding.
-        skip: steps at the start that belong to the previous window.
-        keep: steps after these that are kept; ``None``: all.
-    """
-
-    owner: int
-    start: int
-    stop: int
-    skip: int
-    keep: int | None
+    owner: int  # position of the recording in the batch
+    start: int  # first frame of the window; frames outside of the recording are padding
+    stop: int  # end of the window, in frames
+    skip: int  # steps at the start that belong to the previous window
+    keep: int | None  # steps after these that are kept; None: all
 
     @property
     def length(self) -> int:

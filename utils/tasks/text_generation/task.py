@@ -51,32 +51,21 @@ class Prompt(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Context of a text.
+    """Context of a text."""
 
-    Attributes:
-        prompt: the text. ids: its tokens, int64, with the start token if requested.
-        size: UTF-8 bytes of the predicted characters: all except those of the first token.
-    """
-
-    prompt: Prompt
-    ids: Array
-    size: int
+    prompt: Prompt  # the text
+    ids: Array  # its tokens, int64, with the start token if requested
+    size: int  # UTF-8 bytes of the predicted characters: all except those of the first token
 
 
 class Answer(NamedTuple):
-    """Prediction for a prompt.
-
-    Attributes:
-        prompt, text: the prompt, and its continuation, up to a string of ``--stop``.
-        tokens: number of new tokens. why: see :class:`~utils.tasks.common.generation.Continuation`.
-        score: mean natural logarithm of the tokens' probabilities.
-    """
+    """Prediction for a prompt."""
 
     prompt: str
-    text: str
-    tokens: int
-    why: str
-    score: float
+    text: str  # the continuation, up to a string of --stop
+    tokens: int  # number of new tokens
+    why: str  # see Continuation
+    score: float  # mean natural logarithm of the tokens' probabilities
 
 
 class Notes(NamedTuple):
@@ -106,11 +95,7 @@ def plans(options: Options) -> Plans:
 
 
 class TextGeneration(JoinedRows, Task):
-    """Decoders with a key/value cache of planned sizes (:mod:`utils.tasks.common.generation`).
-
-    Attributes:
-        state: the decoder.
-    """
+    """Decoders with a key/value cache of planned sizes (:mod:`utils.tasks.common.generation`)."""
 
     name = "text_generation"
     domain = "nlp"
@@ -135,7 +120,7 @@ class TextGeneration(JoinedRows, Task):
         Flag("--lengths", "planned sizes of the key/value cache", [64, 128, 256, 512, 1024], int, nargs="+"),
         Flag("--chunks", "planned numbers of tokens per call, in addition to 1", [16, 64], int, nargs="+"),
     )  # fmt: skip
-    state: Decoder
+    state: Decoder  # the decoder
 
     def check(self) -> None:
         """Check all numbers, and ``--stop``."""

@@ -66,10 +66,7 @@ def _is_one(key: str, value: Any) -> bool:
 
 def form_of(model: Model, options: Options) -> LineForm:
     """Return the preprocessing of lines; height, width and channels are those of the input, if fixed.
-
-    Raises:
-        ModelError: The input is not an image, or the model has several inputs.
-    """
+    Raises ModelError if the input is not an image, or the model has several inputs."""
     shape = model.inputs[0].shape
     if len(model.inputs) != 1 or len(shape) != 4 or shape[1] not in (1, 3, None):
         raise ModelError(
@@ -147,10 +144,7 @@ def _split(text: str) -> tuple[str, ...]:
 
 def steps_of(outputs: Any, count: int | None, model: Model) -> Array:
     """Return the first output as N x T x C; also of a T x N x C output, by the graph or the number of lines.
-
-    Raises:
-        InputError: The output does not have three dimensions, or neither of the first two is the batch.
-    """
+    Raises InputError if the output does not have three dimensions, or neither of the first two is the batch."""
     found = np.asarray(outputs[0] if isinstance(outputs, (list, tuple)) else outputs)
     if found.ndim != 3 or found.dtype.kind != "f":
         raise InputError(

@@ -21,25 +21,17 @@ CHUNK, CONTEXT = {8000: 256, 16000: 512}, {8000: 32, 16000: 64}
 
 
 class Layout(NamedTuple):
-    """Input layout of a model.
+    """Input layout of a model."""
 
-    Attributes:
-        rate: in Hz. chunk: samples of one step. context: previous samples that are prepended.
-        places: input indices of sound, state and rate (-1: the model has no such input).
-    """
-
-    rate: int
-    chunk: int
-    context: int
-    places: tuple[int, int, int]
+    rate: int  # in Hz
+    chunk: int  # samples of one step
+    context: int  # previous samples that are prepended
+    places: tuple[int, int, int]  # input indices of sound, state and rate (-1: the model has no such input)
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Layout:
         """Return the stored layout, else Silero's at ``--rate``.
-
-        Raises:
-            ModelError: The model has other inputs, or invalid metadata.
-        """
+        Raises ModelError if the model has other inputs, or invalid metadata."""
         stored = model.stored
         rate = stored.sample_rate or options.rate
         notes = stored.json(KEY, {})

@@ -26,40 +26,25 @@ SHOWN = 6
 
 
 class Heard(NamedTuple):
-    """Context of a recording.
+    """Context of a recording."""
 
-    Attributes:
-        samples: number of samples at the model's rate. seconds: length of the recording.
-        truth: bool [T], whether the middle of each chunk is speech; ``None``: unknown.
-    """
-
-    samples: int
-    seconds: float
-    truth: Array | None = None
+    samples: int  # number of samples at the model's rate
+    seconds: float  # length of the recording
+    truth: Array | None = None  # bool [T], whether the middle of each chunk is speech; None: unknown
 
 
 class Voice(NamedTuple):
-    """Speech in a recording.
+    """Speech in a recording."""
 
-    Attributes:
-        scores: float32 [T], the probability of speech in each chunk. frame: seconds of a chunk.
-        said: bool [T], whether the middle of each chunk is in a segment.
-        segments: in seconds. seconds: length of the recording.
-    """
-
-    scores: Array
-    frame: float
-    said: Array
-    segments: list[Segment]
-    seconds: float
+    scores: Array  # float32 [T], the probability of speech in each chunk
+    frame: float  # seconds of a chunk
+    said: Array  # bool [T], whether the middle of each chunk is in a segment
+    segments: list[Segment]  # in seconds
+    seconds: float  # length of the recording
 
 
 class VoiceActivity(StreamNotes, Task):
-    """Stateful models such as Silero VAD: one call per chunk for several parallel recordings.
-
-    Attributes:
-        state: input layout of the model.
-    """
+    """Stateful models such as Silero VAD: one call per chunk for several parallel recordings."""
 
     name, domain = "voice_activity", "speech"
     template = TEMPLATE
@@ -77,7 +62,7 @@ class VoiceActivity(StreamNotes, Task):
         Flag("--units", "independent units, for the gate", "recording", choices=("recording", "speaker", "file"),
              scripts=("valid",)),
     )  # fmt: skip
-    state: Layout
+    state: Layout  # input layout of the model
 
     def check(self) -> None:
         """Check the thresholds and durations."""
