@@ -195,9 +195,7 @@ class Calls(_Bound):
 
     def input_size(self) -> Sizes | Mapping[str, Sizes] | None:
         """Return one shape per input, per SPA, for several models by name; ``None``: the model's shapes.
-
-        ``None`` in a shape is a size given by the model or the batch.
-        """
+        ``None`` in a shape is a size given by the model or the batch."""
         return None
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
@@ -285,9 +283,7 @@ class Notes(_Bound):
 
     def workload(self, outputs: Any, contexts: Any) -> Mapping[str, float]:
         """Return further amounts of work of a batch, such as seconds of sound.
-
-        The sums over the timed steps are the timeline's ``amount(NAME)``.
-        """
+        The sums over the timed steps are the timeline's ``amount(NAME)``."""
         return {}
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
@@ -300,9 +296,7 @@ class Notes(_Bound):
 
     def warning_counts(self, contexts: Sequence[Any] | None) -> Mapping[str, int]:
         """Return counts of events in ``prepare`` that are reported, by name, such as truncated texts.
-
-        Counts are summed over batches, processes and resumed runs.
-        """
+        Counts are summed over batches, processes and resumed runs."""
         return {}
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> Sequence[str]:
@@ -385,9 +379,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     @abstractmethod
     def prepare(self, samples: Sequence[Any]) -> Prepared:
         """Return the model's inputs for some samples.
-
-        With a keyword ``out``, the only array may be written into the given one, which is reused for later batches.
-        """
+        With a keyword ``out``, the only array may be written into the given one, which is reused for later batches."""
 
     @abstractmethod
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:

@@ -19,7 +19,7 @@ from utils.tasks.detection.data import check_classes
 from utils.tasks.detection.heads import least_score, most, threshold
 from utils.tasks.detection.results import BoxResults
 from utils.tasks.detection.task import Detection, in_words, rendering
-from utils.tasks.templates.drawn_faces import TEMPLATE
+from utils.tasks.templates import sample_images
 
 LEAST = 0.05
 """Default of ``--score_threshold`` in ``valid``: average precision also needs faces with low scores."""
@@ -45,7 +45,7 @@ class FaceDetection(Detection):
 
     name = "face_detection"
     domain = "face"
-    template = TEMPLATE
+    template = sample_images.FACE_DETECTION
     data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of images, or an image"
     flags = (
         Flag("--score_threshold", f"faces below this score are dropped (default: as stored, or {LEAST}, in valid, else "

@@ -139,9 +139,7 @@ class ParallelTranscription(SpeechTranscription):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Spoken]) -> list[Any]:
         """Return an entry per recording: score (NaN if the model outputs NaN), tokens of each window, excess tokens.
-
-        With ``--skip_postprocess`` return the logits of each recording, padded with zeros at the end.
-        """
+        With ``--skip_postprocess`` return the logits of each recording, padded with zeros at the end."""
         counts = [count for context in contexts for count in context.frames]
         heard = np.split(arrays[0], np.cumsum(counts)[:-1])
         written: list[Array] = [np.zeros((0, 1))] * len(heard)
@@ -229,9 +227,7 @@ def _sizes(model: Model, asked: Sequence[int]) -> tuple[int, ...]:
 
 def grouped(counts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
     """Group counts by the smallest planned size that holds them; return ``(size, places)`` pairs by rising size.
-
-    Counts above the largest size are left out.
-    """
+    Counts above the largest size are left out."""
     groups: dict[int, list[int]] = {}
     for place, count in enumerate(counts):
         if count <= sizes[-1]:
@@ -250,9 +246,7 @@ def _tokens(states: Array, weights: Array, tail: float) -> Array:
 
 def _filled(parts: Sequence[Array], room: int, rows: int) -> tuple[Array, Array]:
     """Return parts of one width as an array, rows x room x D, and their mask; missing rows repeat the last part.
-
-    Behind a part its last row is repeated (0 if it is empty): these values are masked, but must be finite.
-    """
+    Behind a part its last row is repeated (0 if it is empty): these values are masked, but must be finite."""
     batch = np.zeros((rows, room, parts[0].shape[1]), parts[0].dtype)
     mask = np.zeros((rows, room), np.float32)
     for place in range(rows):

@@ -175,9 +175,7 @@ class QuestionAnswering(TextTask):
 
     def _logits(self, outputs: Sequence[Array], engine: Engine) -> tuple[Array, Array]:
         """Return start and end logits, N x L each; two outputs are distinguished by name, else by order.
-
-        Of probabilities the logarithms are taken: a span's score is the sum of two.
-        """
+        Of probabilities the logarithms are taken: a span's score is the sum of two."""
         outputs = [
             as_logarithms(output, self.model.form(self.options, place), self.model)
             for place, output in enumerate(outputs)

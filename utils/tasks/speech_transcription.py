@@ -150,9 +150,7 @@ class SpeechTranscription(Transcription):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Any]) -> list[Any]:
         """Generate the text of each window; return ``(score, windows)`` per recording, NaN if the model outputs NaN.
-
-        With ``--skip_postprocess`` return the logits after the prompt, of each recording's first window.
-        """
+        With ``--skip_postprocess`` return the logits after the prompt, of each recording's first window."""
         windows = arrays[0]
         rows = self.acoustic_model.batch or self.options.batch_size
         raw = getattr(self.options, "skip_postprocess", False)

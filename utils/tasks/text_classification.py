@@ -34,7 +34,7 @@ from utils.tasks.common.text_input import (
     inline_texts,
     longest,
 )
-from utils.tasks.templates.sentences import TEMPLATE
+from utils.tasks.templates import sample_tables
 
 METRICS: Mapping[str, Callable[..., Metric]] = {"accuracy": Accuracy, "macro_f1": MacroF1, "matthews": Matthews}
 """Values of ``--metric``."""
@@ -78,7 +78,7 @@ class TextClassification(ClassAnswers, TextTask):
 
     name = "text_classification"
     domain_default = True
-    template = TEMPLATE
+    template = sample_tables.TEXT_CLASSIFICATION
     data_help = "a .tsv, .csv or .jsonl file with texts (or pairs) and labels, one of GLUE's folders, or a .txt file"
     flags = (
         *TEXT_FLAGS,

@@ -23,7 +23,7 @@ from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
-from utils.tasks.templates.shapes import TEMPLATE
+from utils.tasks.templates import sample_images
 
 LISTED = 5
 """Number of classes in the summary of a folder."""
@@ -43,7 +43,7 @@ class Classification(ImageTask):
 
     name = "classification"
     domain = "classification"
-    template = TEMPLATE
+    template = sample_images.CLASSIFICATION
     channels = None
     data_help = "image, folder, label file (val.txt) or .npz"
     flags = (

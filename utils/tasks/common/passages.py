@@ -82,9 +82,7 @@ class PassageRanking(JoinedRows, RankingTask, TextTask):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the queries, with the corpus in their notes (:func:`~utils.datasets.text.retrieval.load_retrieval`).
-
-        ``--text`` replaces the file of queries.
-        """
+        ``--text`` replaces the file of queries."""
         options = self.options
         typed, judged = getattr(options, "text", None) or (), options.script == "valid"
         if any(not text.strip() for text in typed):

@@ -100,9 +100,7 @@ class RankingTask(Task):
 
     def agreement(self, prediction: Found, answer: Sequence[str]) -> float:
         """Return the average overlap of the first :data:`TOP` names, 0 to 1: the mean over depths of the common share.
-
-        Source: Fagin, Kumar and Sivakumar 2003, "Comparing top k lists".
-        """
+        Source: Fagin, Kumar and Sivakumar 2003, "Comparing top k lists"."""
         depth = min(TOP, len(answer), len(prediction.ids))
         shares = [len({*prediction.ids[:k]} & {*answer[:k]}) / k for k in range(1, depth + 1)]
         return sum(shares) / depth if depth else 0.0

@@ -25,7 +25,7 @@ from utils.preprocess.features import NOTE as FEATURES, NUMBERED, Features, Row
 from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import ScoreAnswers
-from utils.tasks.templates.snacks import TEMPLATE
+from utils.tasks.templates import sample_tables
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -82,7 +82,7 @@ class CtrPrediction(ScoreAnswers, Task):
     """Models from rows of features to one probability each."""
 
     name, domain, domain_default = "ctr_prediction", "recommendation", True
-    template = TEMPLATE
+    template = sample_tables.CTR_PREDICTION
     data_help = "ratings in a layout of MovieLens (a folder or a file), Criteo's logs, or a .csv, .tsv or .jsonl table"
     flags = (
         Flag("--metric", "the metric of record; the others are reported too", "auc", choices=METRICS),

@@ -144,9 +144,7 @@ def box_form(found: Mapping[str, Any]) -> BoxForm:
 
 def normalised(planes: Array, found: Mapping[str, Any], model: Model) -> Array:
     """Return 3 x height x width RGB levels, 0 to 255, normalised for the model, float32.
-
-    A stored mean is in the order of the input's channels; named ones are in RGB order.
-    """
+    A stored mean is in the order of the input's channels; named ones are in RGB order."""
     name = found["pixel_values"]
     notes = model.stored.image
     mean, std = (notes.mean, notes.std) if name == STORED else PIXEL_VALUES[name]

@@ -169,9 +169,7 @@ def _named(what: object) -> Iterator[None]:
 
 def _logits(outputs: Outputs, model: Model) -> tuple[Array, ...]:
     """Return outputs for a layout that applies a sigmoid or a softmax: if the graph did so, it is inverted.
-
-    Of a softmax the logarithms are taken, of a sigmoid the log odds; boxes stay.
-    """
+    Of a softmax the logarithms are taken, of a sigmoid the log odds; boxes stay."""
     found = []
     for place, array in enumerate(outputs.arrays):
         form = model.forms.of(place)

@@ -28,7 +28,7 @@ from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.data import DATA_FLAGS, check_classes
 from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note
-from utils.tasks.templates.squares import TEMPLATE
+from utils.tasks.templates import sample_images
 
 SHOWN = 10
 """Number of objects on the answer's line; the JSON has all."""
@@ -48,7 +48,7 @@ class Detection(ImageTask):
     name = "detection"
     domain = "detection"
     domain_default = True
-    template: ClassVar[Template | None] = TEMPLATE
+    template: ClassVar[Template | None] = sample_images.DETECTION
     data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of images, or an image"
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("--score_threshold", f"detections below this score are dropped (default: {VALID_SCORE} in valid, else "

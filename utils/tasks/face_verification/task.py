@@ -35,7 +35,7 @@ from utils.tasks.face_verification.embedding import (
     Notes,
     given_size,
 )
-from utils.tasks.templates.portraits import TEMPLATE
+from utils.tasks.templates import sample_images
 
 KEPT = 1 << 27
 """Bytes of the cache of decoded images: an image is part of many pairs."""
@@ -66,7 +66,7 @@ class Comparison(NamedTuple):
 class FaceVerification(JoinedRows, Task):
     """Similarity of the faces of image pairs."""
 
-    name, domain, template = "face_verification", "face", TEMPLATE
+    name, domain, template = "face_verification", "face", sample_images.FACE_VERIFICATION
     models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
     data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or images"
     flags = (
@@ -116,9 +116,7 @@ class FaceVerification(JoinedRows, Task):
 
     def input_size(self) -> Mapping[str, Sizes]:
         """Return the shape of the detector's input, or without a detector the descriptor's, by ``--input_size``.
-
-        A detector with open height and width gets :data:`.DETECTOR_SIZE`.
-        """
+        A detector with open height and width gets :data:`.DETECTOR_SIZE`."""
         given, files = given_size(self.options), self.options.models
         if DETECTOR not in files:
             return {} if given is None else {DESCRIPTOR: ((None, None, *given),)}
@@ -144,9 +142,7 @@ class FaceVerification(JoinedRows, Task):
         self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[DecodedImage, DecodedImage]]
     ) -> list[tuple[float, PairResults]]:
         """Describe the new images of a batch, and return score and results of each pair.
-
-        The score is 0 if a description is missing.
-        """
+        The score is 0 if a description is missing."""
         describer = self.state
         seen = iter(describer.of([image for pair in contexts for image in pair]))
         found = []

@@ -30,7 +30,7 @@ from utils.tasks.common.class_scores import softmax
 from utils.tasks.common.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.graph_prediction.notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
-from utils.tasks.templates.rings import TEMPLATE
+from utils.tasks.templates import sample_tables
 
 EDGES_PER_NODE = 4
 """Edges per node that a packed batch has room for: the bonds of a molecule, both ways, and a loop."""
@@ -56,7 +56,7 @@ class Size(NamedTuple):
 class GraphPrediction(Task):
     """Models of graphs padded to a matrix, or packed into block-diagonal batches, depending on their inputs."""
 
-    name, domain, domain_default, template = "graph_prediction", "gnn", True, TEMPLATE
+    name, domain, domain_default, template = "graph_prediction", "gnn", True, sample_tables.GRAPH_PREDICTION
     data_help = "graphs in an .npz file, molecules as .sdf, .csv, .tsv or .smi, a folder of these, or OGB's folder"
     writes = "the answers as CSV"
     flags = (
@@ -95,9 +95,7 @@ class GraphPrediction(Task):
 
     def open_sizes(self) -> dict[str, dict[Any, tuple[int, ...]]]:
         """Return the sizes that a graph is padded to, and those of a packed batch with as many graphs as a SPA gets.
-
-        A packed batch has :data:`EDGES_PER_NODE` messages per node, unless ``--edges`` is given.
-        """
+        A packed batch has :data:`EDGES_PER_NODE` messages per node, unless ``--edges`` is given."""
         sizes = sorted(set(self.options.nodes))
         each = -(-self.options.batch_size // engine_nums())
         rooms = {

@@ -22,7 +22,7 @@ from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
-from utils.tasks.templates.rounds import TEMPLATE
+from utils.tasks.templates import sample_tables
 
 HISTORY, NOTE = "history", "recommendation"
 """Name of the input with a history, and metadata key, optional: an object with the ``split`` of the training (and its
@@ -79,7 +79,7 @@ class State(NamedTuple):
 class ItemRecommendation(JoinedRows, RankingTask):
     """Ranking of items that are not in the user's history, the most likely next ones first."""
 
-    name, domain, template = "item_recommendation", "recommendation", TEMPLATE
+    name, domain, template = "item_recommendation", "recommendation", sample_tables.ITEM_RECOMMENDATION
     models, optional_models = (QUERY, ITEM), (ITEM,)
     data_help = "ratings: a folder or file of MovieLens or RecBole, or fetch:ml_100k/..."
     flags = (

@@ -199,9 +199,7 @@ def _filled(array: Array, size: int, dtype: str) -> Array:
 
 def sampled_nodes(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How) -> list[Array]:
     """Return the arrays of some nodes with sampled neighbours; nodes along the first axis.
-
-    For the form ``scatter``: x N x n x F, edges N x 2 x E and weights N x E, which :func:`packed` joins.
-    """
+    For the form ``scatter``: x N x n x F, edges N x 2 x E and weights N x E, which :func:`packed` joins."""
     neighbours = neighbours_of(graph, how.both, how.adjacency)
     rows = rows_of(graph, how.features)
     trees = [neighbours.sampled(number, how.fanout, how.seed) for number in numbers]
@@ -231,9 +229,7 @@ def _levels(x: Array, trees: Sequence[Tree], fanout: Sequence[int], dtype: str) 
 
 def packed(arrays: Sequence[Array], share: int) -> list[list[Array]]:
     """Return the arrays of each SPA for the form ``scatter``: ``share`` graphs as one block-diagonal graph.
-
-    The last SPA repeats its last graph, so that all have one size.
-    """
+    The last SPA repeats its last graph, so that all have one size."""
     x, edges, weights = arrays
     shards = []
     for start in range(0, len(x), share):
@@ -259,9 +255,7 @@ def share_of(batch: int) -> int:
 
 def sizes_of(model: Model, graph: NodeGraph, options: Options) -> dict[Any, tuple[int, ...]]:
     """Return the sizes of a model's open dimensions, by the graph or the sampled neighbours.
-
-    Those of the form ``scatter``, which has no batch, are keyed by their symbols, if the model has them.
-    """
+    Those of the form ``scatter``, which has no batch, are keyed by their symbols, if the model has them."""
     how = how_of(model, graph, options)
     if how.form == FANOUT:
         near, far = how.fanout

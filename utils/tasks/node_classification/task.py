@@ -101,9 +101,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the nodes to classify (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).
-
-        ``single`` takes the first batch of the part, unless ``--nodes`` lists some.
-        """
+        ``single`` takes the first batch of the part, unless ``--nodes`` lists some."""
         compared = self.options.script == "valid"
         wanted = None if compared else self.options.nodes
         found = load_nodes(paths["data"], self.options.split, wanted, compared=compared)

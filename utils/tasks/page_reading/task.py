@@ -23,7 +23,7 @@ from utils.preprocess.image.tiles import Tiles
 from utils.tasks import Flag, Prepared, Rendering, Task, str2bool
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.page_reading.steps import Context, Line, Reader
-from utils.tasks.templates.ribbons import TEMPLATE
+from utils.tasks.templates import sample_images
 
 SHOWN = 4
 """Number of lines on the answer's line; the JSON has all."""
@@ -39,7 +39,7 @@ class PageReading(Task):
     """PP-OCR's pipeline: a detector (DB), a classifier of directions, and a recogniser (CTC)."""
 
     name, domain = "page_reading", "ocr"
-    template = TEMPLATE
+    template = sample_images.PAGE_READING
     models = ("det", "cls", "rec")
     data_help = "a page, a folder of pages, Label.txt, gt_*.txt or texts beside them"
     writes = "what was read as PaddleOCR's Label.txt"
@@ -183,9 +183,7 @@ def _in_order(lines: list[Line]) -> list[Line]:
 
 def _uprighting(lines: Sequence[Line]) -> Array:
     """Return the 2 x 2 matrix that rotates points (x, y) so that a page's lines run to the right.
-
-    If lines have several directions, the page is rotated by 180 degrees if most lines are upside down.
-    """
+    If lines have several directions, the page is rotated by 180 degrees if most lines are upside down."""
     runs = np.array([_run(line) for line in lines]).reshape(-1, 2)
     x, y = runs.sum(axis=0).tolist()
     length = math.hypot(x, y)

@@ -20,7 +20,7 @@ from utils.tasks import SCRIPTS, Flag, NoAnswer, Prepared, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG
 from utils.tasks.policy_rollout.rollout import EpisodeResult, Setting, environment_of, roll
-from utils.tasks.templates.poles import TEMPLATE
+from utils.tasks.templates import sample_tables
 
 EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_episodes"
 
@@ -45,7 +45,7 @@ class EpisodeResults(list[EpisodeResult]):
 class PolicyRollout(Task):
     """Rollouts of one environment per seed, stepped in parallel with one policy call per step."""
 
-    name, domain, domain_default, template = "policy_rollout", "reinforcement", True, TEMPLATE
+    name, domain, domain_default, template = "policy_rollout", "reinforcement", True, sample_tables.POLICY_ROLLOUT
     data_help = "not needed: episodes are seeds; or a recording (.npz) to compare actions with"
     writes = "a recording: observations and the action chosen at each (.npz)"
     advice: ClassVar[Mapping[str, str]] = {
@@ -125,9 +125,7 @@ class PolicyRollout(Task):
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
         """Return the steps per second of the environments and of the policy.
-
-        A step is one step of one episode; seconds are those of the executing threads.
-        """
+        A step is one step of one episode; seconds are those of the executing threads."""
         found = {"steps": float(timeline.samples("environment"))}
         for stage in ("environment", "policy"):
             if timeline.seconds(stage):

@@ -117,9 +117,7 @@ def _unknown(found: Array, samples: int, model: Model) -> InputError:
 
 def _layout(found: Array, canvas: tuple[int, int], form: OutputForm, model: Model) -> str:
     """Return the layout: the form's, else by the number of labels, else by the input's aspect ratio.
-
-    Maps have the size of the input, or are smaller by an equal factor in both directions.
-    """
+    Maps have the size of the input, or are smaller by an equal factor in both directions."""
     if form.layout is not None:
         return form.layout
     labels = model.stored.labels

@@ -39,7 +39,7 @@ from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
 from utils.tasks.segmentation.output import class_count, read
-from utils.tasks.templates.discs import TEMPLATE
+from utils.tasks.templates import sample_images
 
 SHOWN = 8
 """Number of classes on the answer's line; the JSON has all."""
@@ -67,7 +67,7 @@ class Segmentation(ImageTask):
 
     name = "segmentation"
     domain = "segmentation"
-    template = TEMPLATE
+    template = sample_images.SEGMENTATION
     data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or images"
     flags = FLAGS
     writes = "the classes of every image as PNGs into a folder"
@@ -249,9 +249,7 @@ class Segmentation(ImageTask):
 
     def show(self, sample: Labelled | Path, prediction: Array) -> Rendering:
         """Return the classes with their share of the pixels; saving draws them over the image and writes the mask.
-
-        ``answer["mask"]`` is the path of the palette PNG after saving.
-        """
+        ``answer["mask"]`` is the path of the palette PNG after saving."""
         names = self.model.stored.labels
         places, pixels = np.unique(prediction[prediction >= 0], return_counts=True)
         if names is not None and max(places.tolist(), default=-1) >= len(names):
@@ -301,9 +299,7 @@ def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image
 @lru_cache
 def _table(names: tuple[str, ...], labels: tuple[str, ...] | None, unlisted: str) -> Array:
     """Return the model's class of each class of a data set, int16; the same number if the model has no labels.
-
-    Pixels outside of all regions are ignored if the model has no background class.
-    """
+    Pixels outside of all regions are ignored if the model has no background class."""
     if labels is None:
         return np.arange(len(names), dtype=np.int16)
     known = {label: place for place, label in enumerate(labels)}

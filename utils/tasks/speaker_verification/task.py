@@ -22,7 +22,7 @@ from utils.tasks import Flag, Options, Prepared, Rendering, Task
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
 from utils.tasks.speaker_verification.embedding import GATES, Heard, Notes, VoiceDescriber, similarity
-from utils.tasks.templates.hummers import TEMPLATE
+from utils.tasks.templates import sample_sounds
 
 KEPT = 1 << 27
 """Bytes of the cache of windows: a recording is part of many trials."""
@@ -65,7 +65,7 @@ class SpeakerVerification(SoundNotes, Task):
     """Similarity of the voices of two recordings."""
 
     name, domain = "speaker_verification", "speech"
-    template = TEMPLATE
+    template = sample_sounds.SPEAKER_VERIFICATION
     data_help = (
         "a list of trials, a folder of speakers' folders, NAME=FOLDER ..., recordings, or first=FILE second=FILE"
     )

@@ -23,7 +23,7 @@ from utils.tasks.common.sound_figures import StreamNotes
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, Word, text_flags
 from utils.tasks.speech_recognition.input import EXPORT_SETTINGS, FLAGS, NOTE, Alphabet, alphabet_of, feature_settings
 from utils.tasks.speech_recognition.windows import Context, Windows, packed, unpacked
-from utils.tasks.templates.chords import TEMPLATE
+from utils.tasks.templates import sample_sounds
 
 if TYPE_CHECKING:
     from utils.postprocess.text.language_model import LanguageModel
@@ -33,7 +33,7 @@ class SpeechRecognition(StreamNotes, Transcription):
     """CTC models: recordings x frames x bands in, a distribution over the tokens per step out."""
 
     name, domain_default = "speech_recognition", True
-    template = TEMPLATE
+    template = sample_sounds.SPEECH_RECOGNITION
     flags = (*FLAGS, KIND_FLAG, *text_flags(METRICS[0]))
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
     state: Windows  # runner for recordings of any length

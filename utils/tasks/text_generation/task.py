@@ -19,7 +19,7 @@ from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Ta
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuation, Decoder, Limits, Plans, generate
-from utils.tasks.templates.diets import TEMPLATE
+from utils.tasks.templates import sample_tables
 
 STORED = "generation"
 """Metadata key: an object with ``positions`` (maximum tokens of a text), ``begin`` and ``end`` (start and end token, or
@@ -99,7 +99,7 @@ class TextGeneration(JoinedRows, Task):
 
     name = "text_generation"
     domain = "nlp"
-    template = TEMPLATE
+    template = sample_tables.TEXT_GENERATION
     data_help = "a .txt file with a text per line, or a .jsonl, .tsv or .csv file with a column text or prompt"
     flags = (
         Flag("--max_new_tokens", "maximum tokens of an answer", 40, int, scripts=ANSWERS),
@@ -145,9 +145,7 @@ class TextGeneration(JoinedRows, Task):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the texts of a file or folder (:func:`~utils.datasets.text.texts.load_texts`), as prompts.
-
-        The target of a text is the text itself.
-        """
+        The target of a text is the text itself."""
         from utils.datasets.text.texts import Columns, load_texts
 
         return self.selected(_prompts(load_texts(paths["data"], Columns(text=self.options.text_column))))
@@ -222,9 +220,7 @@ class TextGeneration(JoinedRows, Task):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Text]) -> list[Any]:
         """Score texts (``valid``), or continue prompts; entries start with a score, NaN if the model outputs NaN.
-
-        With ``--skip_postprocess`` return the logits after each prompt, N x V float32.
-        """
+        With ``--skip_postprocess`` return the logits after each prompt, N x V float32."""
         (engine,) = engines.values()
         if getattr(self.options, "skip_postprocess", False):
             return [self.state([one.ids for one in contexts], None)[0]]
@@ -296,9 +292,7 @@ class TextGeneration(JoinedRows, Task):
 
     def extra_figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
         """Return tokens/s, and the time to the first token, median and 99th percentile, in seconds.
-
-        ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card.
-        """
+        ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card."""
         found = {}
         for name, stage in (("decode_tokens_per_s", NEXT), ("scored_tokens_per_s", SCORED)):
             if timeline.seconds(stage):

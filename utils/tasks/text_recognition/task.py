@@ -20,7 +20,7 @@ from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers, TextDiagnostics, lexicon_of
-from utils.tasks.templates.bars import TEMPLATE
+from utils.tasks.templates import sample_images
 from utils.tasks.text_recognition.input import (
     EXPORT_SETTINGS,
     FLAGS,
@@ -48,7 +48,7 @@ class TextRecognition(TextAnswers, Task):
     """CTC models: N x C x H x W in, a distribution over the characters per step out."""
 
     name, domain, domain_default = "text_recognition", "ocr", True
-    template = TEMPLATE
+    template = sample_images.TEXT_RECOGNITION
     data_help = "a label file (rec_gt.txt), a folder with one or with texts beside the images, or images"
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
     writes = "the texts as a label file: path, tab, text"

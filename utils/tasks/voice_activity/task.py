@@ -18,7 +18,7 @@ from utils.preprocess.audio.reading import SLACK, Recording, read_sound
 from utils.tasks import Flag, Prepared, Rendering, Task
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.sound_figures import StreamNotes
-from utils.tasks.templates.tones import TEMPLATE
+from utils.tasks.templates import sample_sounds
 from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, Layout, Segment, Voices
 
 SHOWN = 6
@@ -47,7 +47,7 @@ class VoiceActivity(StreamNotes, Task):
     """Stateful models such as Silero VAD: one call per chunk for several parallel recordings."""
 
     name, domain = "voice_activity", "speech"
-    template = TEMPLATE
+    template = sample_sounds.VOICE_ACTIVITY
     data_help = "a recording, a folder of them, a JSON list with segments, or audio=FOLDER rttm=FILE"
     writes = "the segments of speech as RTTM"
     flags = (
