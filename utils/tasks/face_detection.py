@@ -15,10 +15,9 @@ from utils.postprocess.image.nms import Detections
 from utils.tasks import Diagnostics, Flag, PredictionWriter, Rendering
 from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
-from utils.tasks.detection.data import check_classes
 from utils.tasks.detection.heads import least_score, most, threshold
 from utils.tasks.detection.results import BoxResults
-from utils.tasks.detection.task import Detection, in_words, rendering
+from utils.tasks.detection.task import Detection, check_classes, in_words, rendering
 from utils.tasks.templates import sample_images
 
 LEAST = 0.05

@@ -17,8 +17,8 @@ from utils.preprocess.audio.reading import Recording, read_sound
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks import Flag, Model, Prepared
 from utils.tasks.common.checks import at_least
-from utils.tasks.common.fixed_rows import outputs_of
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate
+from utils.tasks.common.outputs import outputs_of
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, text_flags
 
 ENCODER, DECODER = "encoder", "decoder"

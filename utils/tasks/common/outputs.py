@@ -24,7 +24,7 @@ from utils.outputs import (
     PROBABILITIES,
     OutputForm,
     refuse_labels,
-)
+)  # fmt: skip
 from utils.tasks import Flag, Model, Options
 
 KIND_FLAG = Flag("--output_kind", "kind of the output (default: by metadata or graph)", None, choices=KINDS)
@@ -255,3 +255,19 @@ def label_steps(outputs: Any, form: OutputForm, model: Model) -> Array:
     form = form if form.classes is not None or words is None else replace(form, classes=len(words) + 1)
     numbers = labels_of(found, form, model, named=False)
     return _one_hot(numbers.reshape(-1), form, model).reshape(*found.shape, -1)
+
+
+def outputs_of(engine: Any, rows: Array, step: int) -> list[Array]:
+    """Return each output of a model for all rows, in calls of ``step`` rows; the last call repeats its last row.
+
+    Args:
+        engine: of a model with one input. rows: N x ..., N at least 1. step: at least 1.
+    """
+    parts = []
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        filled = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
+        outputs = engine([np.ascontiguousarray(filled)])
+        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        parts.append([np.asarray(one)[: len(part)] for one in outputs])
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -18,7 +18,7 @@ from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.classification import preprocess
 from utils.stored import PREPROCESS, ImageNotes
 from utils.tasks import Model, Options
-from utils.tasks.common.fixed_rows import outputs_of
+from utils.tasks.common.outputs import outputs_of
 
 DETECTOR, DESCRIPTOR = "detector", "descriptor"
 """Names of the two models."""

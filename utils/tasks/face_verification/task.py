@@ -34,7 +34,7 @@ from utils.tasks.face_verification.embedding import (
     FaceResult,
     Notes,
     given_size,
-)
+)  # fmt: skip
 from utils.tasks.templates import sample_images
 
 KEPT = 1 << 27

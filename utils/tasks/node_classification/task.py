@@ -27,7 +27,7 @@ from utils.tasks.common.class_scores import (
     label_of,
     most_frequent,
     softmax,
-)
+)  # fmt: skip
 from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
 from utils.tasks.node_classification.input import (
     DENSE,
@@ -46,7 +46,7 @@ from utils.tasks.node_classification.input import (
     share_of,
     sizes_of,
     whole_graph,
-)
+)  # fmt: skip
 
 SHOWN = 10
 """Number of classes in the summary."""

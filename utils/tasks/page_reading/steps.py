@@ -18,7 +18,7 @@ from utils.preprocess.image.straighten import straightened
 from utils.preprocess.image.tiles import Tiles
 from utils.tasks import Model, Options
 from utils.tasks.common.outputs import sigmoid
-from utils.tasks.text_recognition.input import charset_of
+from utils.tasks.text_recognition.task import charset_of
 
 TILES, LINES = 4, 16
 """Maximum numbers of tiles and of lines per call, which limit the memory."""

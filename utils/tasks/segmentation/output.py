@@ -18,7 +18,7 @@ from utils.outputs import (
     PROBABILITIES,
     OutputForm,
     refuse_labels,
-)
+)  # fmt: skip
 from utils.postprocess.image.class_maps import log_odds, logarithms
 from utils.tasks import Model, Options
 from utils.tasks.common.outputs import are_shares, check_probabilities, labels_of

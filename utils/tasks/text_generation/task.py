@@ -18,7 +18,18 @@ from utils.preprocess.text.tokens import Tokens
 from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
-from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuation, Decoder, Limits, Plans, generate
+from utils.tasks.common.generation import (
+    CHUNKS,
+    FIRST,
+    NEXT,
+    SLOTS,
+    Continuation,
+    Decoder,
+    Limits,
+    Plans,
+    generate,
+    log_probabilities,
+)  # fmt: skip
 from utils.tasks.templates import sample_tables
 
 STORED = "generation"
@@ -241,7 +252,6 @@ class TextGeneration(JoinedRows, Task):
         import time
 
         from utils.metrics.text.perplexity import Score
-        from utils.tasks.text_generation.scoring import costs
 
         size = self._window()
         start = time.perf_counter()
@@ -348,3 +358,48 @@ def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"--save {folder}: {path.name} cannot be written ({error.strerror or error})") from error
     return path
+
+
+class Window(NamedTuple):
+    """Part of a text: the tokens from ``begin`` to ``end``; those from ``first`` on are predicted in this window."""
+
+    begin: int
+    end: int
+    first: int
+
+
+def windows(tokens: int, size: int, stride: int) -> list[Window]:
+    """Return windows of at most ``size`` tokens, ``stride`` apart; every token except the first is predicted once, in
+    the first window that contains it.
+    """
+    found = [Window(0, min(size, tokens), 1)]
+    while found[-1].end < tokens:
+        last = found[-1]
+        begin = last.begin + stride
+        found.append(Window(begin, min(begin + size, tokens), last.end))
+    return found
+
+
+def costs(decoder: Decoder, texts: Sequence[Array], size: int, stride: int) -> list[float]:
+    """Return the negative natural log-likelihood of each text, without its first token.
+
+    Args:
+        decoder: gets an empty cache for each round of windows. texts: int64, at least two tokens each.
+        size: maximum tokens of a window. stride: tokens between starts of windows, at most ``size - 1``.
+    """
+    cut = [windows(len(text), size, stride) for text in texts]
+    found = [0.0] * len(texts)
+    for turn in range(max(map(len, cut), default=0)):
+        rows = [row for row, parts in enumerate(cut) if turn < len(parts)]
+        parts = [cut[row][turn] for row in rows]
+        fed = [texts[row][part.begin : part.end - 1] for row, part in zip(rows, parts, strict=True)]
+        for chunk in decoder.chunks(fed, decoder.empty(len(rows))):
+            for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
+                first = max(int(chunk.first[place]), part.first - part.begin - 1)
+                end = int(chunk.end[place])
+                if first < end:
+                    offset = int(chunk.first[place])
+                    logits = chunk.logits[place, first - offset : end - offset].astype(np.float32)
+                    wanted = texts[row][part.begin + first + 1 : part.begin + end + 1]
+                    found[row] -= float(log_probabilities(logits, wanted).sum())
+    return found
