@@ -20,7 +20,7 @@ from utils.tasks.base import (
     Task,
     Template,
     str2bool,
-)  # fmt: skip
+)
 from utils.tasks.legacy import LegacyTask as _LegacyTask  # noqa: F401 - makes tasks of the form before
 from utils.tasks.model import Model
 from utils.tasks.prepared import NoAnswer, Prepared, Shards

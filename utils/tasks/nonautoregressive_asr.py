@@ -19,7 +19,6 @@ from utils.preprocess.audio.frames import shifted, stacked
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.tasks import Flag, Model, NoAnswer, Prepared
-from utils.tasks.common.checks import at_least
 from utils.tasks.common.transcription import METRICS, Heard, text_flags
 from utils.tasks.speech_transcription import DECODER, ENCODER, SpeechTranscription
 
@@ -94,7 +93,7 @@ class ParallelTranscription(SpeechTranscription):
 
     def check(self) -> None:
         """Check ``--lengths`` and ``--tokens``."""
-        at_least(self.options, lengths=1, tokens=1)
+        self.options.at_least(lengths=1, tokens=1)
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
         """Return the sizes of open dimensions: frames of the encoder, tokens and frames of the decoder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,16 @@ class Options(argparse.Namespace):
         """Return the options of the same run at the target's full exactness, without output files."""
         dtype = "float32" if self.dtype in ("int8", "bfloat16") else self.dtype
         return Options(**{**vars(self), **dict(self.traded), "dtype": dtype, **dict.fromkeys(WRITTEN)})
+
+    def at_least(self, **least: int) -> None:
+        """Raise ConfigError if a whole number, or one of a list, is below the limit of its flag, such as ``topk=1``."""
+        for key, limit in least.items():
+            given = getattr(self, key)
+            listed = isinstance(given, Iterable)
+            values = list(given) if listed else [] if given is None else [given]
+            if any(value < limit for value in values):
+                shown = " ".join(map(str, values))
+                raise ConfigError(f"--{key} {shown} must be at least {limit}{' each' if listed else ''}")
 
     @property
     def least_cosine(self) -> float:

@@ -14,7 +14,6 @@ from utils.datasets.text.texts import Columns
 from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, shortest
 from utils.preprocess.text.tokens import IDS, MASK, TYPES, Encoded, Tokens, input_kind
 from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Task, str2bool
-from utils.tasks.common.checks import at_least
 
 LENGTH_FLAGS = (
     Flag("--max_length", "maximum tokens of a text; left out: as model and plans allow; 0: no truncation", None, int),
@@ -63,7 +62,7 @@ class TextTask(Task):
 
     def check(self) -> None:
         """Check ``--max_length`` and ``--lengths``."""
-        at_least(self.options, max_length=0, lengths=1)
+        self.options.at_least(max_length=0, lengths=1)
 
 
 def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int:

@@ -23,7 +23,6 @@ from utils.metrics.clicks import METRICS, Clicks
 from utils.outputs import DEFAULT, GRAPH, LOGITS, PROBABILITIES, refuse_labels
 from utils.preprocess.features import NOTE as FEATURES, NUMBERED, Features, Row
 from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task
-from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import ScoreAnswers
 from utils.tasks.templates import sample_tables
 
@@ -104,7 +103,7 @@ class CtrPrediction(ScoreAnswers, Task):
         """Check ``--positive`` and ``--split_seed``."""
         if not np.isfinite(self.options.positive):
             raise ConfigError(f"--positive {self.options.positive} must be a finite rating, such as 4")
-        at_least(self.options, split_seed=0)
+        self.options.at_least(split_seed=0)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return rows of ratings in a layout of MovieLens, of Criteo's logs, or of a table with named columns.

@@ -35,7 +35,6 @@ from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks import PredictionWriter, Prepared, Rendering
-from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
 from utils.tasks.segmentation.output import class_count, read
@@ -77,7 +76,7 @@ class Segmentation(ImageTask):
         """Check the options."""
         super().check()
         opt = self.options
-        at_least(opt, short_side=1)
+        opt.at_least(short_side=1)
         if not 0 < opt.threshold < 1:
             raise ConfigError(f"--threshold {opt.threshold} must be above 0 and below 1")
 

@@ -23,7 +23,6 @@ from utils.preprocess.audio.features import settings_of
 from utils.preprocess.audio.reading import Recording, is_sound, read_sound
 from utils.preprocess.audio.speech import Windows
 from utils.tasks import Flag, Model, Options, Prepared, Rendering, Task
-from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import outputs_of
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
 from utils.tasks.templates import sample_sounds
@@ -202,7 +201,7 @@ class SpeakerVerification(SoundNotes, Task):
     def check(self) -> None:
         """Check counts, durations, the threshold and the rates."""
         options = self.options
-        at_least(options, of_each=0, seed=0)
+        options.at_least(of_each=0, seed=0)
         for name in ("shortest", "least_speech"):
             if not 0 <= getattr(options, name) < np.inf:
                 raise ConfigError(f"--{name} {getattr(options, name)} must be a number of seconds, at least 0")

@@ -16,7 +16,6 @@ from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, str2bool
-from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.generation import (
     CHUNKS,
@@ -136,7 +135,7 @@ class TextGeneration(JoinedRows, Task):
     def check(self) -> None:
         """Check all numbers, and ``--stop``."""
         options = self.options
-        at_least(options, lengths=1, chunks=1, max_new_tokens=1, top_k=0, window=0, stride=0, seed=0)
+        options.at_least(lengths=1, chunks=1, max_new_tokens=1, top_k=0, window=0, stride=0, seed=0)
         if options.window == 1:
             raise ConfigError("--window 1 leaves no token to predict from; use at least 2")
         for name, most in (("temperature", float("inf")), ("top_p", 1.0), ("repetition_penalty", float("inf"))):

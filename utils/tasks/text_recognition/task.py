@@ -16,7 +16,7 @@ from utils.outputs import LABELS
 from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm, line_input
 from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task
-from utils.tasks.common.checks import at_least, setting_in_use
+from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers, TextDiagnostics, lexicon_of, lines_of
@@ -235,7 +235,7 @@ class TextRecognition(TextAnswers, Task):
         several = isinstance(given, Sequence) and len(given) > 2
         if several or (sides is not None and min(side or 1 for side in sides) < 1):
             raise ConfigError(f"--input_size {given} must be one or two positive numbers: height and width")
-        at_least(options, max_width=1, widths=1, beam_width=1)
+        options.at_least(max_width=1, widths=1, beam_width=1)
         if options.lexicon is not None and options.decoder != "beam":
             raise ConfigError("--lexicon needs --decoder beam; add that, or leave the lexicon out")
 
