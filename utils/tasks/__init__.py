@@ -23,9 +23,11 @@ from utils.tasks.base import (
 )
 from utils.tasks.legacy import LegacyTask as _LegacyTask  # noqa: F401 - makes tasks of the form before
 from utils.tasks.model import Model
+from utils.tasks.options import at_least
 from utils.tasks.prepared import NoAnswer, Prepared, Shards
 
 __all__ = [
     "SCRIPTS", "Artifact", "Compare", "Diagnostics", "ExportSetting", "Flag", "Model", "NoAnswer", "Notes", "OpenSizes",
-    "Options", "PredictionWriter", "Prepared", "Rendering", "Shards", "Sizes", "Task", "Template", "str2bool",
+    "Options", "PredictionWriter", "Prepared", "Rendering", "Shards", "Sizes", "Task", "Template", "at_least",
+    "str2bool",
 ]  # fmt: skip

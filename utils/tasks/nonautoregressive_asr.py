@@ -18,7 +18,7 @@ from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.frames import shifted, stacked
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks import Flag, Model, NoAnswer, Prepared
+from utils.tasks import Flag, Model, NoAnswer, Prepared, at_least
 from utils.tasks.common.transcription import METRICS, Heard, text_flags
 from utils.tasks.speech_transcription import DECODER, ENCODER, SpeechTranscription
 
@@ -93,7 +93,7 @@ class ParallelTranscription(SpeechTranscription):
 
     def check(self) -> None:
         """Check ``--lengths`` and ``--tokens``."""
-        self.options.at_least(lengths=1, tokens=1)
+        at_least(self.options, lengths=1, tokens=1)
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
         """Return the sizes of open dimensions: frames of the encoder, tokens and frames of the decoder."""
@@ -219,9 +219,7 @@ def _heard(samples: Array, notes: Notes) -> Array:
 
 def _sizes(model: Model, asked: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes that dimension 1 of the first input may have: the fixed one, the planned ones, or ``asked``."""
-    spec = model.inputs[0]
-    fixed, symbol = spec.shape[1], spec.symbols[1] if spec.symbols else None
-    return (fixed,) if fixed is not None else tuple(model.dims.get(symbol or "", sorted(set(asked))))
+    return model.sizes(0, 1) or tuple(sorted(set(asked)))
 
 
 def grouped(counts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
@@ -295,5 +293,5 @@ def _silent(decoder: Model) -> frozenset[str]:
     stored = decoder.stored.json(NOTE, {})
     found = stored.get("silent", []) if isinstance(stored, dict) else None
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ModelError(f"{decoder.ckpt}: metadata {NOTE!r}: silent must be a list of text; export the model again")
+        raise decoder.unusable(NOTE, "silent must be a list of text")
     return frozenset(found)

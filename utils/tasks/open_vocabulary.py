@@ -103,9 +103,9 @@ class OpenVocabulary(Detection):
         count, length = specs["input_ids"].shape
         if length is None:
             raise ModelError(f"{model.ckpt}: the length of its texts is open; export it with a fixed one")
-        symbol = (specs["input_ids"].symbols or ("", ""))[0]
-        plans = (count,) if count is not None else model.dims.get(symbol or "", ())
+        plans = model.sizes(1 + list(specs).index("input_ids"), 0)
         if plans and len(texts) > plans[-1]:
+            symbol = (specs["input_ids"].symbols or ("", ""))[0]
             fix = f"give fewer, or --dim {symbol}={len(texts)}" if count is None else "give fewer"
             raise ConfigError(f"{model.ckpt}: {len(texts)} queries, and it takes {plans[-1]} at most; {fix}")
         rows = plans[bisect_left(plans, len(texts))] if plans else len(texts)

@@ -98,19 +98,20 @@ class Options(argparse.Namespace):
         dtype = "float32" if self.dtype in ("int8", "bfloat16") else self.dtype
         return Options(**{**vars(self), **dict(self.traded), "dtype": dtype, **dict.fromkeys(WRITTEN)})
 
-    def at_least(self, **least: int) -> None:
-        """Raise ConfigError if a whole number, or one of a list, is below the limit of its flag, such as ``topk=1``."""
-        for key, limit in least.items():
-            given = getattr(self, key)
-            listed = isinstance(given, Iterable)
-            values = list(given) if listed else [] if given is None else [given]
-            if any(value < limit for value in values):
-                shown = " ".join(map(str, values))
-                raise ConfigError(f"--{key} {shown} must be at least {limit}{' each' if listed else ''}")
-
     @property
     def least_cosine(self) -> float:
         """The least cosine of int8 to float32; 0 in an evaluation, which compares the metric."""
         if self.min_cosine is not None:
             return self.min_cosine
         return 0.0 if self.script == "valid" else GOOD_COSINE
+
+
+def at_least(options: Any, **least: int) -> None:
+    """Raise ConfigError if a whole number, or one of a list, is below the limit of its flag, such as ``topk=1``."""
+    for key, limit in least.items():
+        given = getattr(options, key)
+        listed = isinstance(given, Iterable)
+        values = list(given) if listed else [] if given is None else [given]
+        if any(value < limit for value in values):
+            shown = " ".join(map(str, values))
+            raise ConfigError(f"--{key} {shown} must be at least {limit}{' each' if listed else ''}")

@@ -23,7 +23,7 @@ from utils.datasets.text.questions import LANGUAGE, UNANSWERABLE, Question
 from utils.metrics.base import Metric
 from utils.postprocess.text.spans import Span, Window, best_answer
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks import Flag, Options, Prepared, Rendering
+from utils.tasks import Flag, Options, Prepared, Rendering, at_least
 from utils.tasks.common.outputs import KIND_FLAG, as_logarithms
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.common.text_input import LENGTH_FLAGS, TEXT_FLAGS, TextTask, fed, inline_texts, longest
@@ -92,7 +92,7 @@ class QuestionAnswering(TextTask):
     def check(self) -> None:
         """Check lengths, ``--stride``, ``--max_answer_length``, ``--n_best`` and ``--null_threshold``."""
         super().check()
-        self.options.at_least(stride=0, max_answer_length=1, n_best=1)
+        at_least(self.options, stride=0, max_answer_length=1, n_best=1)
         if np.isnan(self.options.null_threshold):
             raise ConfigError("--null_threshold nan must be a number of logits; 0 is usual")
 

@@ -15,7 +15,7 @@ from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks import Flag, Model, Prepared
+from utils.tasks import Flag, Model, Prepared, at_least
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.common.outputs import outputs_of
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, text_flags
@@ -94,7 +94,7 @@ class SpeechTranscription(Transcription):
 
     def check(self) -> None:
         """Check ``--lengths`` (the prompt has 4 tokens) and ``--max_new_tokens``."""
-        self.options.at_least(lengths=5, max_new_tokens=1)
+        at_least(self.options, lengths=5, max_new_tokens=1)
 
     @property
     def decoder(self) -> Model:

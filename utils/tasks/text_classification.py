@@ -20,7 +20,7 @@ from utils.preprocess.text.lengths import count_truncated, truncation_line
 from utils.preprocess.text.tokens import Encoded, Given, Tokens
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import ModelMetadata
-from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering
+from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, at_least
 from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.class_scores import ClassAnswers, check_class_scores, most_frequent, softmax
 from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
@@ -103,7 +103,7 @@ class TextClassification(ClassAnswers, TextTask):
     def check(self) -> None:
         """Check lengths, ``--topk`` and ``--neutral``."""
         super().check()
-        self.options.at_least(topk=1)
+        at_least(self.options, topk=1)
         if not self.options.neutral >= 0:
             raise ConfigError(f"--neutral {self.options.neutral} must be at least 0")
 

@@ -19,7 +19,7 @@ from utils.postprocess.pytorch.classification import answers, only_output, score
 from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
-from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, str2bool
+from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, at_least, str2bool
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
 from utils.tasks.templates import sample_images
@@ -61,7 +61,7 @@ class Classification(ImageTask):
 
     def check(self) -> None:
         """Check ``--topk`` and ``--input_size``."""
-        self.options.at_least(topk=1)
+        at_least(self.options, topk=1)
         super().check()
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:

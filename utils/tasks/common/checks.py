@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine import ModelError
 from utils.tasks import Model, Options
 
 
@@ -30,10 +29,7 @@ def setting_in_use(
     given = getattr(options, key, None)
     if given is not None:
         return given
-    notes = model.stored.json(note, {})
-    if not isinstance(notes, dict):
-        raise ModelError(f"{model.ckpt}: metadata {note!r}: {notes!r} is not a JSON object; export the model again")
-    value = notes.get(key, usual[key])
+    value = model.notes(note).get(key, usual[key])
     if not valid(key, value):
-        raise ModelError(f"{model.ckpt}: metadata {note!r}: {key} {value!r} must be {what}; export the model again")
+        raise model.unusable(note, f"{key} {value!r} must be {what}")
     return value

@@ -167,17 +167,15 @@ class Decoder:
                 f"{model.ckpt}: has neither an input of positions nor of the length of the past, so it would take the "
                 "size of the cache for that length; export it with position_ids (docs/nlp.md)"
             )
-        self.forms = [_form(i, o, model) for i, o in zip(caches, behind, strict=False)]
+        self.forms = [Slot(i, o, *cache_axes(model.inputs[i])) for i, o in zip(caches, behind, strict=False)]
         self.plans = self._planned(plans)
 
     def _planned(self, plans: Plans) -> Plans:
         """Return the model's fixed or planned sizes, else the requested ones."""
-        ids = self._model.inputs[self.kinds.index("ids")]
-        chunks = _sizes(ids, 1 - (ids.batch_axis or 0), self._model, plans.chunks)
-        slots = plans.slots
-        for form in self.forms[:1]:
-            slots = _sizes(self._model.inputs[form.input], form.axis, self._model, plans.slots)
-        return Plans(slots, chunks)
+        ids = self.kinds.index("ids")
+        chunks = self._model.sizes(ids, 1 - (self._model.inputs[ids].batch_axis or 0))
+        slots = self._model.sizes(self.forms[0].input, self.forms[0].axis)
+        return Plans(slots or tuple(sorted(set(plans.slots))), chunks or tuple(sorted(set(plans.chunks))))
 
     def empty(self, samples: int) -> Cache:
         """Return an empty cache for a number of samples."""
@@ -292,17 +290,11 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _form(place: int, output: int, model: Model) -> Slot:
-    """Return the position of a cache; its slots are the only open axis, or else the second to last axis."""
-    spec = model.inputs[place]
+def cache_axes(spec: TensorSpec) -> tuple[int, int]:
+    """Return the axes of samples and of slots: the only open one besides the samples', or the second to last."""
     batch = spec.batch_axis or 0
     free = [axis for axis, size in enumerate(spec.shape) if size is None and axis != batch]
-    return Slot(place, output, batch, free[0] if len(free) == 1 else len(spec.shape) - 2)
-
-
-def _sizes(spec: TensorSpec, axis: int, model: Model, asked: tuple[int, ...]) -> tuple[int, ...]:
-    fixed, symbol = spec.shape[axis], spec.symbols[axis] if spec.symbols else None
-    return (fixed,) if fixed else model.dims.get(symbol or "") or tuple(sorted(set(asked)))
+    return batch, free[0] if len(free) == 1 else len(spec.shape) - 2
 
 
 def _newest(array: Array, form: Slot, count: int) -> Array:

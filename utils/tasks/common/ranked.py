@@ -10,7 +10,7 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.text import one_line, shortened
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.text.tables import read_lines
-from utils.tasks import Flag, Rendering, Task
+from utils.tasks import Flag, Rendering, Task, at_least
 from utils.tasks.common.prediction_files import LineFile
 
 TOP = 10
@@ -107,7 +107,7 @@ class RankingTask(Task):
     def check(self) -> None:
         """Check the ranks."""
         options = self.options
-        options.at_least(topk=1, depth=1, cut=1)
+        at_least(options, topk=1, depth=1, cut=1)
         if options.script == "valid" and options.depth < options.cut:
             raise ConfigError(f"--depth {options.depth} must be at least --cut {options.cut}; raise it")
 

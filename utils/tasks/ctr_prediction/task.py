@@ -22,7 +22,7 @@ from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.outputs import DEFAULT, GRAPH, LOGITS, PROBABILITIES, refuse_labels
 from utils.preprocess.features import NOTE as FEATURES, NUMBERED, Features, Row
-from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task
+from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task, at_least
 from utils.tasks.common.class_scores import ScoreAnswers
 from utils.tasks.templates import sample_tables
 
@@ -103,7 +103,7 @@ class CtrPrediction(ScoreAnswers, Task):
         """Check ``--positive`` and ``--split_seed``."""
         if not np.isfinite(self.options.positive):
             raise ConfigError(f"--positive {self.options.positive} must be a finite rating, such as 4")
-        self.options.at_least(split_seed=0)
+        at_least(self.options, split_seed=0)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return rows of ratings in a layout of MovieLens, of Criteo's logs, or of a table with named columns.

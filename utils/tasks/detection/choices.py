@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError
+from engine import Array, ConfigError
 from utils.outputs import DEFAULT, LOGITS
 from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NMS, SCORE_FORMS, BoxForm
 from utils.postprocess.image.layouts import NOTE
@@ -97,9 +97,7 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
         if value is None and key in stored:
             value = stored[key]
             if not kind.takes(value):
-                raise ModelError(
-                    f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {kind.words}; export the model again"
-                )
+                raise model.unusable(NOTE, f"{key} {value!r} must be {kind.words}")
         if value is None and key == "score_form":
             value = _scores_of(model)
         found[key] = kind.usual if value is None else value

@@ -36,10 +36,10 @@ def note(model: Model) -> Mapping[str, Any]:
     """Return the metadata ``detection``. Raises ModelError if it is not a JSON object, or a value in it is invalid."""
     found = model.stored.json(NOTE, {})
     if not isinstance(found, dict):
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: not a JSON object; export the model again")
+        raise model.unusable(NOTE, "not a JSON object")
     problem = problem_of(found)
     if problem is not None:
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {problem}; export the model again")
+        raise model.unusable(NOTE, problem)
     return found
 
 

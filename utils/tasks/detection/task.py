@@ -23,7 +23,7 @@ from utils.preprocess.image.fits import Fit, fitted
 from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import letterbox
-from utils.tasks import Diagnostics, Flag, PredictionWriter, Prepared, Rendering, Template, str2bool
+from utils.tasks import Diagnostics, Flag, PredictionWriter, Prepared, Rendering, Template, at_least, str2bool
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note
@@ -135,7 +135,7 @@ class Detection(ImageTask):
             given = getattr(opt, flag)
             if given is not None and not 0 <= given <= 1:
                 raise ConfigError(f"--{flag} {given} must be from 0 to 1")
-        opt.at_least(max_detections=1)
+        at_least(opt, max_detections=1)
         super().check()
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:

@@ -86,15 +86,13 @@ class Notes:
     def of(cls, model: Model, options: Options) -> Notes:
         """Read the settings of a descriptor. Raises ModelError if a stored value is invalid."""
         model = model.named.get(DESCRIPTOR, model)
-        stored = model.stored.json(NOTE, {})
-        if not isinstance(stored, dict):
-            raise _wrong(model, f"{stored!r} is not a JSON object")
+        stored = model.notes(NOTE)
         compare = stored.get("compare", COSINE)
         if compare not in COMPARES:
-            raise _wrong(model, f"compare {compare!r} must be one of {', '.join(COMPARES)}")
+            raise model.unusable(NOTE, f"compare {compare!r} must be one of {', '.join(COMPARES)}")
         threshold = stored.get("threshold")
         if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
-            raise _wrong(model, f"threshold {threshold!r} must be a number")
+            raise model.unusable(NOTE, f"threshold {threshold!r} must be a number")
         if options.compare not in (None, compare):
             compare, threshold = options.compare, None  # the stored one does not apply
         threshold = threshold if options.threshold is None else options.threshold
@@ -123,12 +121,8 @@ def _points(given: Any, model: Model) -> Array:
     except (TypeError, ValueError):
         points = np.empty(0)
     if points.shape != (POINTS, 2) or not np.isfinite(points).all():
-        raise _wrong(model, f"points must be {POINTS} pairs of x and y, as shares of the chip's sides")
+        raise model.unusable(NOTE, f"points must be {POINTS} pairs of x and y, as shares of the chip's sides")
     return points
-
-
-def _wrong(model: Model, what: str) -> ModelError:
-    return ModelError(f"{model.ckpt}: metadata {NOTE!r}: {what}; export the model again")
 
 
 class Describer:

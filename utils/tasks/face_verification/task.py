@@ -18,7 +18,7 @@ from utils.datasets.image.face_pairs import FOLDS, RULES, FacePairs, Pair, all_p
 from utils.datasets.image.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
-from utils.tasks import Flag, NoAnswer, Options, Prepared, Rendering, Sizes, Task
+from utils.tasks import Flag, NoAnswer, Options, Prepared, Rendering, Sizes, Task, at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.face_verification.embedding import (
     CHOICES,
@@ -95,7 +95,7 @@ class FaceVerification(JoinedRows, Task):
             raise ConfigError(f"--score_threshold {options.score_threshold} must be above 0 and below 1")
         if options.folds < 2:
             raise ConfigError(f"--folds {options.folds} must be at least 2: a fold's threshold comes from the others")
-        options.at_least(seed=0)
+        at_least(options, seed=0)
         if options.threshold is not None and not np.isfinite(options.threshold):
             raise ConfigError(f"--threshold {options.threshold} must be a finite number")
         wrong = next((far for far in options.far if not 0 < far < 1), None)

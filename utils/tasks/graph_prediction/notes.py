@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from engine import ModelError, TensorSpec
+from engine import ModelError
 from utils.datasets.graphs.molecules import AtomFeatures
 from utils.preprocess.graphs.messages import KINDS as MESSAGES
 from utils.preprocess.graphs.sparse import Limits
@@ -99,17 +99,11 @@ def is_packed(model: Model) -> bool:
 
 def dense_sizes(model: Model) -> tuple[int, ...]:
     """Return the planned numbers of nodes of the adjacency matrix, rising; empty: any."""
-    return _sizes(model.inputs[places_of(model)["adjacency"]], 1, model)
+    return model.sizes(places_of(model)["adjacency"], 1)
 
 
 def packed_limits(model: Model) -> Limits:
     """Return the planned sizes of a packed batch."""
     places = places_of(model)
     wanted = (("x", 0), ("edges", 1), ("sizes", 0))
-    return Limits(*(_sizes(model.inputs[places[name]], axis, model) for name, axis in wanted))
-
-
-def _sizes(spec: TensorSpec, axis: int, model: Model) -> tuple[int, ...]:
-    fixed = spec.shape[axis] if len(spec.shape) > axis else None
-    symbol = spec.symbols[axis] if spec.symbols else None
-    return (fixed,) if fixed is not None else model.dims.get(symbol or "", ())
+    return Limits(*(model.sizes(places[name], axis) for name, axis in wanted))

@@ -24,7 +24,7 @@ from utils.outputs import DEFAULT, DTYPE, LABELS, LOG_PROBABILITIES, PROBABILITI
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
-from utils.tasks import Flag, Options, Prepared, Rendering, Shards, Task
+from utils.tasks import Flag, Options, Prepared, Rendering, Shards, Task, at_least
 from utils.tasks.common.class_scores import softmax
 from utils.tasks.common.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.common.prediction_files import write_predictions
@@ -75,7 +75,7 @@ class GraphPrediction(Task):
 
     def check(self) -> None:
         """Check ``--nodes`` and ``--edges``."""
-        self.options.at_least(nodes=1, edges=1)
+        at_least(self.options, nodes=1, edges=1)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return graphs (:func:`~utils.datasets.graphs.sets.load_graphs`), in ``valid`` with targets."""

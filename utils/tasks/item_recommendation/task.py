@@ -17,7 +17,7 @@ from utils.datasets.tabular.histories import CATALOGUE, TYPED, UNASKED, Catalogu
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
-from utils.tasks import Flag, Model, Options, Prepared, Rendering, str2bool
+from utils.tasks import Flag, Model, Options, Prepared, Rendering, at_least, str2bool
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
@@ -105,7 +105,7 @@ class ItemRecommendation(JoinedRows, RankingTask):
         """Check ranks and counts, and that ``--users`` and ``--history`` are not both given."""
         options = self.options
         super().check()
-        options.at_least(places=1, negatives=0, seed=0)
+        at_least(options, places=1, negatives=0, seed=0)
         if options.script != "valid" and {"users", "history"} <= options.given:
             raise ConfigError("--users and --history are both given; leave one of them out")
 

@@ -158,13 +158,13 @@ def dtype_of(model: Model) -> str:
 def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
     """Return the arrays of one call for all nodes. Raises DataError if the graph is larger than the model's input."""
     rows, neighbours = rows_of(graph, how.features), neighbours_of(graph, how.both, how.adjacency)
-    specs, dtype = model.inputs, dtype_of(model)
+    dtype = dtype_of(model)
     if how.form == DENSE:
-        size = _size(len(graph), specs[0], 1, "nodes", model)
+        size = _size(len(graph), 0, 1, "nodes", model)
         return [_filled(rows, size, dtype)[None], neighbours.matrix(size, dtype)[None]]
     edges, weights = neighbours.listed()
-    size = _size(len(graph), specs[0], 0, "nodes", model)
-    length = _size(len(weights), specs[1], 1, "edges", model)
+    size = _size(len(graph), 0, 0, "nodes", model)
+    length = _size(len(weights), 1, 1, "edges", model)
     return [
         _filled(rows, size, dtype),
         np.ascontiguousarray(_filled(edges.T, length, "int64").T),
@@ -172,10 +172,9 @@ def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
     ]
 
 
-def _size(needed: int, spec: TensorSpec, axis: int, what: str, model: Model) -> int:
+def _size(needed: int, place: int, axis: int, what: str, model: Model) -> int:
     """Return the size of an input that holds ``needed``: the fixed one, a planned one, or ``needed``."""
-    own, symbol = spec.shape[axis], _symbol(spec, axis)
-    sizes = (own,) if own is not None else model.dims.get(symbol or "", ())
+    sizes = model.sizes(place, axis)
     if not sizes:
         return needed
     fitting = [size for size in sizes if size >= needed]

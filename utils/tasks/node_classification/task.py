@@ -18,7 +18,7 @@ from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
 from utils.outputs import LABELS, refuse_topk
 from utils.preprocess.graphs.neighbours import ADJACENCIES
-from utils.tasks import ExportSetting, Flag, Model, OpenSizes, Prepared, Rendering, Task, str2bool
+from utils.tasks import ExportSetting, Flag, Model, OpenSizes, Prepared, Rendering, Task, at_least, str2bool
 from utils.tasks.common.class_scores import (
     ClassAnswers,
     JoinedRows,
@@ -96,7 +96,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
 
     def check(self) -> None:
         """Check ``--fanout``, ``--seed``, ``--node_limit`` and ``--topk``."""
-        self.options.at_least(fanout=1, seed=0, node_limit=1, topk=1)
+        at_least(self.options, fanout=1, seed=0, node_limit=1, topk=1)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the nodes to classify (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).

@@ -195,9 +195,7 @@ def _height(model: Model) -> int:
 
 def _widths(model: Model, options: Options) -> tuple[int, ...]:
     """Return the widths that lines are padded to, rising: the fixed one, those of ``--dim``, or ``--rec_widths``."""
-    spec = model.inputs[0]
-    declared, symbol = spec.shape[3], spec.symbols[3] if spec.symbols else None
-    return (declared,) if declared else model.dims.get(symbol or "") or tuple(sorted(set(options.rec_widths)))
+    return model.sizes(0, 3) or tuple(sorted(set(options.rec_widths)))
 
 
 def _only(outputs: Any) -> Array:

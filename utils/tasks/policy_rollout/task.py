@@ -16,7 +16,7 @@ from engine import Array, ConfigError, Engine, Timeline
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.episodes import Start, load_episodes
 from utils.metrics.base import Metric
-from utils.tasks import SCRIPTS, Flag, NoAnswer, Prepared, Rendering, Task
+from utils.tasks import SCRIPTS, Flag, NoAnswer, Prepared, Rendering, Task, at_least
 from utils.tasks.common.outputs import KIND_FLAG
 from utils.tasks.policy_rollout.rollout import EpisodeResult, Setting, environment_of, roll
 from utils.tasks.templates import sample_tables
@@ -63,7 +63,7 @@ class PolicyRollout(Task):
 
     def check(self) -> None:
         """Check ``--episodes``, ``--seed`` and ``--max_steps``."""
-        self.options.at_least(episodes=1, seed=0, max_steps=1)
+        at_least(self.options, episodes=1, seed=0, max_steps=1)
         seed, episodes = self.options.seed, self.options.episodes
         if seed + episodes > 2**63:
             raise ConfigError(f"--seed {seed} with --episodes {episodes} passes {2**63 - 1}, the last seed")

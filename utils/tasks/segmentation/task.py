@@ -34,7 +34,7 @@ from utils.postprocess.image.class_maps import View, best_classes, foreground, n
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks import PredictionWriter, Prepared, Rendering
+from utils.tasks import PredictionWriter, Prepared, Rendering, at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
 from utils.tasks.segmentation.output import class_count, read
@@ -76,7 +76,7 @@ class Segmentation(ImageTask):
         """Check the options."""
         super().check()
         opt = self.options
-        opt.at_least(short_side=1)
+        at_least(opt, short_side=1)
         if not 0 < opt.threshold < 1:
             raise ConfigError(f"--threshold {opt.threshold} must be above 0 and below 1")
 

@@ -22,7 +22,7 @@ from utils.metrics.base import Metric
 from utils.preprocess.audio.features import settings_of
 from utils.preprocess.audio.reading import Recording, is_sound, read_sound
 from utils.preprocess.audio.speech import Windows
-from utils.tasks import Flag, Model, Options, Prepared, Rendering, Task
+from utils.tasks import Flag, Model, Options, Prepared, Rendering, Task, at_least
 from utils.tasks.common.outputs import outputs_of
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
 from utils.tasks.templates import sample_sounds
@@ -57,9 +57,7 @@ class Notes:
         """Read the settings of an encoder. Raises ModelError if a stored value is invalid. Raises ConfigError if the
         model does not take features of that size, or the number of frames is unknown."""
         settings = settings_of(model.stored)
-        stored = model.stored.json(NOTE, {})
-        if not isinstance(stored, dict):
-            raise _wrong(model, f"{stored!r} is not a JSON object")
+        stored = model.notes(NOTE)
         shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
         if len(shape) != 3 or shape[2] not in (settings.bands, None):
             shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
@@ -86,12 +84,8 @@ class Notes:
 def _number(model: Model, stored: Mapping[str, Any], key: str, default: float | None) -> float | None:
     value: float | None = stored.get(key, default)
     if value is not None and not is_number(value):
-        raise _wrong(model, f"{key} {value!r} must be a number")
+        raise model.unusable(NOTE, f"{key} {value!r} must be a number")
     return value
-
-
-def _wrong(model: Model, what: str) -> ModelError:
-    return ModelError(f"{model.ckpt}: metadata {NOTE!r}: {what}; export the model again")
 
 
 def similarity(one: Array, other: Array) -> float:
@@ -201,7 +195,7 @@ class SpeakerVerification(SoundNotes, Task):
     def check(self) -> None:
         """Check counts, durations, the threshold and the rates."""
         options = self.options
-        options.at_least(of_each=0, seed=0)
+        at_least(options, of_each=0, seed=0)
         for name in ("shortest", "least_speech"):
             if not 0 <= getattr(options, name) < np.inf:
                 raise ConfigError(f"--{name} {getattr(options, name)} must be a number of seconds, at least 0")

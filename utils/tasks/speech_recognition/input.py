@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, ModelError
+from engine import ConfigError
 from utils.preprocess.audio.features import Settings, settings_of
 from utils.tasks import ExportSetting, Flag, Model, Options
 from utils.tasks.common.checks import setting_in_use
@@ -98,10 +98,8 @@ def timing_of(model: Model, seconds: float) -> Timing:
     Raises ModelError if the stored values contradict each other."""
     stride, reach, margin = (note(key, model) for key in ("stride", "reach", "margin"))
     if margin and (not stride or reach is None or reach < margin or (reach - margin) % stride):
-        raise ModelError(
-            f"{model.ckpt}: metadata {NOTE!r}: a margin of {margin} frames needs a stride, and a reach of the margin "
-            f"plus a multiple of the stride; they are {stride} and {reach}; export the model again"
-        )
+        what = f"a margin of {margin} frames needs a stride, and a reach of the margin plus a multiple of the stride"
+        raise model.unusable(NOTE, f"{what}; they are {stride} and {reach}")
     return Timing(stride, reach, margin, float(note("padding", model)), seconds)
 
 

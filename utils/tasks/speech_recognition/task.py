@@ -15,7 +15,7 @@ from utils.datasets.base import Dataset
 from utils.outputs import refuse_labels
 from utils.preprocess.audio.features import features
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks import Prepared, Rendering
+from utils.tasks import Prepared, Rendering, at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits
 from utils.tasks.common.recognised_text import TextDiagnostics, lexicon_of, lines_of
 from utils.tasks.common.sound_figures import StreamNotes
@@ -40,7 +40,7 @@ class SpeechRecognition(StreamNotes, Transcription):
     def check(self) -> None:
         """Check the options."""
         options = self.options
-        options.at_least(lengths=1, beam_width=1)
+        at_least(options, lengths=1, beam_width=1)
         for key in ("window", "overlap"):
             value = getattr(options, key)
             if value is not None and not 0 < value < float("inf"):

@@ -59,7 +59,7 @@ class Windows:
         self.timing = timing_of(model, seconds)
         _refuse_inputs(model, options)
         self._rows = max(1, options.batch_size)
-        self._sizes = _sizes(model, options.time_axis)
+        self._sizes = model.sizes(0, options.time_axis)  # of an input; empty: any
         self._overlap = max(1, round(options.overlap / seconds))
         wanted = None if options.window is None else max(1, round(options.window / seconds))
         self.most = self._most(wanted)
@@ -230,16 +230,6 @@ def _refuse_inputs(model: Model, options: Options) -> None:
             "expected recordings x frames x bands (--time_axis 2: bands x frames), and optionally the number of frames "
             "of each recording"
         )
-
-
-def _sizes(model: Model, axis: int) -> tuple[int, ...]:
-    """Return the lengths that the input may have; empty: any."""
-    spec = model.inputs[0]
-    fixed = spec.shape[axis]
-    if fixed is not None:
-        return (fixed,)
-    symbol = spec.symbols[axis] if spec.symbols else None
-    return tuple(model.dims.get(symbol or "", ()))
 
 
 def packed(steps: Sequence[Array]) -> Array:

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, ModelError, Timeline
+from engine import Array, ConfigError, DataError, Engine, Timeline
 from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, str2bool
+from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, at_least, str2bool
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.generation import (
     CHUNKS,
@@ -95,7 +95,7 @@ class Notes(NamedTuple):
         fields = {key: found.get(key) for key in ("positions", "begin", "end")} if isinstance(found, dict) else {}
         good = all(one is None or (isinstance(one, int) and not isinstance(one, bool)) for one in fields.values())
         if not fields or not good:
-            raise ModelError(f"{model.ckpt}: metadata {STORED!r}: {found!r} cannot be read; export the model again")
+            raise model.unusable(STORED, f"{found!r} cannot be read")
         return cls(**fields, begins=bool(found.get("begins", False)))
 
 
@@ -135,7 +135,7 @@ class TextGeneration(JoinedRows, Task):
     def check(self) -> None:
         """Check all numbers, and ``--stop``."""
         options = self.options
-        options.at_least(lengths=1, chunks=1, max_new_tokens=1, top_k=0, window=0, stride=0, seed=0)
+        at_least(options, lengths=1, chunks=1, max_new_tokens=1, top_k=0, window=0, stride=0, seed=0)
         if options.window == 1:
             raise ConfigError("--window 1 leaves no token to predict from; use at least 2")
         for name, most in (("temperature", float("inf")), ("top_p", 1.0), ("repetition_penalty", float("inf"))):
@@ -215,13 +215,14 @@ class TextGeneration(JoinedRows, Task):
     def _planned(self) -> tuple[int, ...]:
         """Return the sizes of a cache: the fixed one, those of ``--dim``, or ``--lengths``."""
         slots = plans(self.options).slots
-        past = next((one for one in self.model.inputs if "past" in one.name.lower() and len(one.shape) > 2), None)
+        named = enumerate(self.model.inputs)
+        place, past = next(
+            ((i, one) for i, one in named if "past" in one.name.lower() and len(one.shape) > 2), (0, None)
+        )
         if past is None:
             return slots
         free = [axis for axis, size in enumerate(past.shape) if size is None and axis != past.batch_axis]
-        axis = free[0] if len(free) == 1 else len(past.shape) - 2
-        fixed, symbol = past.shape[axis], past.symbols[axis] if past.symbols else None
-        return (fixed,) if fixed else self.model.dims.get(symbol or "") or slots
+        return self.model.sizes(place, free[0] if len(free) == 1 else len(past.shape) - 2) or slots
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Decoder:
         """Return the decoder, and check the model's inputs and outputs."""

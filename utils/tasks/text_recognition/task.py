@@ -15,7 +15,7 @@ from utils.metrics.base import Metric
 from utils.outputs import LABELS
 from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm, line_input
-from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task
+from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task, at_least
 from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
@@ -235,7 +235,7 @@ class TextRecognition(TextAnswers, Task):
         several = isinstance(given, Sequence) and len(given) > 2
         if several or (sides is not None and min(side or 1 for side in sides) < 1):
             raise ConfigError(f"--input_size {given} must be one or two positive numbers: height and width")
-        options.at_least(max_width=1, widths=1, beam_width=1)
+        at_least(options, max_width=1, widths=1, beam_width=1)
         if options.lexicon is not None and options.decoder != "beam":
             raise ConfigError("--lexicon needs --decoder beam; add that, or leave the lexicon out")
 
