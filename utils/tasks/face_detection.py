@@ -13,6 +13,7 @@ from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.image.faces import HEADS, MOST, Faces, decode_faces
 from utils.postprocess.image.nms import Detections
 from utils.tasks import Diagnostics, Flag, PredictionWriter, Rendering
+from utils.tasks.common.image_input import given_sides
 from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
 from utils.tasks.detection.heads import least_score, most, threshold
@@ -63,7 +64,7 @@ class FaceDetection(Detection):
         """Check the options."""
         super().check()
         opt = self.options
-        odd = next((side for side in self.sides if side % MULTIPLE), None)
+        odd = next((side for side in given_sides(opt) if side % MULTIPLE), None)
         if odd is not None:
             near = max(MULTIPLE, round(odd / MULTIPLE) * MULTIPLE)
             raise ConfigError(f"--input_size {odd} must be a multiple of {MULTIPLE}; use {near}")

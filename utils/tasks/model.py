@@ -41,15 +41,9 @@ class Model:
     @classmethod
     def of(cls, engine: Engine) -> Model:
         """Describe an opened engine."""
-        return cls(
-            engine.spec.ckpt,
-            tuple(engine.inputs),
-            tuple(engine.outputs),
-            engine.input_dtype if engine.inputs else engine.dtype,
-            dict(engine.spec.dims),
-            dict(engine.metadata),
-            engine.static_batch,
-        )
+        dtype, spec = engine.input_dtype if engine.inputs else engine.dtype, engine.spec
+        tensors = tuple(engine.inputs), tuple(engine.outputs)
+        return cls(spec.ckpt, *tensors, dtype, dict(spec.dims), dict(engine.metadata), engine.static_batch)
 
     @property
     def float_dtype(self) -> str:

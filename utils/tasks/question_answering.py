@@ -232,14 +232,8 @@ class QuestionAnswering(TextTask):
             {"text": span.text, "score": round(span.score, 4), "begin": span.begin, "end": span.end}
             for span in prediction.best
         ]
-        answer = {
-            "question": sample.question,
-            "answer": prediction.text,
-            "score": score,
-            "begin": prediction.begin,
-            "end": prediction.end,
-            "best": best,
-        }
+        answer = {"question": sample.question, "answer": prediction.text, "score": score}
+        answer |= {"begin": prediction.begin, "end": prediction.end, "best": best}
         others = [
             f"{shortened(clean_line(span.text), 200) or '(no answer)'} {span.score:.2f}"
             for span in prediction.best

@@ -11,8 +11,8 @@ from engine import Array, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.text.retrieval import CANDIDATES, CORPUS, Corpus, Query
 from utils.tasks import Prepared
-from utils.tasks.common.passages import Answers, Judge, PassageRanking, unjudged
-from utils.tasks.common.ranked import Found
+from utils.tasks.common.passages import Judge, PassageRanking, unjudged
+from utils.tasks.common.ranked import Answers, Found
 
 
 class State(NamedTuple):

@@ -23,9 +23,9 @@ from utils.tasks.common.embedding import (
     Notes,
     check_embedding,
     embedding_settings,
-)  # fmt: skip
-from utils.tasks.common.passages import Answers, Judge, PassageRanking, unjudged
-from utils.tasks.common.ranked import Found
+)
+from utils.tasks.common.passages import Judge, PassageRanking, unjudged
+from utils.tasks.common.ranked import Answers, Found
 from utils.tasks.common.text_input import longest
 
 EMBEDDER, RERANKER = "embedder", "reranker"

@@ -33,7 +33,7 @@ from utils.tasks.common.text_input import (
     fed,
     inline_texts,
     longest,
-)  # fmt: skip
+)
 from utils.tasks.templates import sample_tables
 
 METRICS: Mapping[str, Callable[..., Metric]] = {"accuracy": Accuracy, "macro_f1": MacroF1, "matthews": Matthews}

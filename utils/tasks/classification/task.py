@@ -20,7 +20,7 @@ from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
 from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, at_least, str2bool
-from utils.tasks.common.image_input import ImageTask
+from utils.tasks.common.image_input import ImageTask, save_lines
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
 from utils.tasks.templates import sample_images
 
@@ -83,7 +83,7 @@ class Classification(ImageTask):
     def _images(self) -> Callable[..., Array]:
         """Function from images to the input's array; the export's settings are checked once per run."""
         model, decode = self.model, self.options.decode
-        how = model.stored.image.scaled((self.sides[0], self.sides[-1]))
+        how = model.stored.image.scaled(self.given_size)
         form = image_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
         if form is None or form.plain:
             return ImagePreprocessor(model.dtype, **how, decode=decode)
@@ -132,7 +132,7 @@ class Classification(ImageTask):
             answer["label"] if answer["score"] is None else f"{answer['label']}  {answer['score']:.3f}"
             for answer in prediction
         ]
-        save = partial(_save, sample, lines) if isinstance(sample, Path) else None
+        save = partial(save_lines, sample, lines) if isinstance(sample, Path) else None
         return Rendering("  ".join(lines), prediction, save)
 
     def summary(self, predictions: Sequence[Any]) -> str:
@@ -140,12 +140,6 @@ class Classification(ImageTask):
         found = Counter(answers[0]["label"] for answers in predictions).most_common()
         listed = ", ".join(f"{label} x {count}" for label, count in found[:LISTED])
         return listed + (f", and {len(found) - LISTED} more classes" if len(found) > LISTED else "")
-
-
-def _save(sample: Path, lines: Sequence[str], folder: Path) -> Path:
-    from utils.draw import save_drawn
-
-    return save_drawn(sample, lines, folder)
 
 
 class ShiftedClasses:

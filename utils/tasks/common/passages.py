@@ -21,13 +21,6 @@ from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask, shown
 from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask
 
 
-class Answers(list[tuple[float, Found]]):
-    """Best score (or NaN) and ranking of each query."""
-
-    said: Sequence[str] = ()  # lines about the run
-    raw: Sequence[Array] = ()  # model outputs, a row for each query
-
-
 class Judge(Rows):
     """Scoring of pairs of query and passage by a cross-encoder with one logit, or two: irrelevant and relevant."""
 

@@ -35,6 +35,13 @@ class Found:
         self.ids, self.scores, self.texts = ids, scores, texts
 
 
+class Answers(list[tuple[float, Found]]):
+    """Best score (NaN if the ranking is unreliable) and ranking of each query."""
+
+    said: Sequence[str] = ()  # lines about the run
+    raw: Sequence[Array] = ()  # model outputs, a row for each query
+
+
 def shown(query: str, found: Found, count: int) -> Rendering:
     """Return the first ``count`` passages as text and as data."""
     best = [

@@ -204,18 +204,9 @@ def as_outputs(
     arrays = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
     names = tuple(spec.name for spec in model.outputs) if len(model.outputs) == len(arrays) else ()
     names = names or tuple(f"output_{i}" for i in range(len(arrays)))
-    labels = model.stored.labels
-    return Outputs(
-        names,
-        arrays,
-        len(contexts),
-        places(contexts),
-        size,
-        None if labels is None else len(labels),
-        note(model),
-        least_score(model, options),
-        bool(options.best_class),
-    )
+    classes = None if model.stored.labels is None else len(model.stored.labels)
+    rest = note(model), least_score(model, options), bool(options.best_class)
+    return Outputs(names, arrays, len(contexts), places(contexts), size, classes, *rest)
 
 
 def places(contexts: Sequence[Geometry]) -> Array:

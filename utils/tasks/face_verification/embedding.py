@@ -16,8 +16,9 @@ from utils.postprocess.image.faces import Faces, decode_faces
 from utils.preprocess.image.alignment import POINTS, TEMPLATE, chip
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.classification import preprocess
-from utils.stored import PREPROCESS, ImageNotes
+from utils.stored import PREPROCESS
 from utils.tasks import Model, Options
+from utils.tasks.common.image_input import given_size
 from utils.tasks.common.outputs import outputs_of
 
 DETECTOR, DESCRIPTOR = "detector", "descriptor"
@@ -180,10 +181,8 @@ class Describer:
         """Return the detector's result of each image, and the cropped face or ``None``."""
         if DETECTOR not in self._engines:
             return [FaceResult(None) for _ in images], [Image.fromarray(pixels) for pixels in images]
-        model = self._models[DETECTOR]
-        notes = model.stored.image
         laid = [letterbox(Image.fromarray(pixels), self._sizes[DETECTOR]) for pixels in images]
-        raw = [self._normalised(Image.fromarray(canvas), notes, model) for canvas, _ in laid]
+        raw = [self._normalised(Image.fromarray(canvas), self._models[DETECTOR]) for canvas, _ in laid]
         outputs = outputs_of(self._engines[DETECTOR], np.concatenate(raw), self._rows[DETECTOR])
         geometries = [geometry for _, geometry in laid]
         found = decode_faces(outputs, geometries, self._options.score_threshold, OVERLAP)
@@ -212,27 +211,14 @@ class Describer:
         model, size = self._models[DESCRIPTOR], self._sizes[DESCRIPTOR]
         notes = model.stored.image
         resize = notes.scaled(size)["resize_shape"] if model.stored.text(PREPROCESS) is not None else size
-        return self._normalised(face, notes, model, size if face.size == size[::-1] else resize, size)
+        return self._normalised(face, model, size if face.size == size[::-1] else resize, size)
 
-    def _normalised(
-        self,
-        image: Image.Image,
-        notes: ImageNotes,
-        model: Model,
-        resize: int | tuple[int, int] | None = None,
-        size: tuple[int, int] | None = None,
-    ) -> Array:
-        own = image.height, image.width
-        channels = model.inputs[0].shape[1]
-        made = preprocess(
-            image.convert("L") if channels == 1 else image,
-            "float32" if model.float_dtype == "float64" else model.dtype,
-            own if resize is None else resize,
-            own if size is None else size,
-            mean=notes.mean,
-            std=notes.std,
-            interpolation=notes.interpolation,
-        )
+    def _normalised(self, image: Image.Image, model: Model, resize: Any = None, size: Any = None) -> Array:
+        """Return an image, resized and cropped if sizes are given, as a model's input."""
+        own, notes, channels = (image.height, image.width), model.stored.image, model.inputs[0].shape[1]
+        image, dtype = image.convert("L") if channels == 1 else image, model.float_dtype
+        how: dict[str, Any] = {"mean": notes.mean, "std": notes.std, "interpolation": notes.interpolation}
+        made = preprocess(image, "float32" if dtype == "float64" else dtype, resize or own, size or own, **how)
         return (made[:, :1] if channels == 1 else made).astype(model.dtype, copy=False)
 
 
@@ -270,12 +256,3 @@ def _image_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     if model.stored.text(PREPROCESS) is None:
         raise ConfigError(f"{model.ckpt}: its input size is open; export it with a fixed size, or its preprocessing")
     return model.stored.image.crop
-
-
-def given_size(options: Options) -> tuple[int, int] | None:
-    """Return height and width by ``--input_size``."""
-    given = options.input_size
-    if given is None:
-        return None
-    sides = [given] if isinstance(given, int) else list(given)
-    return sides[0], sides[-1]

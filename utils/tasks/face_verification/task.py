@@ -20,6 +20,7 @@ from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
 from utils.tasks import Flag, NoAnswer, Options, Prepared, Rendering, Sizes, Task, at_least
 from utils.tasks.common.class_scores import JoinedRows
+from utils.tasks.common.image_input import given_size
 from utils.tasks.face_verification.embedding import (
     CHOICES,
     COMPARES,
@@ -32,8 +33,7 @@ from utils.tasks.face_verification.embedding import (
     Describer,
     FaceResult,
     Notes,
-    given_size,
-)  # fmt: skip
+)
 from utils.tasks.templates import sample_images
 
 KEPT = 1 << 27
@@ -86,11 +86,8 @@ class FaceVerification(JoinedRows, Task):
 
     def check(self) -> None:
         """Check sizes, thresholds, folds, seeds and rates."""
-        options, given = self.options, given_size(self.options)
-        if given is not None and (min(given) < 1 or len(np.atleast_1d(options.input_size)) > 2):
-            raise ConfigError(
-                f"--input_size {options.input_size} must be one or two positive numbers: height and width"
-            )
+        options = self.options
+        given_size(options)  # raises ConfigError
         if not 0 < options.score_threshold < 1:
             raise ConfigError(f"--score_threshold {options.score_threshold} must be above 0 and below 1")
         if options.folds < 2:

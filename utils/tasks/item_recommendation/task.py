@@ -19,7 +19,7 @@ from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
 from utils.tasks import Flag, Model, Options, Prepared, Rendering, at_least, str2bool
 from utils.tasks.common.class_scores import JoinedRows
-from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask
+from utils.tasks.common.ranked import RANK_FLAGS, Answers, Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
 from utils.tasks.templates import sample_tables
 
@@ -58,13 +58,6 @@ class Recommended(Found):
     def __init__(self, found: Found, popular: Found, before: Sequence[str]) -> None:
         super().__init__(found.ids, found.scores, found.texts)
         self.popular, self.before = popular, before
-
-
-class Answers(list[tuple[float, Recommended]]):
-    """Best score (NaN if the ranking is unreliable) and recommendation of each user."""
-
-    raw: Sequence[Array] = ()  # model outputs, a row for each user
-    said: Sequence[str] = ()  # lines about the run
 
 
 class State(NamedTuple):

@@ -26,7 +26,7 @@ from utils.datasets.image.masks import (
     Truth,
     image_of,
     load_masks,
-)  # fmt: skip
+)
 from utils.metrics.base import Metric
 from utils.metrics.class_names import VOC_TO_COCO, hint
 from utils.outputs import LABELS

@@ -16,19 +16,8 @@ from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, at_least, str2bool
+from utils.tasks.common import generation
 from utils.tasks.common.class_scores import JoinedRows
-from utils.tasks.common.generation import (
-    CHUNKS,
-    FIRST,
-    NEXT,
-    SLOTS,
-    Continuation,
-    Decoder,
-    Limits,
-    Plans,
-    generate,
-    log_probabilities,
-)  # fmt: skip
 from utils.tasks.templates import sample_tables
 
 STORED = "generation"
@@ -74,7 +63,7 @@ class Answer(NamedTuple):
     prompt: str
     text: str  # the continuation, up to a string of --stop
     tokens: int  # number of new tokens
-    why: str  # see Continuation
+    why: str  # see generation.Continuation
     score: float  # mean natural logarithm of the tokens' probabilities
 
 
@@ -99,9 +88,10 @@ class Notes(NamedTuple):
         return cls(**fields, begins=bool(found.get("begins", False)))
 
 
-def plans(options: Options) -> Plans:
+def plans(options: Options) -> generation.Plans:
     """Return the planned sizes by the flags; they always include a chunk of one token."""
-    return Plans(tuple(sorted(set(options.lengths or SLOTS))), tuple(sorted({1, *(options.chunks or CHUNKS)})))
+    slots, chunks = options.lengths or generation.SLOTS, options.chunks or generation.CHUNKS
+    return generation.Plans(tuple(sorted(set(slots))), tuple(sorted({1, *chunks})))
 
 
 class TextGeneration(JoinedRows, Task):
@@ -130,7 +120,7 @@ class TextGeneration(JoinedRows, Task):
         Flag("--lengths", "planned sizes of the key/value cache", [64, 128, 256, 512, 1024], int, nargs="+"),
         Flag("--chunks", "planned numbers of tokens per call, in addition to 1", [16, 64], int, nargs="+"),
     )  # fmt: skip
-    state: Decoder  # the decoder
+    state: generation.Decoder  # the decoder
 
     def check(self) -> None:
         """Check all numbers, and ``--stop``."""
@@ -215,19 +205,14 @@ class TextGeneration(JoinedRows, Task):
     def _planned(self) -> tuple[int, ...]:
         """Return the sizes of a cache: the fixed one, those of ``--dim``, or ``--lengths``."""
         slots = plans(self.options).slots
-        named = enumerate(self.model.inputs)
-        place, past = next(
-            ((i, one) for i, one in named if "past" in one.name.lower() and len(one.shape) > 2), (0, None)
-        )
-        if past is None:
-            return slots
-        free = [axis for axis, size in enumerate(past.shape) if size is None and axis != past.batch_axis]
-        return self.model.sizes(place, free[0] if len(free) == 1 else len(past.shape) - 2) or slots
+        inputs = self.model.inputs
+        place = next((i for i, one in enumerate(inputs) if "past" in one.name.lower() and len(one.shape) > 2), None)
+        return slots if place is None else self.model.sizes(place, generation.cache_axes(inputs[place])[1]) or slots
 
-    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Decoder:
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> generation.Decoder:
         """Return the decoder, and check the model's inputs and outputs."""
         (engine,) = engines.values()
-        return Decoder(engine, Model.of(engine), plans(self.options))
+        return generation.Decoder(engine, Model.of(engine), plans(self.options))
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Text]) -> list[Any]:
         """Score texts (``valid``), or continue prompts; entries start with a score, NaN if the model outputs NaN.
@@ -239,14 +224,14 @@ class TextGeneration(JoinedRows, Task):
             return self._scored(contexts, engine.timeline)
         return [(one.score, one) for one in self._continued(contexts, engine.timeline)]
 
-    def _continued(self, contexts: Sequence[Text], timeline: Timeline) -> list[Continuation]:
+    def _continued(self, contexts: Sequence[Text], timeline: Timeline) -> list[generation.Continuation]:
         options, stored = self.options, Notes.of(self.model)
         stop = frozenset(() if stored.end is None or options.ignore_end else (stored.end,))
         how = Sampling(options.do_sample, options.temperature, options.top_k, options.top_p, options.repetition_penalty)
         seeds = [seed_of(options.seed, one.prompt.text, one.prompt.again) for one in contexts] if how.random else ()
         ended = partial(_says, Tokens.of(self.model, options), tuple(options.stop)) if options.stop else None
-        limits = Limits(options.max_new_tokens, stop, ended)
-        return generate(self.state, [one.ids for one in contexts], limits, Chooser(how, seeds), timeline)
+        limits = generation.Limits(options.max_new_tokens, stop, ended)
+        return generation.generate(self.state, [one.ids for one in contexts], limits, Chooser(how, seeds), timeline)
 
     def _scored(self, contexts: Sequence[Text], timeline: Timeline) -> list[Any]:
         import time
@@ -304,10 +289,10 @@ class TextGeneration(JoinedRows, Task):
         """Return tokens/s, and the time to the first token, median and 99th percentile, in seconds.
         ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card."""
         found = {}
-        for name, stage in (("decode_tokens_per_s", NEXT), ("scored_tokens_per_s", SCORED)):
+        for name, stage in (("decode_tokens_per_s", generation.NEXT), ("scored_tokens_per_s", SCORED)):
             if timeline.seconds(stage):
                 found[name] = timeline.samples(stage) / timeline.seconds(stage)
-        spans = [(one.end - one.start, one.samples) for one in list(timeline.spans) if one.stage == FIRST]
+        spans = [(one.end - one.start, one.samples) for one in list(timeline.spans) if one.stage == generation.FIRST]
         if spans:
             waits = np.repeat([seconds for seconds, _ in spans], [count for _, count in spans])
             found["first_token_s_median"] = float(np.median(waits))
@@ -333,7 +318,7 @@ def _says(tokens: Tokens, strings: Sequence[str], ids: Sequence[int]) -> bool:
     return any(one in tail for one in strings)
 
 
-def _answer(tokens: Tokens, given: Text, made: Continuation, stop: Sequence[str]) -> Answer:
+def _answer(tokens: Tokens, given: Text, made: generation.Continuation, stop: Sequence[str]) -> Answer:
     """Return the text that new tokens add to the prompt: some tokenizers decode a first token differently."""
     before, whole = tokens.decode(given.ids), tokens.decode([*given.ids.tolist(), *made.ids])
     text = whole[len(before) :] if whole.startswith(before) else tokens.decode(made.ids)
@@ -380,7 +365,7 @@ def windows(tokens: int, size: int, stride: int) -> list[Window]:
     return found
 
 
-def costs(decoder: Decoder, texts: Sequence[Array], size: int, stride: int) -> list[float]:
+def costs(decoder: generation.Decoder, texts: Sequence[Array], size: int, stride: int) -> list[float]:
     """Return the negative natural log-likelihood of each text, without its first token.
 
     Args:
@@ -401,5 +386,5 @@ def costs(decoder: Decoder, texts: Sequence[Array], size: int, stride: int) -> l
                     offset = int(chunk.first[place])
                     logits = chunk.logits[place, first - offset : end - offset].astype(np.float32)
                     wanted = texts[row][part.begin + first + 1 : part.begin + end + 1]
-                    found[row] -= float(log_probabilities(logits, wanted).sum())
+                    found[row] -= float(generation.log_probabilities(logits, wanted).sum())
     return found

@@ -17,6 +17,7 @@ from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm, line_input
 from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task, at_least
 from utils.tasks.common.checks import setting_in_use
+from utils.tasks.common.image_input import SIZE_FLAG, given_sides, save_lines
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers, TextDiagnostics, lexicon_of, lines_of
@@ -94,11 +95,8 @@ def form_of(model: Model, options: Options) -> LineForm:
 
 def given_size(options: Options) -> tuple[int, int | None] | None:
     """Return height and optional width of the input by ``--input_size``."""
-    given = options.input_size
-    if given is None:
-        return None
-    sides = [given] if isinstance(given, int) else list(given)
-    return sides[0], sides[1] if len(sides) > 1 else None
+    sides = given_sides(options)
+    return (sides[0], sides[1] if len(sides) > 1 else None) if sides else None
 
 
 def charset_of(model: Model, options: Options, classes: int) -> Charset:
@@ -168,7 +166,7 @@ def _usual(key: str, text: str, type_: Any = None) -> Flag:
 
 
 FLAGS = (
-    Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
+    SIZE_FLAG,
     Flag("--widths", "widths of an input of open width; the card has a plan for each", None, int, nargs="+"),
     _usual("max_width", "maximum width of a line in pixels; longer lines are squeezed", int),
     _usual("channel_order", "channels of the input"),
@@ -231,10 +229,7 @@ class TextRecognition(TextAnswers, Task):
     def check(self) -> None:
         """Check sizes, widths, and that ``--lexicon`` goes with ``--decoder beam``."""
         options = self.options
-        given, sides = options.input_size, given_size(options)
-        several = isinstance(given, Sequence) and len(given) > 2
-        if several or (sides is not None and min(side or 1 for side in sides) < 1):
-            raise ConfigError(f"--input_size {given} must be one or two positive numbers: height and width")
+        given_sides(options)  # raises ConfigError
         at_least(options, max_width=1, widths=1, beam_width=1)
         if options.lexicon is not None and options.decoder != "beam":
             raise ConfigError("--lexicon needs --decoder beam; add that, or leave the lexicon out")
@@ -317,7 +312,7 @@ class TextRecognition(TextAnswers, Task):
         from tecoinfer_modelzoo.formatting import clean_line
 
         shown, score = clean_line(prediction.text) or "(nothing read)", round(float(prediction.score), 4)
-        save = partial(_save, sample, shown)
+        save = partial(save_lines, sample, [shown])
         if self.model.form(self.options).kind == LABELS:
             return Rendering(shown, {"text": prediction.text, "score": None}, save)
         return Rendering(f"{shown}  {score:.2f}", {"text": prediction.text, "score": score}, save)
@@ -335,9 +330,3 @@ class TextRecognition(TextAnswers, Task):
     def prediction_writer(self, path: Path, dataset: Dataset) -> RowsWriter:
         """Return a writer of PaddleOCR's label file."""
         return RowsWriter(path, lambda name, target, one: [f"{name}\t{one.text}\n"])
-
-
-def _save(image: Path, text: str, folder: Path) -> Path:
-    from utils.draw import save_drawn
-
-    return save_drawn(image, [text], folder)
