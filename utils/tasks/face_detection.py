@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
 from utils.tasks.detection.heads import least_score, most, threshold
 from utils.tasks.detection.results import BoxResults
-from utils.tasks.detection.task import Detection, check_classes, in_words, rendering
+from utils.tasks.detection.task import Detection, check_classes, in_words, save_boxes
 from utils.tasks.templates import sample_images
 
 LEAST = 0.05
@@ -123,7 +124,8 @@ class FaceDetection(Detection):
             for box, score, points in zip(*(column.tolist() for column in columns), strict=True)
         ]
         objects = [{**one, "label": "face", "points": one["landmarks"]} for one in answer]
-        return rendering(sample, answer, objects, in_words(answer, "face") if answer else "no face")
+        text = in_words(answer, "face") if answer else "no face"
+        return Rendering(text, answer, partial(save_boxes, sample, objects, text))
 
     def diagnostics(self) -> Diagnostics | None:
         """Return ``None``: faces have one class and one box format."""

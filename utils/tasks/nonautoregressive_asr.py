@@ -101,10 +101,8 @@ class ParallelTranscription(SpeechTranscription):
         return {ENCODER: {(0, 1): lengths}, DECODER: {(0, 1): tokens, (2, 1): lengths}}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings and compute the encoder's features.
-
-        Returns:
-            The concatenated frames of all windows of all recordings, and a :class:`Spoken` per recording.
+        """Read recordings; return the concatenated frames of all windows of all recordings as the encoder's features,
+        and a :class:`Spoken` per recording.
 
         Raises:
             DataError: A recording cannot be read. ModelError: The export stores no feature settings.

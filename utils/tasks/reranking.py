@@ -50,10 +50,7 @@ class Reranking(PassageRanking):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Query]) -> Answers:
         """Score at most ``--depth`` candidates of each query; without candidates, the first passages of the corpus.
-
-        Returns:
-            The best score of each query (NaN if any is NaN), and its candidates by falling score.
-        """
+        Return the best score of each query (NaN if any is NaN), and its candidates by falling score."""
         (judge, corpus, candidates, said), depth = self.state, self.options.depth
         found, raw = Answers(), np.zeros((len(contexts), depth), np.float32)
         for row, query in zip(raw, contexts, strict=True):

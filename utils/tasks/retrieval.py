@@ -82,11 +82,7 @@ class Retrieval(PassageRanking):
         return {} if lengths is None else {EMBEDDER: lengths, RERANKER: lengths}
 
     def prepare(self, samples: Sequence[Query]) -> Prepared:
-        """Tokenize queries.
-
-        Returns:
-            One array with the number of tokens, N x 1 int64; an :class:`Asked` per query as contexts.
-        """
+        """Tokenize queries; return the numbers of tokens, N x 1 int64, and an :class:`Asked` per query as contexts."""
         model, options = self.model.named.get(EMBEDDER, self.model), self.options
         tokens, prefix = Tokens.of(model, options), Notes.of(model, options).query_prefix
         encoded = tokens.encode([prefix + one.text for one in samples], longest(model, options, tokens))
@@ -117,11 +113,8 @@ class Retrieval(PassageRanking):
         return State(embedder, corpus, vectors, judge, found)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Answers:
-        """Search the corpus.
-
-        Returns:
-            Per query the best score (NaN if its vector or one of the corpus holds NaN), and the ranked passages.
-        """
+        """Search the corpus; return per query the best score (NaN if its vector or one of the corpus holds NaN), and
+        the ranked passages."""
         state, topk = self.state, self.options.topk
         rows = state.embedder.of([one.encoded for one in contexts])
         places, scores = nearest(rows, state.vectors, max(self.options.depth, topk))

@@ -111,14 +111,8 @@ class SpeechTranscription(Transcription):
         return {DECODER: {(0, 1): self.plans.chunks, (2, 1): self.plans.slots}}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings and compute the features of their windows, each as long as the encoder's input.
-
-        Returns:
-            The windows of all recordings, W x bands x frames, and a :class:`Spoken` per recording.
-
-        Raises:
-            DataError: A recording cannot be read.
-        """
+        """Read recordings; return the features of their windows, each as long as the encoder's input, W x bands x
+        frames, and a :class:`Spoken` per recording. Raises DataError if a recording cannot be read."""
         settings = settings_of(self.acoustic_model.stored)
         frames = _frames(self.acoustic_model, settings)
         size = frames * settings.hop

@@ -146,9 +146,6 @@ class Rows(ABC):
 
     Every call has the same number of rows (the last row is repeated) and texts of one planned length. So the result of
     a text does not depend on the other texts, their order, the process, or whether the run was resumed.
-
-    Args:
-        engine: of the model. options: the flags.
     """
 
     def __init__(self, engine: Any, options: Options) -> None:

@@ -326,34 +326,21 @@ tokens so far, prompt included; returns N int64. See :mod:`utils.postprocess.tex
 
 
 class Limits(NamedTuple):
-    """Stopping conditions.
+    """Stopping conditions."""
 
-    Attributes:
-        tokens: maximum number of new tokens, for all prompts or per prompt.
-        stop: tokens that end a text, and are not part of it.
-        ended: predicate on the new tokens that ends a text, such as a stop string; the tokens are part of the text.
-    """
-
-    tokens: int | Sequence[int]
-    stop: frozenset[int] = frozenset()
-    ended: Callable[[Sequence[int]], bool] | None = None
+    tokens: int | Sequence[int]  # maximum number of new tokens, for all prompts or per prompt
+    stop: frozenset[int] = frozenset()  # tokens that end a text, and are not part of it
+    ended: Callable[[Sequence[int]], bool] | None = None  # whether new tokens, part of the text, end it: a stop string
 
 
 @dataclass
 class Continuation:
-    """Generated continuation of a prompt.
+    """Generated continuation of a prompt."""
 
-    Attributes:
-        ids: the new tokens, without the stop token.
-        score: sum of the natural logarithms of their probabilities, stop token included; NaN if the logits are NaN.
-        counted: number of tokens in the sum.
-        why: reason of the end: ``stop`` (a token), ``ended`` (a string), ``limit``, or ``nan``.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    score: float = 0.0
-    counted: int = 0
-    why: str = "limit"
+    ids: list[int] = field(default_factory=list)  # the new tokens, without the stop token
+    score: float = 0.0  # sum of their probabilities' natural logarithms, stop token included; NaN if the logits are
+    counted: int = 0  # number of tokens in the sum
+    why: str = "limit"  # reason of the end: stop (a token), ended (a string), limit, or nan
 
 
 def generate(

@@ -71,8 +71,13 @@ def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
     return Rows(rows, are_logits)
 
 
+def first_of(outputs: Any) -> Any:
+    """Return the first of a model's outputs, or its only one."""
+    return outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+
+
 def _array(outputs: Any) -> Array:
-    found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+    found = first_of(outputs)
     return np.asarray(found.numpy() if hasattr(found, "numpy") else found)
 
 
@@ -198,14 +203,8 @@ def _hint(rows: Array, model: Model) -> None:
 
 
 def as_logarithms(values: Array, form: kinds.OutputForm, model: Model) -> Array:
-    """Return logits unchanged, and probabilities as their logarithms.
-
-    Args:
-        values: ... x C floats. form: of the output. model: for messages.
-
-    Raises:
-        ModelError: the output holds labels. InputError: values are not probabilities as declared.
-    """
+    """Return logits, ... x C floats, unchanged, and probabilities as their logarithms.
+    Raises ModelError if the output holds labels, and InputError if values are not probabilities as declared."""
     kinds.refuse_labels(form, model.ckpt, "scores are needed", "")
     if form.kind != kinds.PROBABILITIES:
         return values

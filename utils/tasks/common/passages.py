@@ -30,10 +30,7 @@ class Judge(Rows):
 
     def again(self, query: str, places: Sequence[int], texts: Sequence[str]) -> tuple[list[int], Array]:
         """Rerank the first passages; the others follow in their order, each with a score 1 lower than the previous one.
-
-        Returns:
-            Places in the corpus and their scores, the best first.
-        """
+        Return places in the corpus and their scores, the best first."""
         count = min(self.options.rerank, len(places))
         judged = self.scores(query, [texts[place] for place in places[:count]])
         order = np.argsort(-judged, kind="stable")

@@ -51,11 +51,7 @@ MANY, NOTHING = 200, 0.01
 
 
 class DetectionDiagnostics:
-    """Diagnostics of the first images of an evaluation.
-
-    Args:
-        model, options: of the run. size: height and width of the input; ``None``: they differ by batch.
-    """
+    """Diagnostics of the first images of an evaluation; ``size``: of the input, ``None`` if it differs by batch."""
 
     def __init__(self, model: Model, options: Options, size: tuple[int, int] | None) -> None:
         self.model, self.options, self.size = model, options, size

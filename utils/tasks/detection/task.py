@@ -271,7 +271,8 @@ class Detection(ImageTask):
             }
             for box, score, label in zip(*(column.tolist() for column in prediction), strict=True)
         ]
-        return rendering(sample, answer, answer, in_words(answer, "object"))
+        text = in_words(answer, "object")
+        return Rendering(text, answer, partial(save_boxes, sample, answer, text))
 
     def diagnostics(self) -> Diagnostics | None:
         """Return the check for boxes and classes of another format."""
@@ -310,12 +311,8 @@ def in_words(answer: Sequence[Mapping[str, Any]], what: str) -> str:
     return f"{head}: {'; '.join(parts + rest)}" if parts else head
 
 
-def rendering(sample: Path, answer: Any, objects: Sequence[Mapping[str, Any]], text: str) -> Rendering:
-    """Return a rendering that draws boxes (:func:`utils.postprocess.image.drawn_boxes.draw_boxes`)."""
-    return Rendering(text, answer, partial(_save_drawn, sample, objects, text))
-
-
-def _save_drawn(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, folder: Path) -> Path:
+def save_boxes(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, folder: Path) -> Path:
+    """Draw boxes on an image into a folder, with a text below, and return the file."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_boxes import draw_boxes
 

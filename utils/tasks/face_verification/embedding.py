@@ -45,23 +45,14 @@ DETECTOR_SIZE = 320
 
 
 class FaceResult(NamedTuple):
-    """Result of one image.
+    """Result of one image; box, points and score are ``None`` without a detected face."""
 
-    Attributes:
-        description: D float32; ``None`` if missing.
-        faces: number of detected faces; 1 without a detector.
-        box: left, top, right and bottom of the chosen face in pixels; ``None`` without a detected face.
-        points: 5 x 2, x and y in pixels; ``None`` likewise.
-        score: the detector's score of that face.
-        reason: reason of a missing description, else empty.
-    """
-
-    description: Array | None
-    faces: int = 1
-    box: tuple[float, ...] | None = None
-    points: Array | None = None
-    score: float | None = None
-    reason: str = ""
+    description: Array | None  # D float32; None if missing
+    faces: int = 1  # number of detected faces; 1 without a detector
+    box: tuple[float, ...] | None = None  # left, top, right and bottom of the chosen face in pixels
+    points: Array | None = None  # 5 x 2, x and y in pixels
+    score: float | None = None  # the detector's score of that face
+    reason: str = ""  # reason of a missing description, else empty
 
 
 NAN_RESULT = FaceResult(np.full(1, np.nan, np.float32))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, ModelError, TensorSpec, engine_nums
+from engine import Array, ConfigError, DataError, ModelError, engine_nums
 from utils.datasets.graphs.node_graphs import NodeGraph
 from utils.preprocess.graphs.neighbours import ADJACENCIES, SYMMETRIC, Neighbours, Tree, edges_of, places_of
 from utils.tasks import Model, Options
@@ -269,8 +269,5 @@ def sizes_of(model: Model, graph: NodeGraph, options: Options) -> dict[Any, tupl
         return {**batch, (0, 1): (count,), (1, 1): (count,), (1, 2): (count,)}
     share = share_of(options.batch_size) if how.fanout else 1
     places = {(0, 0): count * share, (1, 1): edges * share, (2, 0): edges * share}
-    return {_symbol(model.inputs[at], axis) or (at, axis): (size,) for (at, axis), size in places.items()}
-
-
-def _symbol(spec: TensorSpec, axis: int) -> str | None:
-    return spec.symbols[axis] if spec.symbols else None
+    symbols = [spec.symbols or (None,) * len(spec.shape) for spec in model.inputs]
+    return {symbols[at][axis] or (at, axis): (size,) for (at, axis), size in places.items()}

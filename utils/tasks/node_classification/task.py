@@ -27,7 +27,7 @@ from utils.tasks.common.class_scores import (
     most_frequent,
     softmax,
 )  # fmt: skip
-from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
+from utils.tasks.common.outputs import KIND_FLAG, class_rows, first_of, in_words
 from utils.tasks.node_classification import input as inputs
 
 SHOWN = 10
@@ -133,14 +133,14 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
             results = engine.call_shards(inputs.packed(arrays, inputs.share_of(self.options.batch_size)))
             size = arrays[0].shape[1]
             return np.concatenate([result[0][::size] for result in results])[: len(arrays[0])]
-        found = _first(engine(list(arrays)))
+        found: Array = first_of(engine(list(arrays)))
         return np.ascontiguousarray(found[:, 0]) if how.form == inputs.DENSE else found
 
     def _whole(self, engine: Engine) -> Array:
         """Return the scores of all nodes."""
         arrays = inputs.whole_graph(self.model, self.state.graph, self.state.how)
         if self.state.how.form == inputs.DENSE:
-            return np.asarray(_first(engine(arrays))[0])
+            return np.asarray(first_of(engine(arrays))[0])
         (result,) = engine.call_shards([arrays])  # a graph cannot be split: it stays on one SPA
         return result[0]
 
@@ -205,11 +205,6 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         calls = timeline.count("call model")
         seconds = timeline.seconds("call model")
         return {"model_calls": calls, "model_call_s": round(seconds / calls, 6)} if calls else {}
-
-
-def _first(outputs: Any) -> Array:
-    found: Array = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-    return found
 
 
 def _save(

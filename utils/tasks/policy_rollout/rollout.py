@@ -117,9 +117,6 @@ class CallWatchdog(Overdue):
 
     Use as a context. Set ``doing`` to ``(what, seed, since)`` before a call, with ``since`` of
     :func:`time.perf_counter`, and to ``None`` after it.
-
-    Args:
-        environment: its name.
     """
 
     def __init__(self, environment: str) -> None:
@@ -178,7 +175,8 @@ class _Episode:
                 raise DataError(f"it returns a reward of {reward}")
             self.rewards.append(reward)
             if terminated or truncated:
-                self._end("terminated" if terminated else "truncated")
+                self.ended = "terminated" if terminated else "truncated"
+                self.close()
                 return
             self._show(shown)
         except KeyboardInterrupt:
@@ -215,10 +213,6 @@ class _Episode:
         self.row = self._setting.observations.row(observation, self._setting.dtype)
         if self._setting.keep:
             self.seen.append(np.array(observation))  # a copy: the environment may reuse the array
-
-    def _end(self, how: str) -> None:
-        self.ended = how
-        self.close()
 
     def _fail(self, error: BaseException, where: str) -> None:
         said = str(error) if isinstance(error, DataError) else f"it raises {typed_reason(error)}"

@@ -341,10 +341,7 @@ def _save(image: Path, prediction: Array, answer: dict[str, Any], names: Sequenc
 class MaskFiles:
     """Writer of the classes of each image as a palette PNG, at its path below the common folder of all images.
 
-    If images differ only in their endings, a hash of the path is appended to the stem.
-
-    Args:
-        folder: output folder, created if missing. dataset: the images.
+    If images differ only in their endings, a hash of the path is appended to the stem. A missing folder is created.
     """
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:

@@ -55,10 +55,7 @@ class SpeechRecognition(StreamNotes, Transcription):
         return {"model": {(0, self.options.time_axis): sizes}} if sizes else {}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings, resampled and mixed to mono, and compute their features.
-
-        Returns:
-            The concatenated features of all recordings, and a context per recording.
+        """Read recordings, resampled and mixed to mono; return their concatenated features, and a context for each.
 
         Raises:
             DataError: A recording cannot be read. ModelError: The export stores no feature settings.

@@ -74,12 +74,7 @@ class Windows:
         return room if largest is None else min(room, largest)
 
     def run(self, engine: Engine, features: Array, contexts: Sequence[Context]) -> list[Array]:
-        """Return the model's steps for each recording, T x C float32.
-
-        Args:
-            features: of all recordings, concatenated, [sum of their frames, ...].
-            contexts: one per recording.
-        """
+        """Return the model's steps for each recording, T x C float32, of their concatenated features, [frames, ...]."""
         parts = np.split(features, np.cumsum([context.frames for context in contexts])[:-1])
         windows = [window for owner, part in enumerate(parts) for window in self.cut(owner, len(part))]
         steps: list[Array | None] = [None] * len(windows)
@@ -124,10 +119,7 @@ class Windows:
 
     def steps(self, engine: Engine, features: Array, first: int, last: int) -> Array:
         """Return the model's steps for frames ``first`` to ``last``, T x C float32.
-
-        Args:
-            features: of the recording, or of a part with :attr:`beside` frames on each side, as far as they exist.
-        """
+        Features are of the recording, or of a part with :attr:`beside` frames on each side, as far as they exist."""
         window = self._window(0, first, last, len(features), self.beside)
         return self._called(engine, [window], [features])[0]
 

@@ -89,14 +89,8 @@ class VoiceActivity(StreamNotes, Task):
         return {"model": {(0, 1): (CHUNK[rate] + CONTEXT[rate],)}}
 
     def prepare(self, samples: Sequence[Recording | Spoken]) -> Prepared:
-        """Read recordings, mono and at the model's rate, padded to whole chunks.
-
-        Returns:
-            One array per recording, float32 [chunks * chunk], and a :class:`Heard` for each.
-
-        Raises:
-            DataError: A recording cannot be read, or is shorter than its speech segments.
-        """
+        """Return recordings, mono and at the model's rate, padded to whole chunks, float32 [chunks * chunk], and a
+        :class:`Heard` for each. Raises DataError if one cannot be read, or is shorter than its speech segments."""
         layout = Layout.of(self.model, self.options)
         arrays, contexts = list[Array](), list[Any]()
         for one in samples:
