@@ -92,7 +92,7 @@ class ClassAnswers(Compare):
             rows = [(number, line.strip(), None) for number, line in read_lines(file) if line.strip()]
         if len(rows) != len(dataset):
             raise DataError(f"{file}: has {len(rows)} answers for {len(dataset)} texts; write one per text")
-        labels, listed = self.model.stored.labels, ((f"{file}:{number}", *row) for number, *row in rows)
+        labels, listed = self.model.stored.labels, [(f"{file}:{number}", label, score) for number, label, score in rows]
         return [ReferenceClass(_place(label, labels, at), _score(score, at)) for at, label, score in listed]
 
     def agreement(self, prediction: Array, answer: ReferenceClass) -> float:

@@ -97,8 +97,8 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         from engine.onnx import load_model, metadata, signature  # imported by the engine anyway
 
         loaded = load_model(ckpt)
-        inputs, _, _ = signature(loaded)
-        model = Model(ckpt, tuple(inputs), metadata=dict(metadata(loaded)))
+        specs, _, _ = signature(loaded)
+        model = Model(ckpt, tuple(specs), metadata=dict(metadata(loaded)))
         return {"model": inputs.sizes_of(model, read_node_graph(path), self.options)}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
