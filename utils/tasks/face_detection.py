@@ -17,7 +17,7 @@ from utils.tasks import Diagnostics, Flag, PredictionWriter, Rendering
 from utils.tasks.common.image_input import given_sides
 from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
-from utils.tasks.detection.heads import least_score, most, threshold
+from utils.tasks.detection.heads import least_score, most, shown, threshold
 from utils.tasks.detection.results import BoxResults
 from utils.tasks.detection.task import Detection, check_classes, in_words, save_boxes
 from utils.tasks.templates import sample_images
@@ -114,7 +114,9 @@ class FaceDetection(Detection):
 
     def show(self, sample: Path, prediction: Faces) -> Rendering:
         """Return the faces as text and as data; saving draws boxes and points on the image."""
-        columns = (prediction.boxes, prediction.scores, prediction.landmarks)
+        columns = shown(
+            (prediction.boxes, prediction.scores, prediction.landmarks), prediction.scores, self.options, SURE
+        )
         answer: list[Mapping[str, Any]] = [
             {
                 "score": round(score, 4),

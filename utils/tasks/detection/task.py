@@ -26,7 +26,7 @@ from utils.preprocess.image.letterbox import letterbox
 from utils.tasks import Diagnostics, Flag, PredictionWriter, Prepared, Rendering, Template, at_least, str2bool
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
-from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note
+from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note, shown
 from utils.tasks.templates import sample_images
 
 METRICS = ("coco", "voc2007", "voc2012")
@@ -257,7 +257,7 @@ class Detection(ImageTask):
 
     def show(self, sample: Path, prediction: Any) -> Rendering:
         """Return the objects as text and as data; saving draws their boxes on the image."""
-        names = self.labels
+        names, columns = self.labels, shown(prediction, prediction.scores, self.options)
         if names is not None and max(prediction.classes.tolist(), default=-1) >= len(names):
             raise ModelError(
                 f"{self.model.ckpt}: stores {len(names)} labels and found class {prediction.classes.max()}; "
@@ -269,7 +269,7 @@ class Detection(ImageTask):
                 "score": round(score, 4),
                 "box": [round(edge, 2) for edge in box],
             }
-            for box, score, label in zip(*(column.tolist() for column in prediction), strict=True)
+            for box, score, label in zip(*(column.tolist() for column in columns), strict=True)
         ]
         text = in_words(answer, "object")
         return Rendering(text, answer, partial(save_boxes, sample, answer, text))
