@@ -65,7 +65,7 @@ MOVED = {
     "utils.tasks.item_index": "utils.tasks.item_recommendation.index",
     "utils.tasks.parallel_transcription": "utils.tasks.nonautoregressive_asr",
     "utils.tasks.speech_recognition_stream": "utils.tasks.speech_recognition.stream",
-    "utils.tasks.text_recognition_input": "utils.tasks.text_recognition.input",
+    "utils.tasks.text_recognition_input": "utils.tasks.text_recognition.task",
     "utils.tasks.voice_activity_steps": "utils.tasks.voice_activity.steps",
     "utils.training": "utils.export.networks.training",
 }
