@@ -218,11 +218,7 @@ def _values(data: Mapping[str, Any], properties: Sequence[str]) -> list[float]:
 
 
 def _molecules(
-    file: Path,
-    found: list[Molecule],
-    targets: list[list[float]],
-    rejected: list[Rejected],
-    properties: Sequence[str],
+    file: Path, found: list[Molecule], targets: list[list[float]], rejected: list[Rejected], properties: Sequence[str]
 ) -> Molecules:
     if not found:
         first = f" ({rejected[0].path}: {rejected[0].reason})" if rejected else ""

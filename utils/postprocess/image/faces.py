@@ -51,11 +51,7 @@ class Faces:
 
 
 def decode_faces(
-    outputs: Sequence[Array],
-    geometries: Sequence[Geometry],
-    threshold: float,
-    iou: float,
-    most: int = MOST,
+    outputs: Sequence[Array], geometries: Sequence[Geometry], threshold: float, iou: float, most: int = MOST
 ) -> list[Faces]:
     """Return the faces of each image.
 

@@ -189,13 +189,7 @@ def _searched(
 
 
 def _advanced(
-    kept: _Beam,
-    step: Array,
-    blank: int,
-    width: int,
-    prefixes: _Prefixes,
-    lexicon: Lexicon | None,
-    language: _Language,
+    kept: _Beam, step: Array, blank: int, width: int, prefixes: _Prefixes, lexicon: Lexicon | None, language: _Language
 ) -> _Beam:
     """Return the prefixes after one more step of C logarithms."""
     total = kept.total

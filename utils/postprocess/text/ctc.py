@@ -36,12 +36,7 @@ class Text(NamedTuple):
 
 
 def greedy(
-    outputs: Array,
-    charset: Sequence[str],
-    blank: int = 0,
-    *,
-    time_major: bool = False,
-    logits: bool | None = None,
+    outputs: Array, charset: Sequence[str], blank: int = 0, *, time_major: bool = False, logits: bool | None = None
 ) -> list[Text]:
     """Return the text of the most likely path of each sample.
 

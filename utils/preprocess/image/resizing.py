@@ -154,10 +154,7 @@ class _Axis(NamedTuple):
 
 
 def resized_crop(
-    image: Image.Image,
-    size: tuple[int, int],
-    crop: tuple[int, int, int, int],
-    resample: Image.Resampling = _BILINEAR,
+    image: Image.Image, size: tuple[int, int], crop: tuple[int, int, int, int], resample: Image.Resampling = _BILINEAR
 ) -> Image.Image:
     """Return ``image.resize(size, resample).crop(crop)``, bit by bit.
 

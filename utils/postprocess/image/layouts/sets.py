@@ -11,16 +11,7 @@ from functools import partial
 import numpy as np
 
 from engine import Array
-from utils.postprocess.image.layouts.base import (
-    Layout,
-    Outputs,
-    corners,
-    highest,
-    refuse,
-    sigmoid,
-    softmax,
-    sufficient,
-)
+from utils.postprocess.image.layouts.base import Layout, Outputs, corners, highest, refuse, sigmoid, softmax, sufficient
 from utils.postprocess.image.nms import Detections
 
 NAMES = ("logits", "pred_boxes")
