@@ -130,7 +130,7 @@ class Selection(Dataset):
 
 
 class ListDataset(Dataset):
-    """Samples of any kind held in memory.
+    """Samples of any kind held in memory. Raises ConfigError if the lists have different lengths.
 
     Args:
         samples: one object per sample.
@@ -140,9 +140,6 @@ class ListDataset(Dataset):
         files: the files that the samples were read from; the fingerprint covers their content.
         rejected: files that cannot be samples.
         notes: properties of the whole data set.
-
-    Raises:
-        ConfigError: the lists have different lengths.
     """
 
     def __init__(

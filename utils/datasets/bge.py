@@ -64,9 +64,7 @@ def create_dataloader(opt: Any) -> Any:
         Inputs are dicts of ``input_ids``, ``attention_mask`` and, for an embedder, ``token_type_ids``, each N x shape
         int64 (:class:`~utils.torch_array.TorchArray`).
 
-    Raises:
-        ConfigError: an option is missing or invalid.
-        DataError: the data or the tokenizer cannot be read.
+    Raises ConfigError if an option is missing or invalid, and DataError if the data or the tokenizer cannot be read.
     """
     tokens = FolderTokens(_option(opt, "config_path"), _number(opt, "shape", LENGTH))
     path, joined = expanded(_option(opt, "data_path")), is_reranker(_option(opt, "model_name"))

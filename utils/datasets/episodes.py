@@ -83,14 +83,11 @@ def write_recording(path: Path, found: Recording) -> None:
 
 
 def load_episodes(seeds: Sequence[int], recording: Path | None = None) -> ListDataset:
-    """Return one sample per seed, each an independent unit.
+    """Return one sample per seed, each an independent unit. Raises DataError if the recording cannot be read.
 
     Args:
         seeds: distinct integers of at least 0.
         recording: source of the observations at which actions are compared.
-
-    Raises:
-        DataError: the recording cannot be read.
     """
     names, targets = [f"seed {seed}" for seed in seeds], [int(seed) for seed in seeds]
     if recording is None:

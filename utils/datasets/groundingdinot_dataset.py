@@ -27,7 +27,8 @@ class CocoDetection:
     """Images and their objects from COCO's JSON, for :class:`torch.utils.data.DataLoader`.
 
     Images with an invalid entry or without a file are skipped with one warning, and listed with reasons in
-    ``rejected``. An image that cannot be decoded raises an error with its path when it is read.
+    ``rejected``. An image that cannot be decoded raises an error with its path when it is read. Raises DataError if a
+    path is missing, the JSON is not in COCO's format, or no image can be used.
 
     Args:
         img_folder: folder of the images.
@@ -36,9 +37,6 @@ class CocoDetection:
     Attributes:
         coco: the annotations, a :class:`~utils.datasets.image.coco_api.CocoAnnotations`.
         ids: image ids, in the order of the samples.
-
-    Raises:
-        DataError: a path is missing, the JSON is not in COCO's format, or no image can be used.
     """
 
     def __init__(self, img_folder: str | os.PathLike[str], ann_file: str | os.PathLike[str]) -> None:
@@ -63,7 +61,7 @@ class CocoDetection:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
-        """Return an image and its objects.
+        """Return an image and its objects. Raises DataError if the image cannot be decoded.
 
         Returns:
             The image, 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the input side of
@@ -71,9 +69,6 @@ class CocoDetection:
             ``orig_size`` and ``size`` (height and width in pixels of the image and of the square), ``boxes`` (K x 4
             float32: centre, width and height relative to the image), ``labels`` (K category ids), ``area`` and
             ``iscrowd``. Tensors if the script has imported torch, else arrays.
-
-        Raises:
-            DataError: the image cannot be decoded.
         """
         from utils.preprocess.image.images import open_image
         from utils.preprocess.pytorch.classification import preprocess

@@ -67,9 +67,7 @@ def load_data(
             parts); -1: the whole data set.
         demo_infer: return a list of the one decoded image instead of a loader.
 
-    Raises:
-        DataError: the path has no usable data.
-        ConfigError: invalid batch size or rank.
+    Raises DataError if the path has no usable data, and ConfigError if the batch size or rank is invalid.
     """
     if demo_infer:
         return [_open(Path(path))]

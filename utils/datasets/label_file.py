@@ -18,15 +18,13 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
     """Load the images that a label file lists, in its order.
 
     A line is ``path label``: the label is the last field, so the path may contain spaces. Blank lines and lines that
-    start with ``#`` are skipped. Listed files that do not exist or are not images are in ``rejected``.
+    start with ``#`` are skipped. Listed files that do not exist or are not images are in ``rejected``. Raises DataError
+    if the file cannot be read or is empty, a line is malformed, a label is not an integer of at least 0, a path leaves
+    the root, or no listed image can be used.
 
     Args:
         file: the label file, UTF-8.
         root: folder that the paths are relative to; ``None``: the folder of the file.
-
-    Raises:
-        DataError: the file cannot be read or is empty, a line is malformed, a label is not an integer of at least 0, a
-            path leaves the root, or no listed image can be used.
     """
     root = file.parent if root is None else root
     listing = Listing()

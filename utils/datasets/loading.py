@@ -26,14 +26,12 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
     A folder with a ``val.txt`` is read through this label file; a folder whose subfolders hold images has one class per
     subfolder; any other folder is a flat folder of unlabelled images. A ``.txt`` file is a label file, an ``.npz`` file
     holds arrays, any other file is a single image. ImageNet's validation images next to its development kit or Kaggle's
-    table get the labels listed there (:mod:`utils.datasets.image.imagenet`).
+    table get the labels listed there (:mod:`utils.datasets.image.imagenet`). Raises DataError, which names the path and
+    the expected content, if the path has no usable data.
 
     Args:
         path: folder or file.
         labels: label file for the images in the folder ``path``, with paths relative to that folder.
-
-    Raises:
-        DataError: the path has no usable data; the message names the path and the expected content.
     """
     path = expanded(path)
     if not path.exists():

@@ -60,8 +60,7 @@ def renamed(dataset: BoxedImages, names: Mapping[str, str], file: Path) -> Boxed
         names: old name -> new name; other classes keep their names.
         file: source of the names, for error messages.
 
-    Raises:
-        DataError: a name is not a class of the data set.
+    Raises DataError if a name is not a class of the data set.
     """
     if not dataset.targets:
         return dataset

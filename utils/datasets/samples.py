@@ -35,8 +35,7 @@ class TableDataset(Dataset):
     Attributes:
         labels: int64 of shape N, or ``None`` for unlabelled samples.
 
-    Raises:
-        ConfigError: only some of the samples have a label.
+    Raises ConfigError if only some of the samples have a label.
     """
 
     def __init__(

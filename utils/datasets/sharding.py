@@ -21,8 +21,7 @@ def rank_and_size(rank: int = -1) -> tuple[int, int]:
     Returns:
         ``(rank, size)``; ``(0, 1)``, which is the whole data set, for rank -1.
 
-    Raises:
-        ConfigError: a variable is not an integer, the size is missing or below 1, or the rank is not in [0, size).
+    Raises ConfigError if a variable is not an integer, the size is missing or below 1, or the rank is not in [0, size).
     """
     rank = _whole(RANK, rank)
     size = _whole(SIZE, 0)

@@ -263,9 +263,7 @@ def create_dataloader(
     Returns:
         The loader, and its data set.
 
-    Raises:
-        ConfigError: invalid size, stride or rank.
-        DataError: the path has no usable data.
+    Raises ConfigError if the size, stride or rank is invalid, and DataError if the path has no usable data.
     """
     given = {
         **dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True)),

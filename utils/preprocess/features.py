@@ -100,8 +100,7 @@ class Field:
     def column(self, rows: Sequence[Row]) -> Array:
         """Return the field's column for rows: int64 N, or float32 N x :attr:`width`.
 
-        Raises:
-            DataError: a value is not a number but must be one.
+        Raises DataError if a value is not a number but must be one.
         """
         values = [row.get(self.name, "") for row in rows]
         if self.kind == "vocabulary":
@@ -143,8 +142,7 @@ def hashed(name: str, value: str, size: int) -> int:
 def hexadecimal(name: str, value: str, size: int) -> int:
     """Return a hexadecimal number modulo ``size``; an empty string is 0.
 
-    Raises:
-        DataError: the value is not a hexadecimal number.
+    Raises DataError if the value is not a hexadecimal number.
     """
     try:
         if not set("_-").isdisjoint(value):  # Python accepts 1_0, data files do not
@@ -155,11 +153,7 @@ def hexadecimal(name: str, value: str, size: int) -> int:
 
 
 def number(name: str, value: str) -> float:
-    """Return a value as a finite number.
-
-    Raises:
-        DataError: the value is not one.
-    """
+    """Return a value as a finite number. Raises DataError if the value is not one."""
     try:
         found = math.nan if "_" in value else float(value)  # Python accepts 1_000, data files do not
     except ValueError:
@@ -185,8 +179,7 @@ class Features:
     def of(cls, model: _Stored) -> Features:
         """Return the features stored in a model; the last ones read are cached.
 
-        Raises:
-            ModelError: they are missing, invalid, or do not fit the model's inputs.
+        Raises ModelError if they are missing, invalid, or do not fit the model's inputs.
         """
         text = model.metadata.get(NOTE)
         if text is None:
@@ -237,8 +230,7 @@ class Features:
     def encoded(self, rows: Sequence[Row]) -> dict[str, Array]:
         """Return the model's inputs for rows, by name: int64 N x F, or float32 N x D.
 
-        Raises:
-            DataError: a value is not a number but must be one.
+        Raises DataError if a value is not a number but must be one.
         """
         arrays: dict[str, Array] = {}
         for name, fields in self.inputs.items():
@@ -266,8 +258,7 @@ class Features:
     def check(self, inputs: Sequence[TensorSpec]) -> None:
         """Compare the fields with a model's inputs.
 
-        Raises:
-            ModelError: the names of inputs differ, or an input has another dtype or number of columns.
+        Raises ModelError if the names of inputs differ, or an input has another dtype or number of columns.
         """
         if {one.name for one in inputs} != set(self.inputs):
             names, stored = (", ".join(sorted(some)) for some in ([one.name for one in inputs], self.inputs))

@@ -68,8 +68,7 @@ def of_folder(folder: Path, target: str | None, split: str | None) -> Listed:
         target: meaning of the subfolder names (``label`` or ``speaker``).
         split: part of AISHELL's ``wav/``.
 
-    Raises:
-        DataError: the folder has no recording, or several lists.
+    Raises DataError if the folder has no recording, or several lists.
     """
     if (folder / "wav.scp").is_file():
         return _kaldi(folder / "wav.scp", [folder, folder.parent])

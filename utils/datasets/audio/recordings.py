@@ -24,7 +24,7 @@ UNITS = ("recording", "speaker", "file")
 
 
 class Sounds(ListDataset):
-    """Recordings with their known values.
+    """Recordings with their known values. Raises ConfigError if units are speakers, and a recording has none.
 
     Args:
         rows: the recordings with the values of the list by name, such as ``text``, ``label`` and ``speaker``.
@@ -36,9 +36,6 @@ class Sounds(ListDataset):
 
     Attributes:
         fields: per recording its values by name.
-
-    Raises:
-        ConfigError: units are speakers, and a recording has none.
     """
 
     def __init__(
@@ -125,9 +122,8 @@ def load_sounds(
     A list's paths are relative to its folder or the parent of it, the first that has one of the files, and must not
     leave it. Missing files and invalid entries are in ``rejected``.
 
-    Raises:
-        DataError: the paths have no usable data; the message names the expected content.
-        ConfigError: unknown names of paths.
+    Raises DataError, which names the expected content, if the paths have no usable data, and ConfigError if names of
+    paths are unknown.
     """
     named = {"data": paths} if isinstance(paths, Path) else dict(paths)
     for path in named.values():

@@ -26,7 +26,7 @@ class Spoken(NamedTuple):
 
 
 def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListDataset:
-    """Load recordings with their spans of speech.
+    """Load recordings with their spans of speech. Raises DataError if the paths have no usable data.
 
     Args:
         paths: as :func:`.load_sounds` takes them, with a JSON list that has ``segments``, a list of [start, end] in
@@ -37,9 +37,6 @@ def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListData
     Returns:
         Samples are :class:`Spoken` and targets their spans; without any ``segments``, samples are :class:`Recording`
         and targets are ``None``.
-
-    Raises:
-        DataError: the paths have no usable data.
     """
     if "rttm" in paths:
         return _by_rttm(paths)

@@ -136,8 +136,7 @@ def voices_by_name(folders: Mapping[str, Path], leave_out: Sequence[str] = ()) -
         folders: speaker -> folder.
         leave_out: patterns (:mod:`fnmatch`) of paths relative to a folder that are skipped.
 
-    Raises:
-        DataError: a path is not a folder, or contains no recording.
+    Raises DataError if a path is not a folder, or contains no recording.
     """
     found: list[Recording] = []
     who: list[int] = []
@@ -173,8 +172,7 @@ def drawn(voices: Voices, count: int, shortest: float, seed: int) -> Voices:
         shortest: minimum length in seconds; 0: lengths are not read.
         seed: of the random draw.
 
-    Raises:
-        DataError: no recording is left.
+    Raises DataError if no recording is left.
     """
     chance = np.random.default_rng(seed)
     kept: list[int] = []

@@ -80,8 +80,7 @@ def checked(graph: Graph, *, finite: bool = True) -> Graph:
         graph: the graph.
         finite: whether NaN and infinity in features of nodes and edges are errors.
 
-    Raises:
-        DataError: the problem and the fix in one line, without the graph's name.
+    Raises DataError with the problem and the fix in one line, without the graph's name.
     """
     nodes, edges, weights = graph.nodes, graph.edges, graph.weights
     if nodes.ndim != 2 or not nodes.size:

@@ -113,8 +113,7 @@ def read_sdf(file: Path, properties: Sequence[str]) -> Molecules:
         file: UTF-8, or else Latin-1.
         properties: names of the data that are targets; may be empty.
 
-    Raises:
-        DataError: the file cannot be read, has no molecule, or no molecule has a target.
+    Raises DataError if the file cannot be read, has no molecule, or no molecule has a target.
     """
     found, targets, rejected, known = list[Molecule](), list[list[float]](), list[Rejected](), Counter[str]()
     for number, lines in _records(_lines(file)):
@@ -170,8 +169,7 @@ def read_smiles(file: Path, properties: Sequence[str], column: str | None = None
         properties: names of the columns that are targets.
         column: the column of the SMILES; ``None``: one with a usual name.
 
-    Raises:
-        DataError: the file cannot be read, lacks a column, or no row has a target.
+    Raises DataError if the file cannot be read, lacks a column, or no row has a target.
     """
     if file.suffix.lower() == ".smi":
         if properties:
@@ -303,8 +301,7 @@ def look_of(molecule: Molecule) -> tuple[Look, Array]:
     Returns:
         The drawing, and its bonds, int64 [2, E], each once.
 
-    Raises:
-        DataError: RDKit cannot read it.
+    Raises DataError if RDKit cannot read it.
     """
     found = parsed(molecule)
     from rdkit.Chem import Kekulize, rdDepictor

@@ -94,8 +94,7 @@ def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None, *, c
         wanted: numbers (``17``, ``20-29``) or names of nodes, instead of the part; unknown ones are rejected.
         compared: whether answers are compared with classes; then nodes of the part without a class are rejected.
 
-    Raises:
-        DataError: the graph cannot be read or has no edges, or no node is selected.
+    Raises DataError if the graph cannot be read or has no edges, or no node is selected.
     """
     graph = read_node_graph(path)
     numbers, rejected = _chosen(graph, split, compared) if wanted is None else _named(graph, wanted)

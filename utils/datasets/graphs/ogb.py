@@ -77,8 +77,7 @@ def labels(folder: Path, what: str = "graph") -> Array | None:
         folder: the data set.
         what: ``graph`` or ``node``.
 
-    Raises:
-        DataError: the file is damaged.
+    Raises DataError if the file is damaged.
     """
     raw = _raw(folder)
     return table(raw, f"{what}-label") if _find(raw, f"{what}-label") else None
@@ -92,9 +91,8 @@ def split(folder: Path, part: str, scheme: str | None = None) -> Array:
         part: one of :data:`PARTS`.
         scheme: the folder below ``split``; ``None``: the only one.
 
-    Raises:
-        ConfigError: the part or scheme is missing, or there are several schemes.
-        DataError: a file is damaged.
+    Raises ConfigError if the part or scheme is missing, or there are several schemes, and DataError if a file is
+    damaged.
     """
     if part not in PARTS:
         raise ConfigError(f"--split {part}: must be {', '.join(PARTS)} or all")

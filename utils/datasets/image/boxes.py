@@ -37,15 +37,12 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedImages:
     - ``images``: any other folder, or one image, without objects.
 
     Samples are paths. Each entry that cannot be used is in ``rejected``; suspicious entries that are used are counted
-    in a warning.
+    in a warning. Raises DataError if the path has no usable data, or data in several formats, and ConfigError if the
+    format is unknown.
 
     Args:
         path: a file or a folder.
         form: one of :data:`FORMATS`; ``None``: determined by the path.
-
-    Raises:
-        DataError: the path has no usable data, or data in several formats.
-        ConfigError: unknown format.
     """
     if form is not None and form not in FORMATS:
         raise ConfigError(f"unknown data format {form!r}; use one of: {', '.join(FORMATS)}")

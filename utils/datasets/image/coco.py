@@ -32,15 +32,13 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
       ``"iscrowd": 1`` for a box of many objects, and ``area``, by which COCO classifies objects as small to large.
 
     Other keys are ignored. Images are numbered in the order of their ids, as in pycocotools. An image with an invalid
-    annotation is rejected, because an evaluation without the object would give another result.
+    annotation is rejected, because an evaluation without the object would give another result. Raises DataError if the
+    file is not in this format.
 
     Args:
         file: the JSON.
         folder: of the images; ``None``: found by :func:`images_root`.
         content: the parsed file, if it has been read already.
-
-    Raises:
-        DataError: the file is not in this format.
     """
     content = read_json(file) if content is None else content
     names, places = categories_of(content, file)

@@ -19,8 +19,7 @@ class CocoAnnotations:
         imgs, cats, anns: images, categories and annotations by id.
         file: the JSON file.
 
-    Raises:
-        DataError: the file is not in COCO's format.
+    Raises DataError if the file is not in COCO's format.
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:

@@ -84,7 +84,9 @@ def load_coco(
     """Load COCO's JSON of instances (cocodataset.org, "Data format"): ``images``, ``categories``, ``annotations``.
 
     Each annotation's ``segmentation`` is the union of a list of polygons, ``[[x, y, x, y, ...], ...]``, or run lengths,
-    ``{"counts": list or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category.
+    ``{"counts": list or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category. Raises
+    DataError if the file is not in this format. An annotation without an image rejects only itself, one without a
+    category its image.
 
     Args:
         file: the JSON file.
@@ -95,10 +97,6 @@ def load_coco(
 
     Returns:
         Images with their regions in the order of the file, and the rejected entries.
-
-    Raises:
-        DataError: the file is not in this format. An annotation without an image rejects only itself, one without a
-            category its image.
     """
     content = read_json(file)
     names, places = categories_of(content, file)

@@ -148,17 +148,14 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
 
     The seed assigns persons to folds, so that each fold has its own. With ``balanced`` the pairs of a fold are all
     pairs of the same person (at most :data:`MAX_PAIRS_OF_ONE` each, drawn by the seed), and as many of two persons;
-    ``all`` adds every other pair, without a fold.
+    ``all`` adds every other pair, without a fold. Raises DataError if there are fewer than two persons with images, and
+    ConfigError if there would be more than :data:`MOST_PAIRS` pairs.
 
     Args:
         root: the folder.
         rule: one of :data:`RULES`.
         seed: of the random draws.
         folds: at least 2; reduced if there are fewer than two persons per fold.
-
-    Raises:
-        DataError: there are fewer than two persons with images.
-        ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
     """
     images, people, names, rejected = _of_people(root)
     if len(names) < 2:

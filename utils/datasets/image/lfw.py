@@ -97,15 +97,13 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
 
     A first line ``10 300`` means 10 folds, each of 300 pairs of one person followed by 300 of two; a single number is
     the number of pairs of each kind, without folds. Without folds in the list, its persons are distributed to
-    :data:`.FOLDS` folds, keeping those together that share a pair; if all persons are connected, the list has
-    no folds, with a warning. Invalid lines are in ``rejected``; the folds of other lines do not change.
+    :data:`.FOLDS` folds, keeping those together that share a pair; if all persons are connected, the list has no folds,
+    with a warning. Invalid lines are in ``rejected``; the folds of other lines do not change. Raises DataError if the
+    file cannot be read, or no pair can be used.
 
     Args:
         file: the list, UTF-8, columns separated by tabs or spaces.
         root: the folder with a subfolder per person; ``None``: the list's, or one of :data:`IMAGES` in it.
-
-    Raises:
-        DataError: the file cannot be read, or no pair can be used.
     """
     lines = _read(file)
     header = _header(lines)

@@ -87,17 +87,14 @@ def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Arr
     A colour image is read by ``code.colours``, or, if its three channels are equal, as grey. Alpha is dropped. For
     background and foreground, 65535 in 16 bits means 255 if the only other level is 0.
 
-    JPEG, and WebP that is not lossless, changes levels. Such masks are read for background and foreground only, with
-    a threshold of 128.
+    JPEG, and WebP that is not lossless, changes levels. Such masks are read for background and foreground only, with a
+    threshold of 128. Raises DataError if the mask cannot be read, has another size, or has an unknown level or colour.
 
     Args:
         path: the file.
         code: the meaning of its pixels.
         ignore: level that is not counted, if ``code`` keeps levels.
         size: expected height and width.
-
-    Raises:
-        DataError: the mask cannot be read, has another size, or has an unknown level or colour.
     """
     values, lossy = _values(path, size)
     if values.ndim == 3:

@@ -97,13 +97,11 @@ class MaskFile:
 
         If the data set's masks have only 0 and 255, they are background and foreground for a model of two classes
         (:data:`FOREGROUND`). For any other model 255 is not counted (:data:`NOTHING`), as in masks with other numbers.
+        Raises DataError if the mask cannot be read, or has another size.
 
         Args:
             size: height and width of the image.
             classes: ``None``: unknown.
-
-        Raises:
-            DataError: the mask cannot be read, or has another size.
         """
         if not self.others or not only_white(self.others):
             return self.read(size), ""
@@ -184,9 +182,7 @@ def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedI
             (``a.jpg`` and ``a.png``, or ``a_mask.png``), otherwise images without masks, as for a single image.
         how: options for reading it.
 
-    Raises:
-        DataError: the path has no usable data.
-        ConfigError: unknown names of paths.
+    Raises DataError if the path has no usable data, and ConfigError if names of paths are unknown.
     """
     how = how or Reading()
     for path in paths.values():

@@ -29,7 +29,7 @@ _LARGEST = 1 << 28
 
 
 def read_matlab(data: bytes, name: str) -> dict[str, Any]:
-    """Return the variables of a file.
+    """Return the variables of a file. Raises DataError if the content is not a MATLAB file of version 5, or is damaged.
 
     Args:
         data: its content.
@@ -38,9 +38,6 @@ def read_matlab(data: bytes, name: str) -> dict[str, Any]:
     Returns:
         By name: a structure array as a list of dictionaries, text as ``str``, numbers as a flat list in MATLAB's order
         (the first index runs fastest), a cell array as a list, other types as ``None``.
-
-    Raises:
-        DataError: the content is not a MATLAB file of version 5, or is damaged.
     """
     order = {b"IM": "<", b"MI": ">"}.get(data[_HEADER - 2 : _HEADER])
     if order is None:

@@ -94,9 +94,8 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
 
     Duplicates, missing images, and images without a text if others have one, are in ``rejected``.
 
-    Raises:
-        DataError: the path has no usable data, or a line has another format; the message has file, line and fix.
-        ConfigError: unknown names of paths.
+    Raises DataError, with file, line and fix, if the path has no usable data, or a line has another format, and
+    ConfigError if names of paths are unknown.
     """
     for path in paths.values():
         if not path.exists():

@@ -36,7 +36,7 @@ PAIRS = (("JPEGImages", "Annotations"), ("images", "annotations"), ("images", "A
 
 
 def load_voc(path: Path) -> Gathered:
-    """Read images and objects in VOC's layout.
+    """Read images and objects in VOC's layout. Raises DataError if the path has no data in this layout.
 
     Args:
         path: a list of ``ImageSets/Main``, such as ``VOC2012/ImageSets/Main/val.txt``; a folder with ``JPEGImages`` and
@@ -47,9 +47,6 @@ def load_voc(path: Path) -> Gathered:
     the edges 0 and 500: ``left = xmin - 1``, ``right = xmax``, which keeps the overlaps of the development kit.
     ``difficult`` objects become crowds: detecting one is neither right nor wrong, in VOC's rules and in COCO's. Parts
     of an object are ignored.
-
-    Raises:
-        DataError: the path has no data in this layout.
     """
     folder, wanted = _split(path)
     images, notes = _folders(folder)

@@ -80,13 +80,10 @@ def load_wider(path: Path) -> Gathered:
     landmarks x, y and a flag; -1 -1 -1 is an unlabelled landmark, and lines of four numbers have none.
 
     Images are next to the file, in ``images`` there, or in WIDER FACE's own folders. An image with invalid lines is
-    rejected.
+    rejected. Raises DataError if the file is missing or cannot be read.
 
     Args:
         path: the list, or a folder with one.
-
-    Raises:
-        DataError: the file is missing or cannot be read.
     """
     file = path if path.is_file() else next(iter(face_lists(path)), None)
     if file is None:

@@ -45,8 +45,7 @@ def load_yolo(path: Path) -> Gathered:
     replaced by its bounding box; all relative to the upright image's width and height. Labels of ``images/a/b.jpg`` are
     in ``labels/a/b.txt``. An empty or missing label file means an image without objects.
 
-    Raises:
-        DataError: the path has no data in this layout.
+    Raises DataError if the path has no data in this layout.
     """
     root = path if path.is_dir() else path.parent
     listed = path if path.is_file() else next((root / name for name in DATA_FILES if (root / name).is_file()), None)
@@ -102,15 +101,13 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
 def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
     """Return the mapping in a YAML file.
 
-    Limits apply as for the zoo's own YAML files, because thirty lines of aliases could exhaust the memory.
+    Limits apply as for the zoo's own YAML files, because thirty lines of aliases could exhaust the memory. Raises
+    DataError if the file cannot be read, or is not a mapping.
 
     Args:
         file: the file.
         called: its name in error messages.
         wanted: the expected content in error messages.
-
-    Raises:
-        DataError: the file cannot be read, or is not a mapping.
     """
     try:
         content = read_yaml(file)
@@ -211,7 +208,7 @@ def _names_of(root: Path) -> tuple[str, ...]:
 
 
 def objects_of(file: Path | None, image: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
-    """Return the objects of an image and its size.
+    """Return the objects of an image and its size. Raises DataError if the labels or the image are invalid.
 
     Args:
         file: its labels; ``None``: no objects.
@@ -220,9 +217,6 @@ def objects_of(file: Path | None, image: Path, classes: int) -> tuple[list[Found
 
     Returns:
         The objects in pixels of the upright image, and its width and height; ``None`` if they were not needed.
-
-    Raises:
-        DataError: the labels or the image are invalid.
     """
     if file is None:
         return [], None

@@ -74,8 +74,7 @@ class RatedRows(Dataset):
         ratings: all ratings.
         wanted: the selection.
 
-    Raises:
-        ConfigError: the user does not exist, or the part is empty.
+    Raises ConfigError if the user does not exist, or the part is empty.
     """
 
     has_units = True
@@ -182,9 +181,7 @@ def load_table(
     Returns:
         Samples are mappings of texts, targets :class:`Click`, names ``file:line``. Invalid lines are in ``rejected``.
 
-    Raises:
-        DataError: the file cannot be read, or no line can be used.
-        ConfigError: the user does not exist.
+    Raises DataError if the file cannot be read, or no line can be used, and ConfigError if the user does not exist.
     """
     table = read_table(file, quoted=True, encoding=encoding)
     column = table.column(label, LABELS, "--label")

@@ -73,16 +73,12 @@ def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDatase
     """Return users with rows in a part of the split, as samples with their targets.
 
     The history is the earlier parts; relevant are the items in the part that are not in the history. Each target is a
-    mapping from names of items to 1.
+    mapping from names of items to 1. Raises ConfigError if the split is impossible, and DataError if no user is left.
 
     Args:
         ratings: of all parts.
         how, seed: of :func:`utils.datasets.tabular.splits.split`.
         part: ``valid`` or ``test``.
-
-    Raises:
-        ConfigError: the split is impossible.
-        DataError: no user is left.
     """
     if part not in PARTS[1:]:
         raise ConfigError(f"part {part!r} must be {' or '.join(PARTS[1:])}")
@@ -115,8 +111,7 @@ def whole(ratings: Ratings, users: Sequence[str] | None) -> ListDataset:
         ratings: of all users.
         users: names of some; ``None``: all.
 
-    Raises:
-        DataError: none of them exists.
+    Raises DataError if none of them exists.
     """
     places = {name: place for place, name in enumerate(ratings.user_names)}
     wanted = list(dict.fromkeys(users if users is not None else ratings.user_names))

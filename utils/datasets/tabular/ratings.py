@@ -90,14 +90,12 @@ def read_ratings(path: str | Path) -> Ratings:
     - ``ratings.csv`` with ``movies.csv`` (MovieLens 20M, 25M, latest).
 
     Only the file of ratings is required. Films have the fields ``title``, ``year`` and ``genres`` in each layout, users
-    ``age``, ``gender``, ``occupation`` and ``zip`` if the files have them. Text is UTF-8, or else Latin-1.
+    ``age``, ``gender``, ``occupation`` and ``zip`` if the files have them. Text is UTF-8, or else Latin-1. Raises
+    DataError if the path has none or several such files, or no line can be used, and FetchError if the package cannot
+    be fetched.
 
     Args:
         path: the file of ratings, its folder (at any depth), or a path ``fetch:ml_100k/...`` into a package.
-
-    Raises:
-        DataError: the path has none or several such files, or no line can be used.
-        FetchError: the package cannot be fetched.
     """
     if str(path).startswith("fetch:"):
         from utils.fetch import fetched_path

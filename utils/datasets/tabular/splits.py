@@ -36,7 +36,8 @@ def split(
       ``round(R * valid)`` before them the validation. Users of the test may not occur in the training.
 
     Rows with equal times keep their order. ``round`` is half up. Only ``random`` uses the seed, and only
-    ``leave_one_out`` uses the users and not the shares.
+    ``leave_one_out`` uses the users and not the shares. Raises ConfigError if the kind is unknown, shares are invalid,
+    or times are missing.
 
     Args:
         users: int64 R, user of each row. times: float64 R, in any unit.
@@ -45,9 +46,6 @@ def split(
 
     Returns:
         int8 R: 0 for training, 1 for validation, 2 for test (:data:`PARTS`).
-
-    Raises:
-        ConfigError: unknown kind, invalid shares, or missing times.
     """
     users, times = np.asarray(users), np.asarray(times, np.float64)
     if how not in HOWS:

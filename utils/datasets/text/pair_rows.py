@@ -80,8 +80,7 @@ def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: ob
         names: accepted pairs of columns; the first that the first object has is used for all.
         source: for messages.
 
-    Raises:
-        DataError: no row can be used, or the columns have other names.
+    Raises DataError if no row can be used, or the columns have other names.
     """
     skipped, found, columns = Skipped(source, "rows are"), list[Pair](), None
     for where, value in rows:
@@ -132,15 +131,12 @@ def _columns(value: dict[str, Any], names: Sequence[tuple[str, str]], where: str
 
 
 def read_rows(path: Path, kind: str = "json") -> Iterator[Row]:
-    """Yield the rows of a file.
+    """Yield the rows of a file. Raises DataError if the file cannot be read, has another format, or is empty.
 
     Args:
         path: may be compressed by gzip.
         kind: ``json``: an object or list per line, or one JSON list of them; ``csv``, ``tsv``: a table with column
             names; ``text``: a pair per line, separated by a tab.
-
-    Raises:
-        DataError: the file cannot be read, has another format, or is empty.
     """
     if not path.is_file():
         raise DataError(f"data path {path} {not_a_file_reason(path)}; pass a file of pairs")

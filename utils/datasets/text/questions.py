@@ -51,14 +51,12 @@ class Asked(NamedTuple):
 def load_questions(path: Path, *, answers: bool = True) -> ListDataset:
     """Return the questions of a file; targets are tuples of correct answers, empty for unanswerable questions.
 
-    Questions on the same text are one unit, because they are not independent.
+    Questions on the same text are one unit, because they are not independent. Raises DataError if the file cannot be
+    read, or no question can be used.
 
     Args:
         path: a ``.json`` or ``.jsonl`` file.
         answers: whether to read answers; if not, targets are ``None``.
-
-    Raises:
-        DataError: the file cannot be read, or no question can be used.
     """
     found, rejected = list[tuple[Question, tuple[str, ...], str]](), list[Rejected]()
     keys = set[str]()

@@ -100,16 +100,14 @@ def _names(text: str) -> Iterable[str]:
 def divided(groups: Sequence[int], sizes: Mapping[str, int], rest: str, seed: int) -> list[str]:
     """Return the part of each text: whole groups are drawn until each part has its size; the others are ``rest``.
 
-    A group that is too large for the remaining size of a part goes to the next one.
+    A group that is too large for the remaining size of a part goes to the next one. Raises ConfigError if the parts
+    cannot be filled.
 
     Args:
         groups: of each text.
         sizes: texts per drawn part.
         rest: name of the part of the others.
         seed: of the draw.
-
-    Raises:
-        ConfigError: the parts cannot be filled.
     """
     members: defaultdict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(groups):

@@ -94,15 +94,12 @@ def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> 
 
     In ``rejected`` are: invalid lines, empty texts, duplicate ids (the first is kept), qrels and candidates with
     unknown ids, and judged queries without a relevant passage. Queries without judgments belong to another split, and
-    are only counted.
+    are only counted. Raises DataError if queries or passages are missing.
 
     Args:
         asked: the files.
         judged: whether to read judgments; targets are then grades by passage id.
         typed: queries to use instead of a file's.
-
-    Raises:
-        DataError: queries or passages are missing.
     """
     corpus = read_texts(asked.corpus)
     if not corpus.texts:

@@ -40,14 +40,12 @@ def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
     - one column of text, or ``.txt`` with a sentence per line: single sentences.
     - a folder: the first of ``sts-dev.csv``, ``dev.tsv``, ``SICK.txt`` and other tables in it.
 
-    A row without text or with an invalid score is in ``rejected``. Names are ``file:line``.
+    A row without text or with an invalid score is in ``rejected``. Names are ``file:line``. Raises DataError, with file
+    and fix, if the path has no usable data.
 
     Args:
         path: a file or a folder.
         columns: names of the columns of the first text, and optionally of the second and the score.
-
-    Raises:
-        DataError: the path has no usable data; the message has file and fix.
     """
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")

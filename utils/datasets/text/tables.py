@@ -56,8 +56,7 @@ class Table:
         Returns:
             The name in the file's spelling; ``None`` if nothing is given and none is found.
 
-        Raises:
-            DataError: the given column does not exist.
+        Raises DataError if the given column does not exist.
         """
         if given is None:
             low = {name.lower(): name for name in reversed(self.columns)}
@@ -103,7 +102,8 @@ def read_table(
     - ``.jsonl``: an object per line. ``.json``: a list of objects; a row's number is its place, from 1.
 
     Lines end with a line feed, optionally preceded by a carriage return. Empty ones are skipped. A byte order mark
-    overrides the encoding.
+    overrides the encoding. Raises DataError if the file cannot be read, is empty, or has another ending or a duplicate
+    column name, and ConfigError if the encoding is unknown.
 
     Args:
         file: its ending determines the format.
@@ -111,10 +111,6 @@ def read_table(
         encoding: such as ``utf-8`` or ``latin-1``.
         quoted: whether fields of a ``.tsv`` may be in double quotes, as pandas writes them.
         headless: returns the column names for a first line of data, or none for a first line of names.
-
-    Raises:
-        DataError: the file cannot be read, is empty, has another ending, or a duplicate column name.
-        ConfigError: unknown encoding.
     """
     ending = file.suffix.lower()
     if ending not in ENDINGS:

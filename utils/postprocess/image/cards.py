@@ -38,8 +38,7 @@ def save_card(folder: Path, title: str, share: float, lines: Sequence[str], name
         folder: of the file. title: the first line, after the share. share: 0 to 1. lines: further lines.
         name: start of the file's name, such as a user's; the title follows.
 
-    Raises:
-        ConfigError: the folder is not writable.
+    Raises ConfigError if the folder is not writable.
     """
     stem = re.sub(r"[^\w-]+", "_", f"{name} {title}".strip()).strip("_")[:_LONGEST] or "row"
     texts = [f"{100 * share:.1f} %   {title}", *lines]

@@ -58,7 +58,8 @@ def decode_faces(
     A cell in row r and column c of the maps with a heat of at least the threshold is a candidate (CenterFace, Xu et al.
     2020, section 3): ``exp`` of the scale is the height and width in cells, the centre is at (c + offset + 1/2) cells,
     and the points are relative to the sides, from the left upper corner. Every pair is y first. Of candidates that
-    overlap by more than ``iou``, the one with the highest score is kept.
+    overlap by more than ``iou``, the one with the highest score is kept. Raises InputError if the outputs have other
+    shapes.
 
     Args:
         outputs: :data:`HEADS` in this order, N x C x h x w, of any floating-point dtype.
@@ -66,9 +67,6 @@ def decode_faces(
         threshold: minimum score, 0 to 1. Candidates with NaN or infinite sizes are dropped.
         iou: intersection over union, 0 to 1.
         most: maximum faces per image, by score.
-
-    Raises:
-        InputError: the outputs have other shapes.
     """
     maps = _checked(outputs, len(geometries))
     return [
@@ -101,11 +99,7 @@ def _faces(maps: Sequence[Array], geometry: Geometry, threshold: float, iou: flo
 
 
 def _checked(outputs: Sequence[Array], samples: int) -> list[Array]:
-    """Return the maps.
-
-    Raises:
-        InputError: their shapes are not those of :data:`HEADS`.
-    """
+    """Return the maps. Raises InputError if their shapes are not those of :data:`HEADS`."""
     maps = [np.asarray(one) for one in outputs]
     cells = maps[0].shape[2:] if maps and maps[0].ndim == 4 else ()
     wanted = [(samples, channels, *cells) for channels in HEADS.values()]

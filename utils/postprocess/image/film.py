@@ -39,11 +39,7 @@ def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.
 
 
 def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> Path:
-    """Write images as a looping GIF, atomically.
-
-    Raises:
-        ConfigError: the file is not writable.
-    """
+    """Write images as a looping GIF, atomically. Raises ConfigError if the file is not writable."""
     draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

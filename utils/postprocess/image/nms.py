@@ -59,16 +59,14 @@ def non_maximum_suppression(
 
     Greedy, as torchvision's ``batched_nms``: keep the best, remove those of its class whose intersection over union
     with it is above the threshold, and repeat. Of equal scores the earlier one is better. Detections are processed in
-    blocks in the order of their scores, until the limit is reached.
+    blocks in the order of their scores, until the limit is reached. Raises InputError if boxes, scores and classes have
+    inconsistent shapes, or a score is NaN.
 
     Args:
         found: in any order.
         iou_threshold: 0 to 1.
         limit: at least 0.
         groups: N int64, used in place of the classes; ``None``: the classes.
-
-    Raises:
-        InputError: boxes, scores and classes have inconsistent shapes, or a score is NaN.
     """
     boxes, scores, labels = _checked(found)
     classes = labels if groups is None else groups

@@ -22,6 +22,7 @@ def postprocess(outputs: Any, batch_size: int, model_name: str | None, demo: boo
     """Return a number per pair: the cosine of both sentences' embeddings, or a reranker's score.
 
     A sentence's embedding is that of its first token, ``[CLS]`` (Xiao et al. 2023), if the model returns one per token.
+    Raises InputError if the outputs have another form, and ConfigError if the batch size is invalid.
 
     Args:
         outputs: of a reranker: N x 1 or N. Else two entries, for the first and for the second sentences: N x L x D per
@@ -33,9 +34,6 @@ def postprocess(outputs: Any, batch_size: int, model_name: str | None, demo: boo
 
     Returns:
         Float32, one per pair, at most ``batch_size``; a torch tensor for torch tensors.
-
-    Raises:
-        InputError: the outputs have another form. ConfigError: the batch size is invalid.
     """
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")

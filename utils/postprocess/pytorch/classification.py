@@ -45,10 +45,8 @@ def postprocess(
     Returns:
         ``topk`` answers for one sample (N is 1, or ``outputs`` a vector); a list of such lists for more.
 
-    Raises:
-        ConfigError: ``topk`` is below 1.
-        InputError: the outputs are not one array of logits.
-        DataError: the labels cannot be read, or there are not C of them.
+    Raises ConfigError if ``topk`` is below 1, InputError if the outputs are not one array of logits, and DataError if
+    the labels cannot be read, or there are not C of them.
     """
     results = answers(outputs, topk, labels)
     return results[0] if len(results) == 1 else results
@@ -82,14 +80,11 @@ def answers(outputs: Any, topk: int = 1, labels: Labels = None, *, are_logits: b
 
 
 def scores(outputs: Any) -> Array:
-    """Return the softmax over the classes as N x C float32.
+    """Return the softmax over the classes as N x C float32. Raises InputError if the outputs have another form.
 
     Args:
         outputs: logits of any real dtype: N x C, N x C x 1 x 1, a vector of C, a list or tuple with one such array, or
             an object with such a ``numpy()`` (a torch or paddle tensor).
-
-    Raises:
-        InputError: the outputs have another form.
     """
     return _softmax(_logits(outputs))
 
@@ -104,8 +99,7 @@ def labels_from(source: Labels) -> list[str] | None:
     Returns:
         The labels; ``None`` if ``source`` is ``None``, or metadata without labels.
 
-    Raises:
-        DataError: the file or the metadata cannot be read or has no labels.
+    Raises DataError if the file or the metadata cannot be read or has no labels.
     """
     if isinstance(source, Mapping):
         try:
@@ -144,8 +138,7 @@ def _logits(outputs: Any) -> Array:
 def only_output(outputs: Any) -> Array:
     """Return the only output as an array; also converts a framework's tensor.
 
-    Raises:
-        InputError: there are several outputs, or none.
+    Raises InputError if there are several outputs, or none.
     """
     if isinstance(outputs, (list, tuple)):
         if len(outputs) != 1:

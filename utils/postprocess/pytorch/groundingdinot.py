@@ -22,7 +22,8 @@ class PostProcessCocoGrounding:
     """Converts token scores to the best pairs of box and class.
 
     The model scores every token of the caption ``"cat . dog ."``; the score of a class is the mean of the sigmoids of
-    its own tokens (Liu et al. 2023, arXiv:2303.05499).
+    its own tokens (Liu et al. 2023, arXiv:2303.05499). Raises ConfigError if the tokenizer is missing, or
+    ``num_select`` is below 1, and DataError if a class has no token.
 
     Attributes:
         category_dict: the classes, ``{"id": ..., "name": ...}`` each, in the order of the caption.
@@ -31,10 +32,6 @@ class PostProcessCocoGrounding:
         num_select: maximum pairs per image.
         coco_api: annotations whose categories are the classes, such as a data set's ``coco``; ``None``: COCO's 80.
         tokenlizer: the result of :func:`get_tokenlizer`, or a fast tokenizer of transformers.
-
-    Raises:
-        ConfigError: the tokenizer is missing, or ``num_select`` is below 1.
-        DataError: a class has no token.
     """
 
     def __init__(self, num_select: int = 300, coco_api: Any = None, tokenlizer: Any = None) -> None:
@@ -65,8 +62,7 @@ class PostProcessCocoGrounding:
             Per image ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
             tensors for tensors. An image with scores that are not numbers has none, with a warning.
 
-        Raises:
-            InputError: the shapes are inconsistent, or there are fewer tokens than in the caption.
+        Raises InputError if the shapes are inconsistent, or there are fewer tokens than in the caption.
         """
         given = outputs["pred_logits"]
         logits, boxes = as_array(given, "pred_logits"), as_array(outputs["pred_boxes"], "pred_boxes")

@@ -81,7 +81,8 @@ def postprocess(
 
     Candidates are the boxes with a sufficient score of each class except the background; of those that overlap more
     than :data:`IOU` the one with the highest score is kept, and at most :data:`MOST` of an image are returned.
-    Candidates with NaN are dropped.
+    Candidates with NaN are dropped. Raises InputError if scores and boxes are inconsistent, or scores are not
+    probabilities, and ConfigError if the size or threshold is invalid.
 
     Args:
         prec: scores N x A x C after the softmax, column 0 the background's; and boxes N x A x 4: left, top, right,
@@ -91,10 +92,6 @@ def postprocess(
 
     Returns:
         Per image its :class:`Found`, of torch tensors for tensors.
-
-    Raises:
-        InputError: scores and boxes are inconsistent, or scores are not probabilities.
-        ConfigError: the size or threshold is invalid.
     """
     if not isinstance(prec, (tuple, list)) or len(prec) != 2:
         raise InputError("pass (scores, boxes): N x A x C after the softmax, and N x A x 4 as shares of the input")
@@ -160,7 +157,9 @@ def get_metrics(
     """Return the mean average precision by Pascal VOC 2007's rules: 11 recalls, an overlap of 0.5.
 
     A class's precision at each recall 0, 0.1, ..., 1 is the maximum at that or a higher recall, and the mean is over
-    classes with objects that are not difficult (Everingham et al., 2010). Scripts print it as ``mAP@0.5~0.95``.
+    classes with objects that are not difficult (Everingham et al., 2010). Scripts print it as ``mAP@0.5~0.95``. Raises
+    DataError if predictions are missing, or the images with predictions have no objects, and InputError if a
+    prediction's index is invalid, or its boxes, labels, scores or size are missing.
 
     Args:
         dataset: data set of the images.
@@ -171,10 +170,6 @@ def get_metrics(
     Returns:
         ``metrics``: a mapping with ``mAP`` and the average precision of every class by its name, 0 to 1; NaN for a
             class without objects. ``iteration``, if it was given.
-
-    Raises:
-        DataError: predictions are missing, or the images with predictions have no objects.
-        InputError: a prediction's index is invalid, or its boxes, labels, scores or size are missing.
     """
     from utils.metrics.detection.metric import MeanAveragePrecision
 

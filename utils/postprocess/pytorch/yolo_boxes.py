@@ -25,8 +25,7 @@ def xywh2xyxy(x: Any) -> Any:
     Returns:
         A new one of the same type and float dtype; float32 for integers.
 
-    Raises:
-        InputError: there are fewer than four columns.
+    Raises InputError if there are fewer than four columns.
     """
     given = _columns(x, "boxes")
     made = given.copy()
@@ -53,8 +52,7 @@ def box_iou(box1: Any, box2: Any) -> Any:
     Returns:
         A tensor if either is one, else an array, of their float dtype; float32 for integers.
 
-    Raises:
-        InputError: the shapes are not those of boxes.
+    Raises InputError if the shapes are not those of boxes.
     """
     one, two = _columns(box1, "box1"), _columns(box2, "box2")
     if one.ndim != 2 or two.ndim != 2 or one.shape[1] != 4 or two.shape[1] != 4:
@@ -76,9 +74,7 @@ def scale_boxes(
     Returns:
         ``boxes``.
 
-    Raises:
-        ConfigError: a shape is invalid.
-        InputError: there are fewer than four columns.
+    Raises ConfigError if a shape is invalid, and InputError if there are fewer than four columns.
     """
     corners = _columns(boxes, "boxes")[..., :4]
     back = to_image(corners, _geometry(img1_shape, img0_shape, ratio_pad))

@@ -57,14 +57,11 @@ LOGGER = _logger()
 
 
 def colorstr(*input: object) -> str:
-    """Return a text with the codes that colour it on a terminal.
+    """Return a text with the codes that colour it on a terminal. Raises ValueError if a colour is unknown.
 
     Args:
         *input: colours (``"red"``, ``"bright_blue"``, ...) and ``"bold"`` or ``"underline"``, then the text. The text
             alone is blue and bold.
-
-    Raises:
-        ValueError: a colour is unknown.
     """
     *styles, text = input if len(input) > 1 else ("blue", "bold", *input)
     unknown = next((style for style in styles if style not in _CODES), None)

@@ -50,11 +50,7 @@ _ONE = 1.001
 
 
 def first_of(prediction: Any) -> Any:
-    """Return the first of a model's outputs, also from nested lists.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the first of a model's outputs, also from nested lists. Raises InputError if there is none."""
     while isinstance(prediction, (list, tuple)):
         if not len(prediction):
             raise InputError("the list of outputs is empty; pass at least one prediction")
@@ -77,8 +73,7 @@ def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
         names: number of class names. It distinguishes the first two layouts if it fits one of them; otherwise the
             second one is recognised by more boxes than rows, and at least 100, or by scores from 0 to 1 only there.
 
-    Raises:
-        InputError: the shape fits no layout.
+    Raises InputError if the shape fits no layout.
     """
     found = as_array(first_of(prediction), "prediction")
     found = found[None] if found.ndim == 2 else found

@@ -76,7 +76,8 @@ def postprocess(
     A box counts with its best class, or with every class above the threshold; its score is the class's, times the
     object's if the layout has one. The best ``max_nms`` pairs take part in the suppression: of overlapping boxes of a
     class the one with the highest score is kept. See :func:`~utils.postprocess.pytorch.yolo_decode.table` for the
-    layouts.
+    layouts. Raises ConfigError if an argument is out of range, and InputError if the prediction fits no layout, or does
+    not fit the images.
 
     Args:
         prediction: the model's output, an array or a tensor, or a list of outputs, whose first is used.
@@ -101,10 +102,6 @@ def postprocess(
         pixels of the input, confidence, class, mask coefficients. With it one dict per real image: the boxes by the
         name of the class, each ``[left, top, right, bottom]`` in pixels of the original image, floats; an empty list if
         no image has any.
-
-    Raises:
-        ConfigError: an argument is out of range.
-        InputError: the prediction fits no layout, or does not fit the images.
     """
     selection = Selection(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
     rows, layout = table(prediction, nm, len(class_name) if class_name is not None else 0)

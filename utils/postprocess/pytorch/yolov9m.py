@@ -97,7 +97,9 @@ def postprocess(
     """Return targets in pixels and the objects of each image.
 
     Every pair of box and class with a sufficient score is a candidate; with ``source_image``, only a box's best class.
-    Of candidates of a class that overlap more than ``iou_thres`` the one with the highest score is kept.
+    Of candidates of a class that overlap more than ``iou_thres`` the one with the highest score is kept. Raises
+    InputError if outputs, images or targets have other shapes, ConfigError if a threshold is invalid, and DataError if
+    ``data_config`` cannot be read.
 
     Args:
         images: the model's input, N x 3 x H x W; only its size is used.
@@ -113,10 +115,6 @@ def postprocess(
         The targets with boxes in pixels of the input (``None`` for ``None``), and per image n x 6: left, top, right,
         bottom in pixels of the input, score and class, highest score first; tensors for tensors. With ``source_image``
         the second is the :class:`Answer` for that image, in its own pixels.
-
-    Raises:
-        InputError: outputs, images or targets have other shapes. ConfigError: a threshold is invalid.
-        DataError: ``data_config`` cannot be read.
     """
     given = first_of(preds)
     output, size = as_array(given, "the output"), _size_of(images)
@@ -201,7 +199,8 @@ def get_stats(
 
     In descending order of scores, each detection is matched to the free object of its class with the largest overlap,
     if that is at least the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), for each
-    threshold separately.
+    threshold separately. Raises InputError if there are fewer predictions than shapes, or thresholds are not in 0.50,
+    0.55, ..., 0.95.
 
     Args:
         images: the model's input; only its size is used.
@@ -214,9 +213,6 @@ def get_stats(
 
     Returns:
         ``stats`` and the new ``seen``.
-
-    Raises:
-        InputError: there are fewer predictions than shapes, or thresholds are not in 0.50, 0.55, ..., 0.95.
     """
     if len(preds) < len(shapes):
         raise InputError(f"{len(preds)} predictions for {len(shapes)} images; pass one for each")
@@ -269,13 +265,11 @@ def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
     """Return the metric of all images (:class:`Metrics`), from the results of :func:`get_stats`.
 
     Average precision is COCO's, the mean of the maximum precisions at 101 recalls or higher ones, as is the matching of
-    :func:`get_stats`; the figures equal those of the zoo's own metric (:func:`.ap_per_class`).
+    :func:`get_stats`; the figures equal those of the zoo's own metric (:func:`.ap_per_class`). Raises DataError if the
+    images have no object, or ``data_config`` cannot be read.
 
     Args:
         stats: a :class:`Stat` per image. data_config: the classes (:data:`Config`).
-
-    Raises:
-        DataError: the images have no object, or ``data_config`` cannot be read.
     """
     from utils.metrics.detection.yolo_pt import ap_per_class
 
@@ -301,8 +295,7 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
     Args:
         data_config: see :data:`Config`. classes: minimum number if ``data_config`` is ``None``.
 
-    Raises:
-        DataError: it cannot be read, or its names and their number differ.
+    Raises DataError if it cannot be read, or its names and their number differ.
     """
     if data_config is None:
         from utils.coco_classes import NAMES

@@ -13,7 +13,8 @@ def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
     """Return the steps of each class of a text on the most likely path of the text.
 
     The path passes through the classes with a blank before, between and after them, which may be skipped except between
-    two equal ones (Graves et al., 2006); it is found by Viterbi's algorithm (1967).
+    two equal ones (Graves et al., 2006); it is found by Viterbi's algorithm (1967). Raises ConfigError if there are too
+    few steps for the text.
 
     Args:
         steps: T x C, logarithms of probabilities.
@@ -22,9 +23,6 @@ def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
 
     Returns:
         int64 [L, 2]: first step of each class and the one after its last.
-
-    Raises:
-        ConfigError: there are too few steps for the text.
     """
     if not len(classes):
         return np.zeros((0, 2), np.int64)

@@ -48,8 +48,7 @@ def beam(
         One :class:`~utils.postprocess.text.ctc.Text` per sample; its score is the probability of the text over all
         paths, without the language model's. The text of a sample with NaN is empty, with NaN as its score.
 
-    Raises:
-        ConfigError: the outputs have another form, the charset another length, or the width is less than 1.
+    Raises ConfigError if the outputs have another form, the charset another length, or the width is less than 1.
     """
     names = class_texts(outputs, charset, blank)
     found = beam_classes(

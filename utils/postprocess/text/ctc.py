@@ -51,8 +51,7 @@ def greedy(
         One :class:`Text` per sample. The score uses the first step of each run, as in PP-OCR. The text of a sample with
         NaN is empty, with NaN as its score.
 
-    Raises:
-        ConfigError: the outputs have another form, or the charset another length.
+    Raises ConfigError if the outputs have another form, or the charset another length.
     """
     steps, names = batch_first(outputs, time_major), class_texts(outputs, charset, blank)
     empty = blank % len(names)
@@ -138,11 +137,7 @@ def _best(steps: Array, path: Array, logits: bool | None) -> Array:
 
 
 def batch_first(outputs: Array, time_major: bool) -> Array:
-    """Return the outputs as N x T x C.
-
-    Raises:
-        ConfigError: they do not have three dimensions.
-    """
+    """Return the outputs as N x T x C. Raises ConfigError if they do not have three dimensions."""
     steps = np.asarray(outputs)
     if steps.ndim != 3:
         raise ConfigError(f"the output has the shape {list(steps.shape)}; CTC needs samples x steps x classes")
@@ -152,8 +147,7 @@ def batch_first(outputs: Array, time_major: bool) -> Array:
 def class_texts(outputs: Array, charset: Sequence[str], blank: int) -> list[str]:
     """Return a text per class, with an empty one for the blank.
 
-    Raises:
-        ConfigError: the charset's length is not the number of classes minus one, or the blank is not a class.
+    Raises ConfigError if the charset's length is not the number of classes minus one, or the blank is not a class.
     """
     classes = np.shape(outputs)[-1]
     if len(charset) != classes - 1:

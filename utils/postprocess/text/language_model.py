@@ -74,13 +74,10 @@ _NONE = Gram(0.0)
 
 
 def read_arpa(lines: Iterable[str], name: str, weight: float = 0.5, bonus: float = 0.0) -> LanguageModel:
-    """Return the model of an ARPA file.
+    """Return the model of an ARPA file. Raises DataError, with the line, if the file is invalid.
 
     Args:
         lines: of the file. name: of the file, for messages. weight, bonus: see :class:`LanguageModel`.
-
-    Raises:
-        DataError: the file is invalid; the message has the line.
     """
     grams: dict[tuple[str, ...], Gram] = {}
     order = length = 0

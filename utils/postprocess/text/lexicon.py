@@ -18,7 +18,8 @@ BLANK = " "
 class Lexicon:
     """Words as a tree: from each node, the classes that may follow and the nodes they lead to.
 
-    A text is one of the words, or, if the charset has a space, words separated by one space.
+    A text is one of the words, or, if the charset has a space, words separated by one space. Raises ConfigError if no
+    word can be written with the classes.
 
     Args:
         words: the allowed words; duplicates and empty ones are ignored.
@@ -26,9 +27,6 @@ class Lexicon:
 
     Attributes:
         unwritable: words with a character that is not a class; they cannot be recognised.
-
-    Raises:
-        ConfigError: no word can be written with the classes.
     """
 
     def __init__(self, words: Iterable[str], names: Sequence[str]) -> None:

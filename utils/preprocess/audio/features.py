@@ -266,8 +266,7 @@ class FeatureStream:
         settings: of the features.
         whole: return float64 values of :meth:`LogMel.of_frames` for :func:`features`, which finishes them.
 
-    Raises:
-        ConfigError: the settings need the whole recording (``below``).
+    Raises ConfigError if the settings need the whole recording (``below``).
     """
 
     def __init__(self, settings: Settings, *, whole: bool = False) -> None:
@@ -327,11 +326,7 @@ def settings_to_json(settings: Settings) -> str:
 
 
 def settings_of(stored: ModelMetadata, default: Settings | None = None) -> Settings:
-    """Return the settings stored in a model.
-
-    Raises:
-        ModelError: they are invalid, or missing without a default.
-    """
+    """Return the settings stored in a model. Raises ModelError if they are invalid, or missing without a default."""
     found: Any = stored.json(KEY)
     where = f"{stored.ckpt or 'the model'}: metadata {KEY!r}"
     if found is None:

@@ -11,16 +11,13 @@ def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
     """Return features at a lower rate, several frames side by side ("low frame rate": Pundak and Sainath 2016).
 
     Row ``i`` holds ``together`` frames from ``i * step - (together - 1) // 2`` on; outside, the first or the last frame
-    is repeated, as in FunASR's Paraformer (7 frames every 6).
+    is repeated, as in FunASR's Paraformer (7 frames every 6). Raises ConfigError if a number is below 1.
 
     Args:
         features: [T, D].
 
     Returns:
         [ceil(T / step), together * D], in the same dtype.
-
-    Raises:
-        ConfigError: a number is below 1.
     """
     if together < 1 or step < 1:
         raise ConfigError(f"{together} frames every {step}: both must be at least 1")
@@ -34,16 +31,13 @@ def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
     """Return features with their slopes over time, and the slopes of these, like Kaldi's ``add-deltas``.
 
     A slope is that of the line through ``2 * reach + 1`` frames (least squares); outside, the first or the last frame
-    is repeated.
+    is repeated. Raises ConfigError if the order is below 0, or the reach below 1.
 
     Args:
         features: [T, D]. order: number of repetitions. reach: frames on each side.
 
     Returns:
         [T, (order + 1) * D], in the same dtype.
-
-    Raises:
-        ConfigError: the order is below 0, or the reach below 1.
     """
     if order < 0 or reach < 1:
         raise ConfigError(f"deltas of order {order} over {reach} frames: at least 0 and 1")
@@ -64,8 +58,7 @@ def shifted(features: Array, shift: Array, scale: Array) -> Array:
     Args:
         features: [T, D]. shift: [D], the negative means. scale: [D], one over the standard deviations.
 
-    Raises:
-        ConfigError: they are not for D bands.
+    Raises ConfigError if they are not for D bands.
     """
     if shift.shape != features.shape[1:] or scale.shape != features.shape[1:]:
         raise ConfigError(

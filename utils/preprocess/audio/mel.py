@@ -42,8 +42,7 @@ def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: st
     Returns:
         float64 [bands, fft // 2 + 1], read-only.
 
-    Raises:
-        ConfigError: a filter contains no frequency of the transform.
+    Raises ConfigError if a filter contains no frequency of the transform.
     """
     first, last = to_mel(np.array([low, high]), scale).tolist()
     points = to_hertz(np.linspace(first, last, bands + 2), scale)
@@ -66,8 +65,7 @@ def kaldi_bank(rate: int, fft: int, bands: int, low: float, high: float) -> Arra
     Returns:
         float64 [bands, fft // 2], read-only.
 
-    Raises:
-        ConfigError: a filter contains no frequency of the transform.
+    Raises ConfigError if a filter contains no frequency of the transform.
     """
     first, last = 1127.0 * np.log1p(np.array([low, high]) / 700.0)
     points = np.linspace(first, last, bands + 2)

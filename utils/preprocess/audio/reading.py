@@ -122,9 +122,8 @@ def read_sound(recording: Recording | str | os.PathLike[str], rate: int | None =
         rate: rate of the result in Hz; ``None``: the recording's own.
         exact: raise an error instead of resampling.
 
-    Raises:
-        DataError: the file is missing, empty, not sound, damaged, truncated, or has unusable samples.
-        ConfigError: a required package is not installed.
+    Raises DataError if the file is missing, empty, not sound, damaged, truncated, or has unusable samples, and
+    ConfigError if a required package is not installed.
     """
     one = recording if isinstance(recording, Recording) else Recording(Path(recording))
     try:

@@ -12,16 +12,13 @@ QUALITY = "HQ"
 
 
 def resampled(samples: Array, rate: int, wanted: int) -> Array:
-    """Return sound at another rate.
+    """Return sound at another rate. Raises ConfigError if soxr is not installed and the rates differ.
 
     Args:
         samples: float32 [S], mono. rate: of the samples, in Hz. wanted: of the result, in Hz.
 
     Returns:
         float32 [S * wanted / rate, rounded by soxr]; the same array if the rates are equal.
-
-    Raises:
-        ConfigError: soxr is not installed and the rates differ.
     """
     if rate == wanted:
         return samples

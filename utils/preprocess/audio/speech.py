@@ -59,13 +59,11 @@ class Windows:
         """Return the windows of a recording.
 
         Speech shorter than a window is repeated to fill one. If less than three quarters of the last window are speech,
-        it is dropped, unless it is the only one; a smaller gap is filled from the start of the speech.
+        it is dropped, unless it is the only one; a smaller gap is filled from the start of the speech. Raises DataError
+        in case of silence or too little speech; the caller adds the recording's name in front of the message.
 
         Args:
             samples: float32 [S], mono, at the settings' rate.
-
-        Raises:
-            DataError: silence, or too little speech; the caller adds the recording's name in front of the message.
         """
         if len(samples) < self.least * self.settings.rate:
             long = len(samples) / self.settings.rate

@@ -66,8 +66,7 @@ def read_head(stream: BinaryIO, name: str) -> Head | None:
     Args:
         stream: at the file's start; seekable. name: of the file, for messages.
 
-    Raises:
-        DataError: the header is damaged, or the samples are missing.
+    Raises DataError if the header is damaged, or the samples are missing.
     """
     size = stream.seek(0, io.SEEK_END)
     stream.seek(12)

@@ -37,8 +37,7 @@ def messages(nodes: int, edges: Array, kind: str, *, loops: bool, values: Array 
         loops: whether to add an edge of value 1 from each node to itself.
         values: float [E], values of edges; ``None``: 1.
 
-    Raises:
-        ConfigError: the kind is unknown.
+    Raises ConfigError if the kind is unknown.
     """
     source, target = edges
     weight = np.ones(len(source)) if values is None else np.asarray(values, np.float64)
@@ -56,8 +55,7 @@ def shares(kind: str, heard: Array, source: Array, target: Array) -> Array:
     Args:
         kind: one of :data:`KINDS`. heard: float [N], sum of each node's incoming values. source, target: int [E].
 
-    Raises:
-        ConfigError: the kind is unknown.
+    Raises ConfigError if the kind is unknown.
     """
     if kind not in KINDS:
         raise ConfigError(f"kind {kind!r} of messages must be one of {', '.join(KINDS)}")

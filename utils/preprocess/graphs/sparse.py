@@ -66,8 +66,7 @@ def pack(sizes: Sequence[tuple[int, int]], limits: Limits) -> list[range]:
     Returns:
         The places of the graphs in each batch.
 
-    Raises:
-        DataError: one graph alone is larger.
+    Raises DataError if one graph alone is larger.
     """
     most = [values[-1] if values else None for values in limits]
     batches, start, held = list[range](), 0, [0, 0, 0]
@@ -86,8 +85,7 @@ def pack(sizes: Sequence[tuple[int, int]], limits: Limits) -> list[range]:
 def refuse_larger(nodes: int, edges: int, limits: Limits) -> None:
     """Raise an error for a graph larger than any batch.
 
-    Raises:
-        DataError: the graph is too large; the message has its size, the limit and the flag.
+    Raises DataError, with its size, the limit and the flag, if the graph is too large.
     """
     for what, size, planned in (("nodes", nodes, limits.nodes), ("edges", edges, limits.edges)):
         if planned and size > planned[-1]:

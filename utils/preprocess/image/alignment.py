@@ -27,16 +27,13 @@ SHARP = 2
 def similarity(points: Array, places: Array) -> Array:
     """Return the rotation, scale and shift from points to places with the least squared error (Umeyama 1991).
 
-    Reflections are excluded.
+    Reflections are excluded. Raises DataError if the points are all the same, or not finite.
 
     Args:
         points, places: N x 2, x and y; at least two different ones.
 
     Returns:
         2 x 3 float64: ``places ~ points @ m[:, :2].T + m[:, 2]``.
-
-    Raises:
-        DataError: the points are all the same, or not finite.
     """
     source, target = np.asarray(points, np.float64), np.asarray(places, np.float64)
     middle, goal = source.mean(axis=0), target.mean(axis=0)
@@ -55,7 +52,8 @@ def chip(pixels: Array, points: Array, template: Array, size: tuple[int, int]) -
     """Cut out and align a face so that its points lie at those of a template.
 
     Pixels lie at half-integer coordinates; beyond the image, its border pixels are repeated. Samples are bilinear; a
-    face more than twice as large as the result is first averaged down by an integer factor.
+    face more than twice as large as the result is first averaged down by an integer factor. Raises DataError if the
+    points are the same, or give the face no size.
 
     Args:
         pixels: H x W x 3 uint8. points: N x 2, x and y in pixels of the image.
@@ -63,9 +61,6 @@ def chip(pixels: Array, points: Array, template: Array, size: tuple[int, int]) -
 
     Returns:
         height x width x 3 uint8.
-
-    Raises:
-        DataError: the points are the same, or give the face no size.
     """
     height, width = size
     forward = similarity(points, np.asarray(template, np.float64) * (width, height))

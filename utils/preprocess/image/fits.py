@@ -47,11 +47,7 @@ class Fit(NamedTuple):
 
     @classmethod
     def read(cls, found: Any, ckpt: object) -> Fit:
-        """Return the fit stored by an export as an object of these fields.
-
-        Raises:
-            ConfigError: it is invalid.
-        """
+        """Return the fit stored by an export as an object of these fields. Raises ConfigError if it is invalid."""
         try:
             fit = cls(**found)
         except TypeError as error:
@@ -82,8 +78,7 @@ def fitted(
         3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller adds; its
         geometry; and the height and width of the input.
 
-    Raises:
-        ConfigError: the input's size is open, and the fit needs one.
+    Raises ConfigError if the input's size is open, and the fit needs one.
     """
     width, height = image.size
     if fit.kind == "shorter":

@@ -50,8 +50,7 @@ class ImageForm(NamedTuple):
         Args:
             mean, std: the stored or usual ones, per channel or one for all. where: the model, for messages.
 
-        Raises:
-            ConfigError: the input is grey, and ``mean`` has three channels.
+        Raises ConfigError if the input is grey, and ``mean`` has three channels.
         """
         if self.takes_levels:
             return dict(LEVELS)
@@ -96,13 +95,10 @@ def image_form(spec: TensorSpec, where: object, dtype: str | None = None) -> Ima
     """Return the form of an image input.
 
     Channels are the dimension of size 1 or 3: the second one, unless only the last one has such a size. If neither has
-    a size, the second one is three channels.
+    a size, the second one is three channels. Raises ConfigError if the input's shape or dtype cannot hold images.
 
     Args:
         spec: the input. where: the model, for messages. dtype: of the samples; ``None``: the input's.
-
-    Raises:
-        ConfigError: the input's shape or dtype cannot hold images.
     """
     shape, kind = spec.shape, np.dtype(dtype or spec.dtype)
     shown = "[" + ", ".join("N" if size is None else str(size) for size in shape) + "]"

@@ -110,10 +110,8 @@ def open_image(path: FilePath) -> Image.Image:
     Returns:
         The image; its file is closed.
 
-    Raises:
-        DataError: the file is missing, empty, not an image, truncated, damaged, holds more than
-            ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb), or has a side longer than
-            :data:`LONGEST_SIDE`.
+    Raises DataError if the file is missing, empty, not an image, truncated, damaged, holds more than
+    ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb), or has a side longer than :data:`LONGEST_SIDE`.
     """
     return _as_rgb(decode_file(path).image)
 
@@ -121,8 +119,7 @@ def open_image(path: FilePath) -> Image.Image:
 def upright_size(path: FilePath) -> tuple[int, int]:
     """Return the width and height of :func:`open_image`'s result, read from the file's header without decoding.
 
-    Raises:
-        DataError: the file is missing, empty or not an image.
+    Raises DataError if the file is missing, empty or not an image.
     """
     with opened(path, path) as image:
         width, height = image.size
@@ -142,8 +139,7 @@ def decode_file(path: FilePath, at_least: int | None = None) -> Decoded:
         at_least: decode a JPEG at 1/2, 1/4 or 1/8 of its size, from fewer DCT coefficients, as long as no side becomes
             shorter than this many pixels; ``None`` decodes every pixel.
 
-    Raises:
-        DataError: as :func:`open_image`.
+    Raises DataError as :func:`open_image` does.
     """
     if is_recording() and os.path.isfile(path):
         with suppress(OSError, DataError):  # then reading by path gives the error message of a run without recording
@@ -160,8 +156,7 @@ def decode_image(image: FilePath | Image.Image, name: str, at_least: int | None 
     Args:
         image: the file or the image. name: its name in error messages. at_least: as for :func:`decode_file`.
 
-    Raises:
-        DataError: as :func:`decode_file` and :func:`to_rgb`, or ``image`` has another type.
+    Raises DataError as :func:`decode_file` and :func:`to_rgb` do, or if ``image`` has another type.
     """
     if isinstance(image, (str, os.PathLike)):
         return decode_file(image, at_least)
@@ -178,8 +173,7 @@ def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:
         image: an image of any mode; returned itself, not copied, if it is already upright ``RGB``.
         name: its name in error messages.
 
-    Raises:
-        DataError: the image has no pixels, or its file is truncated or damaged.
+    Raises DataError if the image has no pixels, or its file is truncated or damaged.
     """
     return _as_rgb(_loaded(image, name).image)
 

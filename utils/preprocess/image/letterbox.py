@@ -73,8 +73,7 @@ def sides_of(given: int | Sequence[int], name: str) -> tuple[int, int]:
     Args:
         given: integers of any type. name: their name in error messages.
 
-    Raises:
-        ConfigError: they are not one or two integers of at least 1.
+    Raises ConfigError if they are not one or two integers of at least 1.
     """
     try:
         both = tuple(given) if isinstance(given, Iterable) else (given, given)
@@ -90,10 +89,8 @@ def fit(width: int, height: int, size: tuple[int, int], laying: Placement = USUA
     """Return the position of an image of this width and height in an input of ``size`` (height, width).
 
     If proportions are kept, the image is scaled by the smaller of the two ratios, to whole pixels and at least one; if
-    it is centred, an odd remainder makes the right and lower margins larger.
-
-    Raises:
-        ConfigError: a length is not positive.
+    it is centred, an odd remainder makes the right and lower margins larger. Raises ConfigError if a length is not
+    positive.
     """
     if min(width, height, *size) < 1:
         raise ConfigError(f"a {width}x{height} image cannot be fitted into {size[1]}x{size[0]}; give positive sizes")
@@ -120,16 +117,14 @@ def _whole(length: float, rounding: str) -> int:
 def letterbox(image: Image.Image, size: tuple[int, int], laying: Placement = USUAL) -> tuple[Array, Geometry]:
     """Return an RGB image in an input of ``size``, as height x width x 3 uint8, and its position there.
 
-    The pixels of an image that already has the right size do not change.
+    The pixels of an image that already has the right size do not change. Raises ConfigError if a length is not
+    positive.
 
     Args:
         image: mode ``RGB``.
         size: height and width of the input in pixels.
         laying: the placement; by default centred, filled with :data:`FILL`, resized with Pillow's antialiased bilinear
             filter.
-
-    Raises:
-        ConfigError: a length is not positive.
     """
     geometry = fit(image.width, image.height, size, laying)
     inner = round(geometry.width * geometry.across), round(geometry.height * geometry.down)

@@ -70,8 +70,7 @@ def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tu
         form: of the input.
         dtype: of the result.
 
-    Raises:
-        DataError: the image cannot be decoded. ConfigError: the form has an unknown value.
+    Raises DataError if the image cannot be decoded, and ConfigError if the form has an unknown value.
     """
     _check(form)
     line = to_rgb(image)

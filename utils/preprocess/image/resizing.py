@@ -78,8 +78,7 @@ def resize_and_crop(
         name: the image's name in error messages.
         resample: the filter.
 
-    Raises:
-        DataError: the resized image would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
+    Raises DataError if the resized image would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
     """
     image, box = decoded
     width, height = size = _resized_size(decoded, resize, name)

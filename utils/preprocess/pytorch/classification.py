@@ -26,8 +26,10 @@ def preprocess(
     """Convert images to a model's input like ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize``.
 
     In float32, the result equals that of ``torchvision.transforms`` on RGB PIL images bit by bit; in float16, it is the
-    float32 result rounded once. Images of other modes are first converted by :mod:`utils.preprocess.image.images`.
-    In a loop, :class:`~utils.preprocess.image.classification.ImagePreprocessor` checks the arguments only once.
+    float32 result rounded once. Images of other modes are first converted by :mod:`utils.preprocess.image.images`. In a
+    loop, :class:`~utils.preprocess.image.classification.ImagePreprocessor` checks the arguments only once. Raises
+    ConfigError if the dtype, way to decode or interpolation is unknown, a shape, mean or std is invalid, or ``out``
+    does not fit, and DataError if the list is empty, or an element has another type or cannot be decoded.
 
     Args:
         image_path: a path, a PIL image, or a list of either.
@@ -46,11 +48,6 @@ def preprocess(
 
     Returns:
         An N x 3 x H x W array of ``dtype``, in RGB order: ``out``, or a new C-contiguous one.
-
-    Raises:
-        ConfigError: the dtype, way to decode or interpolation is unknown, a shape, mean or std is invalid, or ``out``
-            does not fit.
-        DataError: the list is empty, or an element has another type or cannot be decoded.
     """
     run = ImagePreprocessor(
         dtype,

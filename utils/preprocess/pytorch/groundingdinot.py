@@ -53,10 +53,8 @@ def preprocess(
         for every image. L is the number of the caption's tokens (195 for COCO's 80 classes), or the engine's length if
         that is larger; all three are 0 at padding. Tensors for tensors, else arrays.
 
-    Raises:
-        ConfigError: the size is not positive, or the caption is too long for the engine.
-        InputError: the images have another shape or type, or the caption is empty.
-        DataError: an image cannot be read.
+    Raises ConfigError if the size is not positive, or the caption is too long for the engine, InputError if the images
+    have another shape or type, or the caption is empty, and DataError if an image cannot be read.
     """
     side = _side() if isinstance(resize_shape, _Usual) else resize_shape
     if not isinstance(side, (int, np.integer)) or side < 1:

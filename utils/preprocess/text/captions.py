@@ -95,9 +95,8 @@ def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
             ``tokenizer_config.json`` says otherwise), such a file itself, or a name on the Hugging Face Hub such as
             ``bert-base-uncased``, which is downloaded to its cache.
 
-    Raises:
-        DataError: the tokenizer is missing or cannot be read.
-        ConfigError: the package ``tokenizers`` is not installed.
+    Raises DataError if the tokenizer is missing or cannot be read, and ConfigError if the package ``tokenizers`` is not
+    installed.
     """
     with extra("a tokenizer", "text"):
         import tokenizers
@@ -141,8 +140,7 @@ def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
     Returns:
         Three int64 arrays of L.
 
-    Raises:
-        InputError: the caption is empty, or ``tokenizer`` is not a tokenizer.
+    Raises InputError if the caption is empty, or ``tokenizer`` is not a tokenizer.
     """
     if not isinstance(caption, str) or not caption.strip():
         raise InputError(f"caption {caption!r} is empty; write class names as in {caption_of(('cat', 'dog'))!r}")
@@ -161,9 +159,7 @@ def tokens_of(tokenizer: Any, names: Sequence[str]) -> list[Array]:
         tokenizer: as for :func:`encoded`; one of transformers must be a fast one, which returns offsets.
         names: of the classes.
 
-    Raises:
-        DataError: a name has no token.
-        InputError: the tokenizer does not return offsets.
+    Raises DataError if a name has no token, and InputError if the tokenizer does not return offsets.
     """
     try:
         spans = np.array(tokenizer(caption_of(names), return_offsets_mapping=True)["offset_mapping"]).reshape(-1, 2)

@@ -59,10 +59,8 @@ def read_tokenizer(file: Path) -> Tokenizer:
     """Return the tokenizer of a ``tokenizer.json``, or of a WordPiece ``vocab.txt`` with its configuration.
 
     ``tokenizer_config.json`` in the same folder as ``vocab.txt`` may have ``do_lower_case`` (default true),
-    ``strip_accents`` and ``tokenize_chinese_chars`` (default true), as for BERT.
-
-    Raises:
-        Exception: of the library; DataError: ``tokenizer_config.json`` is not a JSON object.
+    ``strip_accents`` and ``tokenize_chinese_chars`` (default true), as for BERT. Raises exceptions of the library, and
+    DataError if ``tokenizer_config.json`` is not a JSON object.
     """
     content = read_regular(file, MOST_BYTES)  # the library would block on a pipe
     if file.name != "vocab.txt":
@@ -101,8 +99,7 @@ class FolderTokens:
         folder: with ``tokenizer.json``, or a WordPiece ``vocab.txt``; or such a file itself.
         length: numbers per row; longer texts are truncated, of a pair the longer one first, and shorter ones padded.
 
-    Raises:
-        DataError: the file is missing or cannot be read. ConfigError: the length is invalid.
+    Raises DataError if the file is missing or cannot be read, and ConfigError if the length is invalid.
     """
 
     def __init__(self, folder: str | os.PathLike[str], length: int) -> None:

@@ -93,9 +93,7 @@ class Tokens:
         text: content of a ``tokenizer.json``.
         source: its origin, for messages.
 
-    Raises:
-        ModelError: the text is not a tokenizer.
-        ConfigError: the package ``tokenizers`` is not installed.
+    Raises ModelError if the text is not a tokenizer, and ConfigError if the package ``tokenizers`` is not installed.
     """
 
     def __init__(self, text: str, source: object) -> None:
@@ -129,11 +127,8 @@ class Tokens:
     def of(cls, model: Described, options: object = None) -> Tokens:
         """Return a model's tokenizer: that of ``--tokenizer``, else the stored one, else that next to the model file.
 
-        The last ones read are cached.
-
-        Raises:
-            ModelError: the tokenizer is missing, cannot be read, or does not fit the model.
-            ConfigError: ``--tokenizer`` does not exist, or the package ``tokenizers`` is not installed.
+        The last ones read are cached. Raises ModelError if the tokenizer is missing, cannot be read, or does not fit
+        the model, and ConfigError if ``--tokenizer`` does not exist, or the package ``tokenizers`` is not installed.
         """
         found = cls.find(model, options)
         if found is None:
@@ -188,9 +183,8 @@ class Tokens:
             overflow: whether the rest of a long text becomes further windows, as entries after its first one.
             special: whether the tokens that begin and end a text are added.
 
-        Raises:
-            DataError: a text has no token, is not text, or leaves no room for the other one of its pair.
-            ConfigError: the length, stride or ``cut`` is invalid.
+        Raises DataError if a text has no token, is not text, or leaves no room for the other one of its pair, and
+        ConfigError if the length, stride or ``cut`` is invalid.
         """
         limit = max_length or 0
         if cut not in CUTS or limit < 0 or stride < 0:
@@ -270,9 +264,8 @@ def tokenized(texts: Sequence[str], description: Any, length: int, ckpt: object)
         length: numbers per text; padding is 0.
         ckpt: the model, for messages.
 
-    Raises:
-        ConfigError: a text is empty or too long, or the package ``tokenizers`` is not installed.
-        ModelError: the description is not a tokenizer.
+    Raises ConfigError if a text is empty or too long, or the package ``tokenizers`` is not installed, and ModelError if
+    the description is not a tokenizer.
     """
     tokens = _of_text(json.dumps(description, sort_keys=True), str(ckpt))
     numbers, known = np.zeros((2, len(texts), length), np.int64)
@@ -325,8 +318,7 @@ def _parsed(text: str, source: object) -> Tokenizer:
 def _fitting(tokens: Tokens, model: Described, read_weights: bool = True) -> Tokens:
     """Return the tokenizer if its size fits the model.
 
-    Raises:
-        ModelError: it is larger than the model's vocabulary, or so much smaller that it is another model's.
+    Raises ModelError if it is larger than the model's vocabulary, or so much smaller that it is another model's.
     """
     known = _known(model) if read_weights else 0
     if known and not _FEWER * known <= tokens.size <= known:

@@ -31,8 +31,7 @@ def numbered(vocabulary: Sequence[str], name: str = "the model") -> tuple[dict[s
         vocabulary: tokens in the order of their numbers; the first of equal ones counts.
         name: of the model, for messages.
 
-    Raises:
-        ModelError: the vocabulary has no token of :data:`UNKNOWN`.
+    Raises ModelError if the vocabulary has no token of :data:`UNKNOWN`.
     """
     known = {token: number for number, token in reversed(list(enumerate(vocabulary)))}
     unknown = next((known[token] for token in UNKNOWN if token in known), None)

@@ -29,10 +29,8 @@ def choose(outputs: Outputs, name: str | None, ckpt: object) -> Layout:
         name: of ``--layout``, or ``None``.
         ckpt: the model, for messages.
 
-    Raises:
-        ConfigError: the given name is unknown.
-        ModelError: the stored name is unknown, or several layouts fit.
-        InputError: no layout fits.
+    Raises ConfigError if the given name is unknown, ModelError if the stored name is unknown, or several layouts fit,
+    and InputError if no layout fits.
     """
     if name is not None:
         if name not in TABLE:

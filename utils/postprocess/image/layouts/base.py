@@ -46,11 +46,7 @@ class Outputs:
         return tuple(array.shape for array in self.arrays)
 
     def noted(self, name: str) -> Any:
-        """Return a value of the note.
-
-        Raises:
-            ModelError: it is not stored.
-        """
+        """Return a value of the note. Raises ModelError if it is not stored."""
         if name not in self.note:
             raise ModelError(f"metadata {NOTE!r} lacks {name!r}, which this layout needs; export the model again")
         return self.note[name]

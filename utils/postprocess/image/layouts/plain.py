@@ -27,8 +27,7 @@ def fits(outputs: Outputs) -> bool:
 def read(outputs: Outputs) -> list[Detections]:
     """Return every pair of box and class with a sufficient score.
 
-    Raises:
-        InputError: the outputs have other shapes.
+    Raises InputError if the outputs have other shapes.
     """
     if not fits(outputs):
         raise refuse(outputs, NEEDS)

@@ -21,8 +21,7 @@ MASKS = 32
 def refuse_prototypes(outputs: Outputs) -> None:
     """Raise an error for a segmentation export: boxes N x P x Q and a second output of mask prototypes N x M x h x w.
 
-    Raises:
-        InputError: the outputs are such.
+    Raises InputError if the outputs are such.
     """
     ranks = sorted(one.ndim for one in outputs.arrays)
     if ranks != [3, 4]:
@@ -39,8 +38,7 @@ def refuse_prototypes(outputs: Outputs) -> None:
 def refuse_improbable(outputs: Outputs, layout: Layout) -> None:
     """Raise an error if scores that the layout reads as probabilities are not.
 
-    Raises:
-        InputError: a checked score is not from 0 to 1; NaN is ignored.
+    Raises InputError if a checked score is not from 0 to 1; NaN is ignored.
     """
     if layout.scores is None or not outputs.samples:
         return
@@ -55,13 +53,10 @@ def refuse_improbable(outputs: Outputs, layout: Layout) -> None:
 
 
 def refuse_score(score: float, outputs: Outputs, place: int | None = None) -> None:
-    """Raise an error if a score is not a probability.
+    """Raise an error if a score is not a probability. Raises InputError if the score is not from 0 to 1.
 
     Args:
         score: any number. outputs: of the model. place: index of its output; ``None``: not known.
-
-    Raises:
-        InputError: the score is not from 0 to 1.
     """
     if -OUTSIDE <= score <= 1 + OUTSIDE or np.isnan(score):
         return

@@ -59,8 +59,7 @@ def fits(outputs: Outputs) -> bool:
 def read(outputs: Outputs) -> list[Detections]:
     """Return the best boxes of each class except the background (class 0).
 
-    Raises:
-        InputError: the number of boxes is not that of the note's grids.
+    Raises InputError if the number of boxes is not that of the note's grids.
     """
     if len(outputs.arrays) != 2:
         raise refuse(outputs, NEEDS)
