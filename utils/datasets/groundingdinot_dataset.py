@@ -63,12 +63,11 @@ class CocoDetection:
     def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
         """Return an image and its objects. Raises DataError if the image cannot be decoded.
 
-        Returns:
-            The image, 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the input side of
-            the engine that the script has opened, else :data:`SIDE`. And a dict of ``image_id`` (from the JSON),
-            ``orig_size`` and ``size`` (height and width in pixels of the image and of the square), ``boxes`` (K x 4
-            float32: centre, width and height relative to the image), ``labels`` (K category ids), ``area`` and
-            ``iscrowd``. Tensors if the script has imported torch, else arrays.
+        Returns the image, 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the input
+        side of the engine that the script has opened, else :data:`SIDE`. And a dict of ``image_id`` (from the JSON),
+        ``orig_size`` and ``size`` (height and width in pixels of the image and of the square), ``boxes`` (K x 4
+        float32: centre, width and height relative to the image), ``labels`` (K category ids), ``area`` and ``iscrowd``.
+        Tensors if the script has imported torch, else arrays.
         """
         from utils.preprocess.image.images import open_image
         from utils.preprocess.pytorch.classification import preprocess

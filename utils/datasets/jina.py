@@ -63,12 +63,9 @@ def create_dataloader(
         batch_size: pairs per batch.
         max_length: tokens per text; longer texts are cut, shorter ones padded.
 
-    Returns:
-        A loader with a length. It yields two dicts per batch, of questions and of code: ``input_ids`` and
-        ``attention_mask``, in this order, each N x max_length int64 (:class:`~utils.torch_array.TorchArray`).
-
-    Raises ConfigError if the batch size or length is invalid, and DataError if the data or the tokenizer cannot be
-    read.
+    Returns a loader with a length. It yields two dicts per batch, of questions and of code: ``input_ids`` and
+    ``attention_mask``, in this order, each N x max_length int64 (:class:`~utils.torch_array.TorchArray`). Raises
+    ConfigError if the batch size or length is invalid, and DataError if the data or the tokenizer cannot be read.
     """
     if type(batch_size) is not int or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be an integer of at least 1")

@@ -18,10 +18,8 @@ def rank_and_size(rank: int = -1) -> tuple[int, int]:
     Args:
         rank: used if ``OMPI_COMM_WORLD_RANK`` is not set; -1 means a single process.
 
-    Returns:
-        ``(rank, size)``; ``(0, 1)``, which is the whole data set, for rank -1.
-
-    Raises ConfigError if a variable is not an integer, the size is missing or below 1, or the rank is not in [0, size).
+    Returns ``(rank, size)``; ``(0, 1)``, which is the whole data set, for rank -1. Raises ConfigError if a variable is
+    not an integer, the size is missing or below 1, or the rank is not in [0, size).
     """
     rank = _whole(RANK, rank)
     size = _whole(SIZE, 0)

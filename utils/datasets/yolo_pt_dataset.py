@@ -260,10 +260,8 @@ def create_dataloader(
         prefix: prepended to warnings about the data.
         shuffle: a new order in each epoch, the same in every run. With ``rect`` unused, with a warning.
 
-    Returns:
-        The loader, and its data set.
-
-    Raises ConfigError if the size, stride or rank is invalid, and DataError if the path has no usable data.
+    Returns the loader, and its data set. Raises ConfigError if the size, stride or rank is invalid, and DataError if
+    the path has no usable data.
     """
     given = {
         **dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True)),

@@ -43,8 +43,7 @@ def drawn(count: int, total: int, left_out: Sequence[int], seed: Sequence[int]) 
         count: maximum number. total: number of indices. left_out: indices to exclude. seed: integers of 0 or more; the
             same ones give the same indices.
 
-    Returns:
-        int64, in the order in which they were drawn.
+    Returns int64, in the order in which they were drawn.
     """
     chance = np.random.default_rng(list(seed))
     banned = set(left_out)

@@ -34,9 +34,8 @@ def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListData
             without ending. A recording without a line in it has no speech.
         units: one of :data:`~utils.datasets.audio.recordings.UNITS`.
 
-    Returns:
-        Samples are :class:`Spoken` and targets their spans; without any ``segments``, samples are :class:`Recording`
-        and targets are ``None``.
+    Samples are :class:`Spoken` and targets their spans; without any ``segments``, samples are :class:`Recording` and
+    targets are ``None``.
     """
     if "rttm" in paths:
         return _by_rttm(paths)

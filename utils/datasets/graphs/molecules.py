@@ -298,10 +298,7 @@ def _numbers(atom: Any, features: AtomFeatures) -> list[float]:
 def look_of(molecule: Molecule) -> tuple[Look, Array]:
     """Return the drawing of a molecule: RDKit's 2D coordinates, element symbols except carbon, and bond orders.
 
-    Returns:
-        The drawing, and its bonds, int64 [2, E], each once.
-
-    Raises DataError if RDKit cannot read it.
+    Returns the drawing, and its bonds, int64 [2, E], each once. Raises DataError if RDKit cannot read it.
     """
     found = parsed(molecule)
     from rdkit.Chem import Kekulize, rdDepictor

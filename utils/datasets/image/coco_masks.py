@@ -95,8 +95,7 @@ def load_coco(
             (of the last annotation in the file), or ``smallest`` (of the smallest region).
         unlisted: one of :data:`UNLISTED`, for the task, which has the model's classes.
 
-    Returns:
-        Images with their regions in the order of the file, and the rejected entries.
+    Returns images with their regions in the order of the file, and the rejected entries.
     """
     content = read_json(file)
     names, places = categories_of(content, file)

@@ -35,9 +35,8 @@ def read_matlab(data: bytes, name: str) -> dict[str, Any]:
         data: its content.
         name: its name in errors.
 
-    Returns:
-        By name: a structure array as a list of dictionaries, text as ``str``, numbers as a flat list in MATLAB's order
-        (the first index runs fastest), a cell array as a list, other types as ``None``.
+    Returns by name: a structure array as a list of dictionaries, text as ``str``, numbers as a flat list in MATLAB's
+    order (the first index runs fastest), a cell array as a list, other types as ``None``.
     """
     order = {b"IM": "<", b"MI": ">"}.get(data[_HEADER - 2 : _HEADER])
     if order is None:

@@ -215,8 +215,7 @@ def objects_of(file: Path | None, image: Path, classes: int) -> tuple[list[Found
         image: its file; only the header is read.
         classes: number of classes; 0: unknown.
 
-    Returns:
-        The objects in pixels of the upright image, and its width and height; ``None`` if they were not needed.
+    Returns the objects in pixels of the upright image, and its width and height; ``None`` if they were not needed.
     """
     if file is None:
         return [], None

@@ -156,8 +156,7 @@ def item_means(items: Array, clicked: Array, trained: Array, count: int) -> Arra
         clicked, trained: bool R.
         count: number of items.
 
-    Returns:
-        float64 per item; for an item without training rows the share in all training rows, NaN if there are none.
+    Returns float64 per item; for an item without training rows the share in all training rows, NaN if there are none.
     """
     rows = np.bincount(items[trained], minlength=count)
     clicks = np.bincount(items[trained], clicked[trained], count)
@@ -178,9 +177,7 @@ def load_table(
         only: only rows of this user; empty, or ``None``: all.
         encoding: of the text.
 
-    Returns:
-        Samples are mappings of texts, targets :class:`Click`, names ``file:line``. Invalid lines are in ``rejected``.
-
+    Samples are mappings of texts, targets :class:`Click`, names ``file:line``. Invalid lines are in ``rejected``.
     Raises DataError if the file cannot be read, or no line can be used, and ConfigError if the user does not exist.
     """
     table = read_table(file, quoted=True, encoding=encoding)

@@ -58,8 +58,7 @@ def sequences(ratings: Ratings, kept: Array) -> list[Array]:
         ratings: of U users, R rows.
         kept: bool R, the rows to use.
 
-    Returns:
-        One array per user; may be empty.
+    Returns one array per user; may be empty.
     """
     times = np.nan_to_num(ratings.times, nan=0.0)  # without times, in file order
     order = np.lexsort((np.arange(len(times)), times, ratings.users))

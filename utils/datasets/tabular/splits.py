@@ -26,7 +26,7 @@ def split(
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     where: str = "the ratings",
 ) -> Array:
-    """Return the part of each row.
+    """Return the part of each row, int8 R: 0 for training, 1 for validation, 2 for test (:data:`PARTS`).
 
     - ``random``: rows are shuffled by ``numpy.random.default_rng(seed).permutation``; the first ``round(R * test)`` of
       them are the test, the next ``round(R * valid)`` the validation. Later rows of a test user may be in the training.
@@ -43,9 +43,6 @@ def split(
         users: int64 R, user of each row. times: float64 R, in any unit.
         how: one of :data:`HOWS`. seed: of the shuffle.
         shares: of training, validation and test, with sum 1. where: source of the rows, for messages.
-
-    Returns:
-        int8 R: 0 for training, 1 for validation, 2 for test (:data:`PARTS`).
     """
     users, times = np.asarray(users), np.asarray(times, np.float64)
     if how not in HOWS:

@@ -53,10 +53,8 @@ class Table:
             known: usual names, in order of precedence.
             flag: its name, for the message.
 
-        Returns:
-            The name in the file's spelling; ``None`` if nothing is given and none is found.
-
-        Raises DataError if the given column does not exist.
+        Returns the name in the file's spelling; ``None`` if nothing is given and none is found. Raises DataError if the
+        given column does not exist.
         """
         if given is None:
             low = {name.lower(): name for name in reversed(self.columns)}

@@ -18,8 +18,7 @@ def integrated(states: Array, weights: Array, tail: float = 0.0) -> Array:
         states: float [T, D]. weights: float [T], in 0..1.
         tail: weight after the last frame, with a state of zeros; it completes an almost complete last token.
 
-    Returns:
-        float64 [L, D]; L is the sum of all weights, rounded down.
+    Returns float64 [L, D]; L is the sum of all weights, rounded down.
     """
     ends = np.cumsum(np.append(weights.astype(np.float64), tail))
     starts = np.append(0.0, ends[:-1])

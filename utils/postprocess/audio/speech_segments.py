@@ -137,8 +137,7 @@ def speech_segments(probabilities: Iterable[float], rules: Rules, samples: int) 
         probabilities: one per chunk; the last chunk may extend beyond the recording.
         rules: conditions for the start and end of speech. samples: of the recording.
 
-    Returns:
-        First sample of each segment and the one after its last.
+    Returns the first sample of each segment and the one after its last.
     """
     segmenter = Segmenter(rules)
     return segmenter.feed(probabilities) + segmenter.finish(samples)

@@ -34,8 +34,7 @@ def draw_graph(look: Look, edges: Array) -> Image.Image:
         look: positions and labels of its nodes, and the number of lines of each edge.
         edges: int64 [2, E]; an edge listed in both directions is drawn once, and loops are not drawn.
 
-    Returns:
-        An RGB image, at most 480 pixels wide and high.
+    Returns an RGB image, at most 480 pixels wide and high.
     """
     places, size, unit = _on_paper(np.asarray(look.points, np.float64), edges)
     image = Image.new("RGB", size, (255, 255, 255))

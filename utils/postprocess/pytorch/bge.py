@@ -32,8 +32,7 @@ def postprocess(outputs: Any, batch_size: int, model_name: str | None, demo: boo
         model_name: a name with ``reranker`` denotes a reranker.
         demo: whether an entry is for one sentence.
 
-    Returns:
-        Float32, one per pair, at most ``batch_size``; a torch tensor for torch tensors.
+    Returns float32, one per pair, at most ``batch_size``; a torch tensor for torch tensors.
     """
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")

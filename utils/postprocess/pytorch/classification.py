@@ -42,11 +42,9 @@ def postprocess(
         labels: see :func:`labels_from`; ``None`` for the class index as text. In a loop, read a file once with
             :func:`labels_from` and pass the list.
 
-    Returns:
-        ``topk`` answers for one sample (N is 1, or ``outputs`` a vector); a list of such lists for more.
-
-    Raises ConfigError if ``topk`` is below 1, InputError if the outputs are not one array of logits, and DataError if
-    the labels cannot be read, or there are not C of them.
+    Returns ``topk`` answers for one sample (N is 1, or ``outputs`` a vector); a list of such lists for more. Raises
+    ConfigError if ``topk`` is below 1, InputError if the outputs are not one array of logits, and DataError if the
+    labels cannot be read, or there are not C of them.
     """
     results = answers(outputs, topk, labels)
     return results[0] if len(results) == 1 else results
@@ -96,10 +94,8 @@ def labels_from(source: Labels) -> list[str] | None:
         source: an engine's ``metadata`` (key ``class_labels``, a JSON list), a path to a text file with one label per
             line (in ``synset.txt`` the WordNet id before the name is removed), or the labels themselves.
 
-    Returns:
-        The labels; ``None`` if ``source`` is ``None``, or metadata without labels.
-
-    Raises DataError if the file or the metadata cannot be read or has no labels.
+    Returns the labels; ``None`` if ``source`` is ``None``, or metadata without labels. Raises DataError if the file or
+    the metadata cannot be read or has no labels.
     """
     if isinstance(source, Mapping):
         try:

@@ -58,11 +58,9 @@ class PostProcessCocoGrounding:
                 and for a folder pass the width first; if ``preprocess`` has just read files of exactly the swapped
                 sizes, they are swapped with a warning.
 
-        Returns:
-            Per image ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
-            tensors for tensors. An image with scores that are not numbers has none, with a warning.
-
-        Raises InputError if the shapes are inconsistent, or there are fewer tokens than in the caption.
+        Returns per image ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
+        tensors for tensors. An image with scores that are not numbers has none, with a warning. Raises InputError if
+        the shapes are inconsistent, or there are fewer tokens than in the caption.
         """
         given = outputs["pred_logits"]
         logits, boxes = as_array(given, "pred_logits"), as_array(outputs["pred_boxes"], "pred_boxes")

@@ -90,8 +90,7 @@ def postprocess(
         image_size: side of the input in pixels, or its width and height.
         conf_thres: minimum score, 0 to 1.
 
-    Returns:
-        Per image its :class:`Found`, of torch tensors for tensors.
+    Returns per image its :class:`Found`, of torch tensors for tensors.
     """
     if not isinstance(prec, (tuple, list)) or len(prec) != 2:
         raise InputError("pass (scores, boxes): N x A x C after the softmax, and N x A x 4 as shares of the input")
@@ -167,9 +166,8 @@ def get_metrics(
             are left out of the metric, with a warning.
         iteration: of a training; returned unchanged.
 
-    Returns:
-        ``metrics``: a mapping with ``mAP`` and the average precision of every class by its name, 0 to 1; NaN for a
-            class without objects. ``iteration``, if it was given.
+    Returns ``metrics``: a mapping with ``mAP`` and the average precision of every class by its name, 0 to 1; NaN for a
+    class without objects. ``iteration``, if it was given.
     """
     from utils.metrics.detection.metric import MeanAveragePrecision
 

@@ -22,10 +22,8 @@ def xywh2xyxy(x: Any) -> Any:
     Args:
         x: an array or a tensor; not changed.
 
-    Returns:
-        A new one of the same type and float dtype; float32 for integers.
-
-    Raises InputError if there are fewer than four columns.
+    Returns a new one of the same type and float dtype; float32 for integers. Raises InputError if there are fewer than
+    four columns.
     """
     given = _columns(x, "boxes")
     made = given.copy()
@@ -49,10 +47,8 @@ def xyxy2xywh(x: Any) -> Any:
 def box_iou(box1: Any, box2: Any) -> Any:
     """Return the intersections over union of N x 4 and M x 4 boxes (left, top, right, bottom), N x M; 0 without area.
 
-    Returns:
-        A tensor if either is one, else an array, of their float dtype; float32 for integers.
-
-    Raises InputError if the shapes are not those of boxes.
+    Returns a tensor if either is one, else an array, of their float dtype; float32 for integers. Raises InputError if
+    the shapes are not those of boxes.
     """
     one, two = _columns(box1, "box1"), _columns(box2, "box2")
     if one.ndim != 2 or two.ndim != 2 or one.shape[1] != 4 or two.shape[1] != 4:
@@ -71,10 +67,7 @@ def scale_boxes(
         img0_shape: height and width of the image.
         ratio_pad: position of the image, from a data loader; ``None``: letterboxed, as by ``preprocess``.
 
-    Returns:
-        ``boxes``.
-
-    Raises ConfigError if a shape is invalid, and InputError if there are fewer than four columns.
+    Returns ``boxes``. Raises ConfigError if a shape is invalid, and InputError if there are fewer than four columns.
     """
     corners = _columns(boxes, "boxes")[..., :4]
     back = to_image(corners, _geometry(img1_shape, img0_shape, ratio_pad))

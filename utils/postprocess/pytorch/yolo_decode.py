@@ -125,8 +125,7 @@ def kept(rows: Array, layout: str, selection: Selection, known: Any = None) -> A
         known: known objects, m x 5: class, centre x, centre y, width, height in pixels of the input; they are added
             with score 1, except for :data:`FINAL`.
 
-    Returns:
-        Left, top, right, bottom in pixels of the input, confidence, class, mask coefficients.
+    Returns left, top, right, bottom in pixels of the input, confidence, class, mask coefficients.
     """
     found = _final(rows, selection) if layout == FINAL else _candidates(rows, layout == OBJECT, selection, known)
     if selection.classes is not None:

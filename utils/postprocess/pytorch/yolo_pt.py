@@ -97,11 +97,10 @@ def postprocess(
         card_num: not used.
         max_nms: maximum pairs of box and class in the suppression.
 
-    Returns:
-        Without ``image`` one n x (6 + nm) float32 per real image, highest score first: left, top, right, bottom in
-        pixels of the input, confidence, class, mask coefficients. With it one dict per real image: the boxes by the
-        name of the class, each ``[left, top, right, bottom]`` in pixels of the original image, floats; an empty list if
-        no image has any.
+    Without ``image`` one n x (6 + nm) float32 per real image, highest score first: left, top, right, bottom in pixels
+    of the input, confidence, class, mask coefficients. With it one dict per real image: the boxes by the name of the
+    class, each ``[left, top, right, bottom]`` in pixels of the original image, floats; an empty list if no image has
+    any.
     """
     selection = Selection(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
     rows, layout = table(prediction, nm, len(class_name) if class_name is not None else 0)

@@ -111,10 +111,9 @@ def postprocess(
         conf_thres: minimum score, 0 to 1. iou_thres: 0 to 1. max_det: maximum objects in an image.
         device: accepted for scripts of the original zoo and not used.
 
-    Returns:
-        The targets with boxes in pixels of the input (``None`` for ``None``), and per image n x 6: left, top, right,
-        bottom in pixels of the input, score and class, highest score first; tensors for tensors. With ``source_image``
-        the second is the :class:`Answer` for that image, in its own pixels.
+    Returns the targets with boxes in pixels of the input (``None`` for ``None``), and per image n x 6: left, top,
+    right, bottom in pixels of the input, score and class, highest score first; tensors for tensors. With
+    ``source_image`` the second is the :class:`Answer` for that image, in its own pixels.
     """
     given = first_of(preds)
     output, size = as_array(given, "the output"), _size_of(images)
@@ -211,8 +210,7 @@ def get_stats(
         targets: n x 6, boxes in pixels of the input. niou: number of thresholds. iouv: thresholds of overlap.
         seen: number of earlier images. device: not used.
 
-    Returns:
-        ``stats`` and the new ``seen``.
+    Returns ``stats`` and the new ``seen``.
     """
     if len(preds) < len(shapes):
         raise InputError(f"{len(preds)} predictions for {len(shapes)} images; pass one for each")

@@ -21,8 +21,7 @@ def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
         classes: of the text, L of them, without blanks.
         blank: class of the blank.
 
-    Returns:
-        int64 [L, 2]: first step of each class and the one after its last.
+    Returns int64 [L, 2]: first step of each class and the one after its last.
     """
     if not len(classes):
         return np.zeros((0, 2), np.int64)

@@ -44,11 +44,9 @@ def beam(
         lexicon: the allowed words; the text of a sample is empty if no remaining prefix is complete.
         language: probabilities of successive words, which are separated by spaces.
 
-    Returns:
-        One :class:`~utils.postprocess.text.ctc.Text` per sample; its score is the probability of the text over all
-        paths, without the language model's. The text of a sample with NaN is empty, with NaN as its score.
-
-    Raises ConfigError if the outputs have another form, the charset another length, or the width is less than 1.
+    Returns one :class:`~utils.postprocess.text.ctc.Text` per sample; its score is the probability of the text over all
+    paths, without the language model's. The text of a sample with NaN is empty, with NaN as its score. Raises
+    ConfigError if the outputs have another form, the charset another length, or the width is less than 1.
     """
     names = class_texts(outputs, charset, blank)
     found = beam_classes(

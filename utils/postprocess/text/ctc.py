@@ -47,11 +47,9 @@ def greedy(
         time_major: the outputs are T x N x C.
         logits: the outputs are not probabilities; ``None``: see :func:`probabilities`.
 
-    Returns:
-        One :class:`Text` per sample. The score uses the first step of each run, as in PP-OCR. The text of a sample with
-        NaN is empty, with NaN as its score.
-
-    Raises ConfigError if the outputs have another form, or the charset another length.
+    Returns one :class:`Text` per sample. The score uses the first step of each run, as in PP-OCR. The text of a sample
+    with NaN is empty, with NaN as its score. Raises ConfigError if the outputs have another form, or the charset
+    another length.
     """
     steps, names = batch_first(outputs, time_major), class_texts(outputs, charset, blank)
     empty = blank % len(names)
@@ -88,8 +86,7 @@ def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:
     Args:
         steps: T x C probabilities. blank: class of the blank, 0 or more.
 
-    Returns:
-        The score is that of :class:`Text`: NaN if the steps contain NaN, 0 for no class.
+    The score is that of :class:`Text`: NaN if the steps contain NaN, 0 for no class.
     """
     if np.isnan(steps).any():
         return [], float("nan")

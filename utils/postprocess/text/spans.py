@@ -74,8 +74,7 @@ def best_answer(
         longest: maximum tokens of an answer. count: number of spans to return.
         silent: whether "no answer" is allowed. threshold: minimum gap for it, in logits.
 
-    Returns:
-        Scores are a softmax over all spans of all windows, with "no answer" if it is allowed.
+    Scores are a softmax over all spans of all windows, with "no answer" if it is allowed.
     """
     logits, begins, ends, total = _candidates(windows, longest, max(count, 1) * BEST)
     free = min(sum(window.free) for window in windows) if silent else -math.inf

@@ -233,13 +233,10 @@ Settings: TypeAlias = "LogMel | FilterBank"
 
 
 def log_mel(samples: Array, settings: LogMel = LogMel()) -> Array:
-    """Return log-mel features of a recording.
+    """Return log-mel features of a recording, float32 [T, bands].
 
     Args:
         samples: float [S], mono, at ``settings.rate``. settings: see :class:`LogMel`.
-
-    Returns:
-        float32 [T, bands].
     """
     return features(samples, settings)
 
@@ -280,13 +277,10 @@ class FeatureStream:
         self._before: float | None = None
 
     def feed(self, samples: Array, last: bool = False) -> Array:
-        """Return the features that can be computed with these samples.
+        """Return the features that can be computed with these samples, float32 [T, bands]; T may be 0.
 
         Args:
             samples: float [S], the next ones of the recording, possibly none. last: whether these are the last ones.
-
-        Returns:
-            float32 [T, bands]; T may be 0.
         """
         self._kept = np.concatenate([self._kept, self._emphasised(np.asarray(samples, np.float64))])
         total = self._begin + len(self._kept)

@@ -16,8 +16,7 @@ def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
     Args:
         features: [T, D].
 
-    Returns:
-        [ceil(T / step), together * D], in the same dtype.
+    Returns [ceil(T / step), together * D], in the same dtype.
     """
     if together < 1 or step < 1:
         raise ConfigError(f"{together} frames every {step}: both must be at least 1")
@@ -36,8 +35,7 @@ def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
     Args:
         features: [T, D]. order: number of repetitions. reach: frames on each side.
 
-    Returns:
-        [T, (order + 1) * D], in the same dtype.
+    Returns [T, (order + 1) * D], in the same dtype.
     """
     if order < 0 or reach < 1:
         raise ConfigError(f"deltas of order {order} over {reach} frames: at least 0 and 1")

@@ -17,8 +17,7 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
     Args:
         samples: float32 [S], mono. rate: of the samples, in Hz. wanted: of the result, in Hz.
 
-    Returns:
-        float32 [S * wanted / rate, rounded by soxr]; the same array if the rates are equal.
+    Returns float32 [S * wanted / rate, rounded by soxr]; the same array if the rates are equal.
     """
     if rate == wanted:
         return samples

@@ -63,10 +63,7 @@ def pack(sizes: Sequence[tuple[int, int]], limits: Limits) -> list[range]:
         sizes: nodes and edges of each graph.
         limits: the planned sizes.
 
-    Returns:
-        The places of the graphs in each batch.
-
-    Raises DataError if one graph alone is larger.
+    Returns the places of the graphs in each batch. Raises DataError if one graph alone is larger.
     """
     most = [values[-1] if values else None for values in limits]
     batches, start, held = list[range](), 0, [0, 0, 0]

@@ -32,8 +32,7 @@ def similarity(points: Array, places: Array) -> Array:
     Args:
         points, places: N x 2, x and y; at least two different ones.
 
-    Returns:
-        2 x 3 float64: ``places ~ points @ m[:, :2].T + m[:, 2]``.
+    Returns 2 x 3 float64: ``places ~ points @ m[:, :2].T + m[:, 2]``.
     """
     source, target = np.asarray(points, np.float64), np.asarray(places, np.float64)
     middle, goal = source.mean(axis=0), target.mean(axis=0)
@@ -49,7 +48,7 @@ def similarity(points: Array, places: Array) -> Array:
 
 
 def chip(pixels: Array, points: Array, template: Array, size: tuple[int, int]) -> Array:
-    """Cut out and align a face so that its points lie at those of a template.
+    """Return a face, cut out and aligned to put its points at those of a template: height x width x 3 uint8.
 
     Pixels lie at half-integer coordinates; beyond the image, its border pixels are repeated. Samples are bilinear; a
     face more than twice as large as the result is first averaged down by an integer factor. Raises DataError if the
@@ -58,9 +57,6 @@ def chip(pixels: Array, points: Array, template: Array, size: tuple[int, int]) -
     Args:
         pixels: H x W x 3 uint8. points: N x 2, x and y in pixels of the image.
         template: N x 2, relative to the result's width and height. size: its height and width in pixels.
-
-    Returns:
-        height x width x 3 uint8.
     """
     height, width = size
     forward = similarity(points, np.asarray(template, np.float64) * (width, height))

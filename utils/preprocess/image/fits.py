@@ -74,11 +74,9 @@ def fitted(
         size: height and width of the input in pixels; ``None`` if open, which only ``shorter`` supports.
         interpolation: Pillow's filter, one of :data:`~utils.preprocess.image.modes.INTERPOLATIONS`.
 
-    Returns:
-        3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller adds; its
-        geometry; and the height and width of the input.
-
-    Raises ConfigError if the input's size is open, and the fit needs one.
+    Returns 3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller adds; its
+    geometry; and the height and width of the input. Raises ConfigError if the input's size is open, and the fit needs
+    one.
     """
     width, height = image.size
     if fit.kind == "shorter":

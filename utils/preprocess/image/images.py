@@ -107,11 +107,9 @@ def open_image(path: FilePath) -> Image.Image:
     Args:
         path: a file in one of the formats :data:`PLUGINS`, with any name.
 
-    Returns:
-        The image; its file is closed.
-
-    Raises DataError if the file is missing, empty, not an image, truncated, damaged, holds more than
-    ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb), or has a side longer than :data:`LONGEST_SIDE`.
+    Returns the image; its file is closed. Raises DataError if the file is missing, empty, not an image, truncated,
+    damaged, holds more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb), or has a side longer than
+    :data:`LONGEST_SIDE`.
     """
     return _as_rgb(decode_file(path).image)
 
@@ -260,9 +258,8 @@ def opened(source: Source, path: FilePath) -> ImageFile:
     Args:
         source: the file, or its bytes. path: its name in error messages.
 
-    Returns:
-        The image, no larger than ``PIL.Image.MAX_IMAGE_PIXELS`` and :data:`LONGEST_SIDE`; if the former is ``None``,
-        of any size.
+    Returns the image, no larger than ``PIL.Image.MAX_IMAGE_PIXELS`` and :data:`LONGEST_SIDE`; if the former is
+    ``None``, of any size.
 
     Raises:
         DataError: the file is missing, empty, not a regular file, not in a format of :data:`PLUGINS`, or too large.

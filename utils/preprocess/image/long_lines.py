@@ -31,8 +31,8 @@ def pieces(line: Image.Image, height: int, most: int) -> tuple[list[Image.Image]
     Args:
         line: upright, of mode ``RGB`` or ``L``. height, most: of the input in pixels.
 
-    Returns:
-        The pieces from left to right (one if the line fits), and for each gap between two whether it separates words.
+    Returns the pieces from left to right (one if the line fits), and for each gap between two whether it separates
+    words.
     """
     wide, tall = line.size
     if wide * height <= SQUEEZED * most * tall:

@@ -35,13 +35,10 @@ class Tiles(NamedTuple):
         return cls(size, side, rows, columns)
 
     def cut(self, pixels: Array) -> Array:
-        """Return the tiles of an image, row by row.
+        """Return the tiles of an image, row by row, N x C x h x w of the same dtype; 0 beyond the image.
 
         Args:
             pixels: C x H x W.
-
-        Returns:
-            N x C x h x w of the same dtype; 0 beyond the image.
         """
         height, width = self.side
         found = np.zeros((len(self), len(pixels), height, width), pixels.dtype)
@@ -57,8 +54,7 @@ class Tiles(NamedTuple):
         Args:
             maps: one per tile, h x w.
 
-        Returns:
-            H x W of the maps' dtype.
+        Returns H x W of the maps' dtype.
         """
         height, width = self.size
         result = np.empty((height, width), maps[0].dtype)

@@ -30,8 +30,7 @@ def preprocess(inputs: Mapping[str, Any] | Sequence[Any], batch_size: int, batch
         batch_size: rows of the call.
         batch_padding: whether fewer rows are padded to ``batch_size`` by repeating the last one.
 
-    Returns:
-        N x L int64 each, or ``batch_size`` x L; torch tensors for torch tensors.
+    Returns N x L int64 each, or ``batch_size`` x L; torch tensors for torch tensors.
 
     Raises:
         InputError: the inputs are not token numbers with equally many rows. ConfigError: the batch size is invalid.

@@ -46,8 +46,7 @@ def preprocess(
         interpolation: the filter to resize with: ``"bilinear"``, ``"bicubic"``, ``"nearest"``, ``"box"``,
             ``"hamming"`` or ``"lanczos"``; all but ``"nearest"`` antialias.
 
-    Returns:
-        An N x 3 x H x W array of ``dtype``, in RGB order: ``out``, or a new C-contiguous one.
+    Returns an N x 3 x H x W array of ``dtype``, in RGB order: ``out``, or a new C-contiguous one.
     """
     run = ImagePreprocessor(
         dtype,

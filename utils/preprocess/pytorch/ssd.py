@@ -32,8 +32,7 @@ def preprocess(
         half: float16 instead of float32.
         resize_shape: side of the input in pixels, or height and width.
 
-    Returns:
-        N x 3 x H x W; a torch tensor for a torch tensor.
+    Returns N x 3 x H x W; a torch tensor for a torch tensor.
 
     Raises:
         DataError: a file is not an image. InputError: pixels are not uint8. ConfigError: the size is invalid.

@@ -41,9 +41,8 @@ def preprocess(
         half: float16, else float32.
         **kw: accepted for scripts that pass more; not used, with a warning that lists them.
 
-    Returns:
-        N x 3 x H x W, a tensor if ``inputs`` is one or has one; the number of real images among the N, the
-        ``padding_shape`` of ``postprocess``; the original height and width of each real image.
+    Returns N x 3 x H x W, a tensor if ``inputs`` is one or has one; the number of real images among the N, the
+    ``padding_shape`` of ``postprocess``; the original height and width of each real image.
     """
     if kw:
         warnings.warn(f"preprocess does not use {', '.join(sorted(kw))}", stacklevel=2)

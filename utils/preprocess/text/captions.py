@@ -137,10 +137,7 @@ def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
         tokenizer: the result of :func:`get_tokenlizer`, or a tokenizer of transformers.
         caption: a text of L tokens.
 
-    Returns:
-        Three int64 arrays of L.
-
-    Raises InputError if the caption is empty, or ``tokenizer`` is not a tokenizer.
+    Returns three int64 arrays of L. Raises InputError if the caption is empty, or ``tokenizer`` is not a tokenizer.
     """
     if not isinstance(caption, str) or not caption.strip():
         raise InputError(f"caption {caption!r} is empty; write class names as in {caption_of(('cat', 'dog'))!r}")
