@@ -62,7 +62,6 @@ def load_data(
 
     Args:
         path: any path that :func:`~utils.datasets.loading.load_dataset` accepts; with ``demo_infer``, an image file.
-        batch_size: samples per step.
         rank: the part of this process if ``OMPI_COMM_WORLD_RANK`` is not set (``OMPI_COMM_WORLD_SIZE`` is the number of
             parts); -1: the whole data set.
         demo_infer: return a list of the one decoded image instead of a loader.
@@ -75,7 +74,6 @@ def load_data(
 
 
 def _labels(labels: Any) -> Any:
-    """Return the labels as a torch tensor if the script has imported torch."""
     torch = sys.modules.get("torch")
     return labels if torch is None or labels is None else torch.as_tensor(labels.copy())
 

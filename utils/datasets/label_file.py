@@ -15,16 +15,13 @@ from utils.datasets.table import Listing
 
 
 def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
-    """Load the images that a label file lists, in its order.
+    """Load the images that a label file lists, in its order; paths are relative to ``root``, by default the file's
+    folder.
 
     A line is ``path label``: the label is the last field, so the path may contain spaces. Blank lines and lines that
     start with ``#`` are skipped. Listed files that do not exist or are not images are in ``rejected``. Raises DataError
     if the file cannot be read or is empty, a line is malformed, a label is not an integer of at least 0, a path leaves
     the root, or no listed image can be used.
-
-    Args:
-        file: the label file, UTF-8.
-        root: folder that the paths are relative to; ``None``: the folder of the file.
     """
     root = file.parent if root is None else root
     listing = Listing()
@@ -68,7 +65,6 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
-    """Return path and label of a line."""
     fields = text.rsplit(maxsplit=1)
     if len(fields) != 2:
         raise DataError(f"{where}: {text!r} is not 'path label'; write an image path, a space and a class index")

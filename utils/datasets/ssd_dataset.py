@@ -52,9 +52,8 @@ class VOCDataset:
         image_set: name of the list in ``ImageSets/Main`` without ``.txt``.
 
     Attributes:
-        class_names: names by label: the background, then the classes. VOC's own classes are in VOC's order; other
-            classes are in alphabetical order, with a warning.
-        names: the same without the background.
+        names: of the classes. VOC's own are in VOC's order; others are in alphabetical order, with a warning.
+        class_names: names by label: the background, then the classes.
         objects: per image.
     """
 

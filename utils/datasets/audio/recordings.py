@@ -29,7 +29,6 @@ class Sounds(ListDataset):
     Args:
         rows: the recordings with the values of the list by name, such as ``text``, ``label`` and ``speaker``.
         source: the list or folder they come from.
-        rejected: entries that cannot be samples.
         target: name of the value to use as target; ``None``, or a name that no recording has: no targets. If only some
             recordings have it, the others are in ``rejected``.
         units: one of :data:`UNITS`.
@@ -63,10 +62,7 @@ class Sounds(ListDataset):
         self.fields: list[Mapping[str, Any]] = [row.fields for row in kept]
 
     def fingerprint(self) -> str:
-        """Return a hash of relative paths, sizes and times, parts, targets and units.
-
-        Recordings are not read: a change that keeps size and time is not detected.
-        """
+        """Return a hash of relative paths, sizes, times, parts, targets and units; recordings are not read."""
         units: Sequence[str | None] = self.units or [None] * len(self)
         return hashed(list(zip(self.samples, self.targets or units, units, strict=True)), self.files[0])
 

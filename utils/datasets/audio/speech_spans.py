@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.audio.lists import is_time, text_lines
-from utils.datasets.audio.recordings import load_sounds
+from utils.datasets.audio.recordings import hashed, load_sounds
 from utils.datasets.base import ListDataset, Rejected
 from utils.preprocess.audio.reading import MOST_SECONDS, Recording
 
@@ -73,15 +73,12 @@ class _Spoken(ListDataset):
 
     def fingerprint(self) -> str:
         """Return a hash of paths, sizes, times and spans."""
-        from utils.datasets.audio.recordings import hashed
-
         own: Sequence[str | None] = self.units or [None] * len(self)
         rows = [(one.recording, one.spans, unit) for one, unit in zip(self.samples, own, strict=True)]
         return hashed(rows, self.files[0])
 
 
 def _spans(found: Any) -> Spans | str:
-    """Return spans, or the reason why a value is invalid."""
     if not isinstance(found, list):
         return f"segments {shown_value(found)} must be a list of [start, end] in seconds"
     spans = []

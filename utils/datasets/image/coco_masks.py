@@ -81,21 +81,18 @@ class Regions:
 def load_coco(
     file: Path, images: Path | None = None, *, overlap: str = "ignore", unlisted: str = "refuse"
 ) -> tuple[list[tuple[Path, Regions]], list[Rejected]]:
-    """Load COCO's JSON of instances (cocodataset.org, "Data format"): ``images``, ``categories``, ``annotations``.
+    """Return the images with their regions of COCO's JSON of instances, in the order of the file, and rejected entries.
 
-    Each annotation's ``segmentation`` is the union of a list of polygons, ``[[x, y, x, y, ...], ...]``, or run lengths,
-    ``{"counts": list or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category. Raises
-    DataError if the file is not in this format. An annotation without an image rejects only itself, one without a
-    category its image.
+    The format (cocodataset.org, "Data format") has ``images``, ``categories`` and ``annotations``. Each annotation's
+    ``segmentation`` is the union of a list of polygons, ``[[x, y, x, y, ...], ...]``, or run lengths, ``{"counts": list
+    or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category. Raises DataError if the file is
+    not in this format. An annotation without an image rejects only itself, one without a category its image.
 
     Args:
-        file: the JSON file.
         images: folder of the images; ``None``: found by :func:`~utils.datasets.image.coco.images_root`.
         overlap: class of a pixel in several regions: ``ignore`` (not counted, as in torchvision's reference), ``last``
             (of the last annotation in the file), or ``smallest`` (of the smallest region).
         unlisted: one of :data:`UNLISTED`, for the task, which has the model's classes.
-
-    Returns images with their regions in the order of the file, and the rejected entries.
     """
     content = read_json(file)
     names, places = categories_of(content, file)

@@ -105,7 +105,7 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
         file: the list, UTF-8, columns separated by tabs or spaces.
         root: the folder with a subfolder per person; ``None``: the list's, or one of :data:`IMAGES` in it.
     """
-    lines = _read(file)
+    lines = utf8_text(file).replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
     header = _header(lines)
     rejected: list[Rejected] = []
     skipped = int(header is not None)
@@ -116,15 +116,12 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
         first = f"; the first of {len(rejected)} reasons: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
         raise DataError(f"{file}: no pair can be used{first}; write lines {FORMS} with persons in {root}")
     places = [line.place for line in kept]
-    _warn_of_repeated(file, pairs)
+    again = len(pairs) - len(np.unique(np.sort(pairs, axis=1), axis=0))  # in either order
+    if again:
+        _warn(f"{file}: {again} pair{'s' if again > 1 else ''} listed repeatedly; every repetition counts")
     filled = sum(bool(line.strip()) for line in lines[skipped:])
     folds = _folds(file, header, places, people[pairs], filled)
     return FacePairs(Listed(images, people, names, pairs, folds, rejected), root)
-
-
-def _read(file: Path) -> list[str]:
-    """Return the lines, without blank lines at the end."""
-    return utf8_text(file).replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
 
 
 def _header(lines: Sequence[str]) -> tuple[int, ...] | None:
@@ -208,12 +205,8 @@ def _resolved(
 def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], people: Array, lines: int) -> Array:
     """Return the fold of each pair, int16, and warn about inconsistencies.
 
-    Args:
-        file: the list.
-        header: the numbers of the first line.
-        places: indices of the pairs in the list.
-        people: P x 2, the persons of each pair.
-        lines: number of lines after the header, without blank ones.
+    ``places`` are the indices of the pairs in the list, ``people`` (P x 2) the persons of each; ``lines`` is the number
+    of lines after the header, without blank ones.
     """
     if header is not None:
         wanted = 2 * header[-1] * (header[0] if len(header) == 2 else 1)
@@ -229,13 +222,6 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
     if (folds == NO_FOLD).any():
         _warn(f"{file}: its pairs connect all persons, so folds of disjoint persons are impossible: no accuracy")
     return folds
-
-
-def _warn_of_repeated(file: Path, pairs: Array) -> None:
-    """Warn about the number of pairs that are listed before, in either order."""
-    again = len(pairs) - len(np.unique(np.sort(pairs, axis=1), axis=0))
-    if again:
-        _warn(f"{file}: {again} pair{'s' if again > 1 else ''} listed repeatedly; every repetition counts")
 
 
 def _in_several(people: Array, folds: Array) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,12 +44,7 @@ class Word(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """Ground truth of a page.
-
-    Attributes:
-        words: its lines; ``None``: only the text is known, not the positions.
-        text: if ``words`` is ``None``, the lines in reading order, separated by line breaks.
-    """
+    """Ground truth of a page: its lines or, if these are ``None``, only their text in reading order, a line each."""
 
     words: tuple[Word, ...] | None
     text: str = ""
@@ -106,8 +102,6 @@ class Pages(ListDataset):
 
     def fingerprint(self) -> str:
         """Return a hash of the images' paths, sizes and times, and of the ground truth; images are not read."""
-        from hashlib import sha256
-
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = sha256()
         for path in self.samples:
@@ -185,18 +179,13 @@ def _outline(points: Any, place: int) -> Array:
         raise ValueError(f"entry {place}: points {shown(points)} must be at least three pairs of finite numbers")
     if np.abs(outline).max() > FARTHEST:
         raise ValueError(f"entry {place}: points {shown(points)} exceed {FARTHEST:g} pixels; correct them")
-    if len(outline) == 4 and _crossed(outline):
+    if len(outline) == 4 and (_cross(*outline) or _cross(*outline[[1, 2, 3, 0]])):
         raise ValueError(f"entry {place}: the sides of points {shown(points)} cross; list the corners in order")
     return outline
 
 
-def _crossed(corners: Array) -> bool:
-    """Return whether two opposite sides of a quadrilateral cross, that is, its corners are out of order."""
-    a, b, c, d = corners
-    return _cross(a, b, c, d) or _cross(b, c, d, a)
-
-
 def _cross(a: Array, b: Array, c: Array, d: Array) -> bool:
+    """Return whether the sides ab and cd of a quadrilateral cross, that is, its corners are out of order."""
     sides = [
         (q - p)[0] * (r - p)[1] - (q - p)[1] * (r - p)[0] for p, q, r in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
     ]

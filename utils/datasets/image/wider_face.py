@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ def is_face_list(file: Path) -> bool:
 
 
 def load_wider(path: Path) -> Gathered:
-    """Read images and their faces.
+    """Read images and their faces from a list, or a folder with one.
 
     WIDER FACE's files (Yang et al. 2016, ``wider_face_split/readme.txt``) have per image a line with its path, one with
     the number of its faces, and one per face: left, top, width and height in pixels, then the flags blur, expression,
@@ -81,9 +81,6 @@ def load_wider(path: Path) -> Gathered:
 
     Images are next to the file, in ``images`` there, or in WIDER FACE's own folders. An image with invalid lines is
     rejected. Raises DataError if the file is missing or cannot be read.
-
-    Args:
-        path: the list, or a folder with one.
     """
     file = path if path.is_file() else next(iter(face_lists(path)), None)
     if file is None:
@@ -114,7 +111,7 @@ def _blocks(file: Path) -> tuple[list[Block], bool]:
         raise DataError(f"{file} cannot be read as text in UTF-8 ({one_line(error)}); pass a list of faces") from error
     blocks: list[Block] = []
     marked = next((line for line in lines if line.strip()), "").startswith("#")
-    for number, line in _filled(lines):
+    for number, line in ((number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()):
         if line.startswith("#") if marked else is_image(line):
             blocks.append(Block(line.removeprefix("#").strip(), number, []))
         elif not blocks:
@@ -122,12 +119,6 @@ def _blocks(file: Path) -> tuple[list[Block], bool]:
         else:
             blocks[-1].rows.append((number, line.split()))
     return blocks, marked
-
-
-def _filled(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, line.strip()
 
 
 def _root(file: Path, blocks: Sequence[Block]) -> Path:

@@ -35,17 +35,15 @@ _LONGEST_LINE = 100_000
 def load_yolo(path: Path) -> Gathered:
     """Read images and objects in the layouts of Darknet and Ultralytics.
 
-    Args:
-        path: ``data.yaml`` with ``names`` (a list, or a mapping from numbers) and ``val``, a folder of images, a text
-            file that lists images, or several of these, relative to the folder ``path`` or the file's own; a folder
-            with such a file; one with ``images`` and ``labels``; or one with text files next to the images. Without a
-            YAML file, names come from ``classes.txt`` or ``obj.names``; otherwise classes are numbers only.
+    The path is ``data.yaml`` with ``names`` (a list, or a mapping from numbers) and ``val``, a folder of images, a text
+    file that lists images, or several of these, relative to the folder ``path`` or the file's own; a folder with such a
+    file; one with ``images`` and ``labels``; or one with text files next to the images. Without a YAML file, names come
+    from ``classes.txt`` or ``obj.names``; otherwise classes are numbers only.
 
     A line is a class and the centre, width and height of a box, or a class and the corners of a polygon, which is
     replaced by its bounding box; all relative to the upright image's width and height. Labels of ``images/a/b.jpg`` are
-    in ``labels/a/b.txt``. An empty or missing label file means an image without objects.
-
-    Raises DataError if the path has no data in this layout.
+    in ``labels/a/b.txt``. An empty or missing label file means an image without objects. Raises DataError if the path
+    has no data in this layout.
     """
     root = path if path.is_dir() else path.parent
     listed = path if path.is_file() else next((root / name for name in DATA_FILES if (root / name).is_file()), None)
@@ -87,7 +85,6 @@ def label_file(image: Path) -> Path:
 
 
 def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
-    """Return names and images from a YAML file."""
     content = mapping_of(file, f"{file}", "names and val")
     names = _names(content.get("names"), file)
     wanted = content.get("val")
@@ -99,15 +96,10 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
 
 
 def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
-    """Return the mapping in a YAML file.
+    """Return the mapping in a YAML file; ``called`` and ``wanted`` are its name and content in error messages.
 
     Limits apply as for the zoo's own YAML files, because thirty lines of aliases could exhaust the memory. Raises
     DataError if the file cannot be read, or is not a mapping.
-
-    Args:
-        file: the file.
-        called: its name in error messages.
-        wanted: the expected content in error messages.
     """
     try:
         content = read_yaml(file)
@@ -121,7 +113,6 @@ def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
 
 
 def _names(found: object, file: Path) -> tuple[str, ...]:
-    """Return the class names of a YAML file."""
     names = list(found) if isinstance(found, list) else None
     by_number = found if isinstance(found, Mapping) and all(map(_is_name, found)) else {}
     if by_number and sorted(map(str, by_number)) == sorted(map(str, range(len(by_number)))):
@@ -208,14 +199,10 @@ def _names_of(root: Path) -> tuple[str, ...]:
 
 
 def objects_of(file: Path | None, image: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
-    """Return the objects of an image and its size. Raises DataError if the labels or the image are invalid.
+    """Return the objects of an image in pixels of the upright image, and its width and height if they were needed.
 
-    Args:
-        file: its labels; ``None``: no objects.
-        image: its file; only the header is read.
-        classes: number of classes; 0: unknown.
-
-    Returns the objects in pixels of the upright image, and its width and height; ``None`` if they were not needed.
+    ``file`` has its labels (``None``: no objects); of the image only the header is read; ``classes`` is the number of
+    classes, 0 if unknown. Raises DataError if the labels or the image are invalid.
     """
     if file is None:
         return [], None
