@@ -7,7 +7,7 @@ import numbers
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 Source: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Shapes: TypeAlias = "tuple[tuple[int, int], tuple[tuple[float, float], tuple[int, int]]]"
 """Height and width of an image; its vertical and horizontal scale factors, and its left and top offset."""
-
-_TRAINING = ("augment", "hyp", "image_weights", "quad")
-"""Arguments that only training uses."""
 
 
 class Item(NamedTuple):
@@ -170,16 +167,14 @@ class YoloLoader:
         if self._random is not None:
             self._random.shuffle(places)
         given = 0
-        for found in self._read([group.tolist() for group in np.array_split(places, self._starts())]):
+        starts = range(self.batch_size, len(self.dataset), self.batch_size)
+        for found in self._read([group.tolist() for group in np.array_split(places, starts)]):
             items = [item for item in found if item is not None]
             given += len(items)
             if items:
                 yield _batch(items)
         if self._bad and not given:
             raise DataError(f"none of {len(self.dataset)} images can be read; the first: {self._bad[min(self._bad)]}")
-
-    def _starts(self) -> range:
-        return range(self.batch_size, len(self.dataset), self.batch_size)
 
     def _read(self, groups: Sequence[Sequence[int]]) -> Iterator[list[Item | None]]:
         """Yield the images of each batch; with workers, threads already read the next batch."""
@@ -263,11 +258,11 @@ def create_dataloader(
     Returns the loader, and its data set. Raises ConfigError if the size, stride or rank is invalid, and DataError if
     the path has no usable data.
     """
-    given = {
-        **dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True)),
-        "cache": cache == "disk" and cache,
-    }
-    _warn_of(prefix, {**given, "shuffle with rect": shuffle and rect})
+    unused = {"augment": augment, "hyp": hyp, "image_weights": image_weights, "quad": quad}
+    unused |= {"cache": cache == "disk" and cache, "shuffle with rect": shuffle and rect}
+    words = [f"{name}={one_line(str(value))}" for name, value in unused.items() if value]
+    if words:
+        warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=2)
     size = sides_of(imgsz, "imgsz")
     _check_numbers(batch_size=(batch_size, 1), stride=(stride, 1), pad=(pad, 0), workers=(workers, None))
     dataset = _load(path, size, single_cls, rank)
@@ -275,12 +270,13 @@ def create_dataloader(
         dataset.by_proportions(batch_size, stride, pad)
     if cache and cache != "disk":
         dataset.keep()
-    _warn_of_rejected(prefix, dataset)
+    if dataset.rejected:
+        first, total = dataset.rejected[0], len(dataset.rejected)
+        warnings.warn(f"{prefix}skipped files: {total}, the first {first.path}: {first.reason}", stacklevel=2)
     return YoloLoader(dataset, batch_size, workers, shuffle and not rect), dataset
 
 
 def _check_numbers(**given: tuple[Any, int | None]) -> None:
-    """Check that values are finite numbers, and not below their minimum."""
     for name, (value, least) in given.items():
         kind = numbers.Real if name == "pad" else numbers.Integral
         if not isinstance(value, kind) or not math.isfinite(value) or (least is not None and value < least):
@@ -289,22 +285,7 @@ def _check_numbers(**given: tuple[Any, int | None]) -> None:
             raise ConfigError(f"{name} {one_line(repr(value))} must be a {what}{bound}")
 
 
-def _warn_of(prefix: str, unused: Mapping[str, Any]) -> None:
-    """Warn about arguments that are set but not used."""
-    words = [f"{name}={one_line(str(value))}" for name, value in unused.items() if value]
-    if words:
-        warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=3)
-
-
-def _warn_of_rejected(prefix: str, dataset: YoloImages) -> None:
-    """Warn with the number of skipped files and the reason for the first."""
-    if dataset.rejected:
-        first, total = dataset.rejected[0], len(dataset.rejected)
-        warnings.warn(f"{prefix}skipped files: {total}, the first {first.path}: {first.reason}", stacklevel=3)
-
-
 def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloImages:
-    """Read the labels of all images."""
     named = [path] if isinstance(path, (str, os.PathLike)) else path
     if (
         not isinstance(named, Sequence)

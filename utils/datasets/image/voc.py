@@ -158,10 +158,7 @@ def _number(text: str | None) -> float | None:
 
 
 def read_xml(file: Path) -> Element:
-    """Return the root of an XML file; document types are rejected, so that no entity is ever expanded.
-
-    Raises DataError if the file is invalid.
-    """
+    """Return the root of an XML file without a document type (so without entities); raise DataError if invalid."""
     from xml.etree.ElementTree import TreeBuilder  # builds the tree only, without parsing
 
     def refuse(*_: object) -> None:

@@ -70,10 +70,6 @@ class Wanted:
 class RatedRows(Dataset):
     """Ratings as rows of features: the two ids, and the fields of user and item; a unit is a user.
 
-    Args:
-        ratings: all ratings.
-        wanted: the selection.
-
     Raises ConfigError if the user does not exist, or the part is empty.
     """
 
@@ -151,18 +147,13 @@ class RatedRows(Dataset):
 def item_means(items: Array, clicked: Array, trained: Array, count: int) -> Array:
     """Return the share of clicks in the training rows of each item, the baseline that a model must exceed.
 
-    Args:
-        items: int64 R.
-        clicked, trained: bool R.
-        count: number of items.
-
-    Returns float64 per item; for an item without training rows the share in all training rows, NaN if there are none.
+    ``items`` is int64 R, ``clicked`` and ``trained`` bool R. Returns float64 per item; for an item without training
+    rows the share in all training rows, NaN if there are none.
     """
     rows = np.bincount(items[trained], minlength=count)
     clicks = np.bincount(items[trained], clicked[trained], count)
     overall = clicks.sum() / rows.sum() if rows.sum() else math.nan
-    means: Array = np.where(rows > 0, clicks / np.maximum(rows, 1), overall)
-    return means
+    return np.asarray(np.where(rows > 0, clicks / np.maximum(rows, 1), overall))
 
 
 def load_table(
@@ -175,7 +166,6 @@ def load_table(
         label: the column of labels, 0 or 1; ``None``: one of :data:`LABELS`; without one, targets are ``None``.
         user: the column of users, which are units; ``None``: one of :data:`USERS`; without one each row is a unit.
         only: only rows of this user; empty, or ``None``: all.
-        encoding: of the text.
 
     Samples are mappings of texts, targets :class:`Click`, names ``file:line``. Invalid lines are in ``rejected``.
     Raises DataError if the file cannot be read, or no line can be used, and ConfigError if the user does not exist.

@@ -35,14 +35,10 @@ def split(
     - ``temporal``: rows in order of time, over all users; the last ``round(R * test)`` are the test, the
       ``round(R * valid)`` before them the validation. Users of the test may not occur in the training.
 
-    Rows with equal times keep their order. ``round`` is half up. Only ``random`` uses the seed, and only
-    ``leave_one_out`` uses the users and not the shares. Raises ConfigError if the kind is unknown, shares are invalid,
-    or times are missing.
-
-    Args:
-        users: int64 R, user of each row. times: float64 R, in any unit.
-        how: one of :data:`HOWS`. seed: of the shuffle.
-        shares: of training, validation and test, with sum 1. where: source of the rows, for messages.
+    ``users`` is int64 R, ``times`` float64 R in any unit; rows with equal times keep their order. ``shares`` are those
+    of training, validation and test, with sum 1; ``round`` is half up. Only ``random`` uses the seed, and only
+    ``leave_one_out`` uses the users and not the shares. ``where`` is the source of the rows, for messages. Raises
+    ConfigError if the kind is unknown, shares are invalid, or times are missing.
     """
     users, times = np.asarray(users), np.asarray(times, np.float64)
     if how not in HOWS:

@@ -80,7 +80,6 @@ def grouped(texts: Sequence[str]) -> list[int]:
         for mark in {*_runs(text), *_names(text)}:
             together[mark].append(place)
     first = list(range(len(texts)))
-
     for places in together.values():
         for place in places[1:]:
             one, other = sorted((root_of(first, places[0]), root_of(first, place)))
@@ -102,12 +101,6 @@ def divided(groups: Sequence[int], sizes: Mapping[str, int], rest: str, seed: in
 
     A group that is too large for the remaining size of a part goes to the next one. Raises ConfigError if the parts
     cannot be filled.
-
-    Args:
-        groups: of each text.
-        sizes: texts per drawn part.
-        rest: name of the part of the others.
-        seed: of the draw.
     """
     members: defaultdict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(groups):

@@ -34,10 +34,8 @@ class Table:
     """Content of a file.
 
     Attributes:
-        file: its path.
         columns: column names, in order; for JSON those of all objects.
-        rows: the valid lines.
-        rejected: the invalid ones, named ``file:line``.
+        rows: the valid lines. rejected: the invalid ones, named ``file:line``.
     """
 
     file: Path
@@ -46,15 +44,10 @@ class Table:
     rejected: tuple[Rejected, ...] = ()
 
     def column(self, given: str | None, known: Sequence[str], flag: str) -> str | None:
-        """Return the column given by a flag, or else the first existing one of some usual names, in any case.
+        """Return the column given by a flag, or else the first existing one of the ``known`` names, in any case.
 
-        Args:
-            given: the value of the flag, or ``None``.
-            known: usual names, in order of precedence.
-            flag: its name, for the message.
-
-        Returns the name in the file's spelling; ``None`` if nothing is given and none is found. Raises DataError if the
-        given column does not exist.
+        It is spelled as in the file; ``None`` if nothing is given and none is found. Raises DataError, which names the
+        flag, if the given column does not exist.
         """
         if given is None:
             low = {name.lower(): name for name in reversed(self.columns)}
@@ -93,22 +86,16 @@ def read_table(
     quoted: bool = False,
     headless: Callable[[Sequence[str]], Sequence[str]] | None = None,
 ) -> Table:
-    """Read a table.
+    """Read a table in a format that follows from the file's ending.
 
-    - ``.tsv``: fields are separated by tabs, and quotes have no meaning unless ``quoted``.
+    - ``.tsv``: fields are separated by tabs, and quotes have no meaning unless ``quoted``, as pandas writes them.
     - ``.csv``: fields are separated by commas and may be in double quotes (RFC 4180), also over several lines.
     - ``.jsonl``: an object per line. ``.json``: a list of objects; a row's number is its place, from 1.
 
     Lines end with a line feed, optionally preceded by a carriage return. Empty ones are skipped. A byte order mark
-    overrides the encoding. Raises DataError if the file cannot be read, is empty, or has another ending or a duplicate
-    column name, and ConfigError if the encoding is unknown.
-
-    Args:
-        file: its ending determines the format.
-        columns: column names, if the file's first line has none; not for JSON.
-        encoding: such as ``utf-8`` or ``latin-1``.
-        quoted: whether fields of a ``.tsv`` may be in double quotes, as pandas writes them.
-        headless: returns the column names for a first line of data, or none for a first line of names.
+    overrides the encoding. If the first line has no column names, they are ``columns``, or what ``headless`` returns
+    for that line; not for JSON. Raises DataError if the file cannot be read, is empty, or has another ending or a
+    duplicate column name, and ConfigError if the encoding is unknown.
     """
     ending = file.suffix.lower()
     if ending not in ENDINGS:
@@ -225,7 +212,10 @@ def _fields(
                 columns = tuple(name.strip() for name in row)
                 if not all(map(is_text, columns)):
                     raise DataError(f"{file}:{number}: {NOT_TEXT.format(encoding.upper())}")
-                _refuse_doubles(file, number, columns)
+                twice = next((name for name in columns if columns.count(name) > 1), None)
+                if twice is not None:
+                    where = f"{file}:{number}"
+                    raise DataError(f"{where}: column {twice!r} occurs twice; give each column a different name")
                 continue
         if len(row) != len(columns):
             why = f"{len(row)} fields, expected {len(columns)}; correct the line"
