@@ -46,12 +46,7 @@ class Paper:
     def line(
         self, text: str, font: Font, place: tuple[float, float], *, angle: float = 0.0, ink: int = 30
     ) -> tuple[float, float]:
-        """Draw a line rotated about its upper left corner, and return its width and height.
-
-        Args:
-            text: the text. font: with its size. place: x and y of the corner.
-            angle: degrees, clockwise. ink: grey of the letters.
-        """
+        """Draw a line, turned clockwise by degrees about its upper left corner ``place``; return its width, height."""
         mask, width, height = _mask(text, font)
         turn = math.radians(angle)
         along, down = np.array([math.cos(turn), math.sin(turn)]), np.array([-math.sin(turn), math.cos(turn)])

@@ -22,14 +22,7 @@ TYPED = "history"
 
 
 class History(NamedTuple):
-    """A sample.
-
-    Attributes:
-        id: the user.
-        items: names of items, the oldest first.
-        fields: the user's fields by name.
-        targets: names of the relevant items; empty if unknown.
-    """
+    """A sample: a user, names of items from the oldest on, the user's fields, and names of the relevant items."""
 
     id: str
     items: list[str]

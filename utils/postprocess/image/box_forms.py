@@ -41,11 +41,9 @@ USUAL = BoxForm()
 
 
 def reformed(found: Detections, form: BoxForm, native: str, size: tuple[int, int] | None) -> Detections:
-    """Convert candidates from a model's format. Raises InputError if boxes are relative to an input of unknown size.
+    """Convert candidates, read as corners in pixels from boxes of the format ``native``, from a model's format.
 
-    Args:
-        found: candidates, read as corners in pixels. form: the model's format. native: box format that they were read
-            from. size: height and width of the input in pixels; ``None``: not known.
+    Raises InputError if boxes are relative to an input of unknown size.
     """
     classes = labelled(found.classes, form)
     boxes = found.boxes

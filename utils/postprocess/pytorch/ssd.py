@@ -77,7 +77,7 @@ class Found(dict[str, Any]):
 def postprocess(
     prec: Sequence[Any], image_size: int | Sequence[int] = 320, conf_thres: float = 0.01, **_: object
 ) -> list[Found]:
-    """Return the objects of each image.
+    """Return per image its objects as :class:`Found`, of torch tensors for tensors.
 
     Candidates are the boxes with a sufficient score of each class except the background; of those that overlap more
     than :data:`IOU` the one with the highest score is kept, and at most :data:`MOST` of an image are returned.
@@ -89,8 +89,6 @@ def postprocess(
             bottom relative to the input. Arrays or torch tensors.
         image_size: side of the input in pixels, or its width and height.
         conf_thres: minimum score, 0 to 1.
-
-    Returns per image its :class:`Found`, of torch tensors for tensors.
     """
     if not isinstance(prec, (tuple, list)) or len(prec) != 2:
         raise InputError("pass (scores, boxes): N x A x C after the softmax, and N x A x 4 as shares of the input")
@@ -156,18 +154,13 @@ def get_metrics(
     """Return the mean average precision by Pascal VOC 2007's rules: 11 recalls, an overlap of 0.5.
 
     A class's precision at each recall 0, 0.1, ..., 1 is the maximum at that or a higher recall, and the mean is over
-    classes with objects that are not difficult (Everingham et al., 2010). Scripts print it as ``mAP@0.5~0.95``. Raises
-    DataError if predictions are missing, or the images with predictions have no objects, and InputError if a
-    prediction's index is invalid, or its boxes, labels, scores or size are missing.
-
-    Args:
-        dataset: data set of the images.
-        predictions: results of :func:`postprocess`, by the images' indices in the data set. Images without a prediction
-            are left out of the metric, with a warning.
-        iteration: of a training; returned unchanged.
+    classes with objects that are not difficult (Everingham et al., 2010). Scripts print it as ``mAP@0.5~0.95``.
+    ``predictions`` are results of :func:`postprocess` by the images' indices in the data set. Images without one are
+    left out of the metric, with a warning. ``iteration``, of a training, is returned unchanged if given.
 
     Returns ``metrics``: a mapping with ``mAP`` and the average precision of every class by its name, 0 to 1; NaN for a
-    class without objects. ``iteration``, if it was given.
+    class without objects. Raises DataError if predictions are missing, or the images with predictions have no objects,
+    and InputError if a prediction's index is invalid, or its boxes, labels, scores or size are missing.
     """
     from utils.metrics.detection.metric import MeanAveragePrecision
 
