@@ -26,7 +26,6 @@ Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | None"
 CANDIDATES = 30_000
 """Maximum pairs of box and class in an image's suppression, by score."""
 
-
 SLACK = 1e-2
 """Tolerance for probabilities outside 0..1."""
 
@@ -194,7 +193,8 @@ def get_stats(
     seen: int,
     device: Any = "cpu",
 ) -> tuple[MutableSequence[Any], int]:
-    """Compare a batch's detections with its objects, in pixels of the original images.
+    """Compare a batch's detections with its objects, in pixels of the original images; return ``stats`` and the new
+    ``seen``.
 
     In descending order of scores, each detection is matched to the free object of its class with the largest overlap,
     if that is at least the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), for each
@@ -209,8 +209,6 @@ def get_stats(
         stats: of earlier batches; a :class:`Stat` per image is added.
         targets: n x 6, boxes in pixels of the input. niou: number of thresholds. iouv: thresholds of overlap.
         seen: number of earlier images. device: not used.
-
-    Returns ``stats`` and the new ``seen``.
     """
     if len(preds) < len(shapes):
         raise InputError(f"{len(preds)} predictions for {len(shapes)} images; pass one for each")
@@ -240,8 +238,7 @@ def _thresholds(iouv: Any, niou: int) -> Array:
             f"niou {niou} and iouv {one_line(wanted.round(3).tolist())}: pass thresholds out of 0.50, 0.55, ..., 0.95, "
             "as torch.linspace(0.5, 0.95, 10), and how many there are"
         )
-    found: Array = apart.argmin(axis=1)
-    return found
+    return np.asarray(apart.argmin(axis=1))
 
 
 def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Array) -> Array:
@@ -260,14 +257,12 @@ def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Ar
 
 
 def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
-    """Return the metric of all images (:class:`Metrics`), from the results of :func:`get_stats`.
+    """Return the metric of all images (:class:`Metrics`), from the results of :func:`get_stats`, a :class:`Stat` per
+    image.
 
     Average precision is COCO's, the mean of the maximum precisions at 101 recalls or higher ones, as is the matching of
     :func:`get_stats`; the figures equal those of the zoo's own metric (:func:`.ap_per_class`). Raises DataError if the
     images have no object, or ``data_config`` cannot be read.
-
-    Args:
-        stats: a :class:`Stat` per image. data_config: the classes (:data:`Config`).
     """
     from utils.metrics.detection.yolo_pt import ap_per_class
 
@@ -288,10 +283,7 @@ def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
 
 
 def names_of(data_config: Config, classes: int) -> Sequence[str]:
-    """Return the class names of a data set.
-
-    Args:
-        data_config: see :data:`Config`. classes: minimum number if ``data_config`` is ``None``.
+    """Return the class names of a data set, at least ``classes`` of them if ``data_config`` is ``None``.
 
     Raises DataError if it cannot be read, or its names and their number differ.
     """

@@ -40,16 +40,14 @@ def greedy(
 ) -> list[Text]:
     """Return the text of the most likely path of each sample.
 
+    The score uses the first step of each run, as in PP-OCR. The text of a sample with NaN is empty, with NaN as its
+    score. Raises ConfigError if the outputs have another form, or the charset another length.
+
     Args:
-        outputs: N x T x C, float: probabilities, their logarithms or logits.
+        outputs: N x T x C, float: probabilities, their logarithms or logits; T x N x C if ``time_major``.
         charset: the C - 1 texts of the classes in their order, without the blank; usually one character each.
         blank: class of the blank; negative ones count from the end.
-        time_major: the outputs are T x N x C.
         logits: the outputs are not probabilities; ``None``: see :func:`probabilities`.
-
-    Returns one :class:`Text` per sample. The score uses the first step of each run, as in PP-OCR. The text of a sample
-    with NaN is empty, with NaN as its score. Raises ConfigError if the outputs have another form, or the charset
-    another length.
     """
     steps, names = batch_first(outputs, time_major), class_texts(outputs, charset, blank)
     empty = blank % len(names)
@@ -81,10 +79,7 @@ def _read(classes: Array, score: Array, kept: Array, names: Sequence[str], gap: 
 
 
 def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:
-    """Return the classes of the most likely path of one sample, without repetitions and blanks, and its score.
-
-    Args:
-        steps: T x C probabilities. blank: class of the blank, 0 or more.
+    """Return the classes of the most likely path of T x C probabilities, without repetitions and blanks, and its score.
 
     The score is that of :class:`Text`: NaN if the steps contain NaN, 0 for no class.
     """
@@ -98,12 +93,10 @@ def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:
 
 
 def probabilities(outputs: Array, logits: bool | None = None) -> Array:
-    """Return the outputs, ... x C, as probabilities in float32.
+    """Return the outputs, ... x C probabilities, their logarithms or logits, as probabilities in float32.
 
-    Args:
-        outputs: probabilities, their logarithms or logits.
-        logits: ``False``: they are probabilities; ``True``: apply a softmax (which converts logarithms to their
-            probabilities). ``None``: they are probabilities if none is negative and each step's sum is 1.
+    With ``logits`` a softmax is applied (which converts logarithms to their probabilities). ``None``: they are
+    probabilities if none is negative and each step's sum is 1.
     """
     values = np.asarray(outputs, np.float32)
     if logits is None:

@@ -34,8 +34,7 @@ BLOCK = 2048
 
 def _weighed(spectrum: Array, bank: Array) -> Array:
     """Return sums over frequency; not with BLAS, whose rounding of a row depends on the number of rows."""
-    found: Array = np.einsum("tf,mf->tm", spectrum, bank)
-    return found
+    return np.asarray(np.einsum("tf,mf->tm", spectrum, bank))
 
 
 @lru_cache
@@ -233,11 +232,7 @@ Settings: TypeAlias = "LogMel | FilterBank"
 
 
 def log_mel(samples: Array, settings: LogMel = LogMel()) -> Array:
-    """Return log-mel features of a recording, float32 [T, bands].
-
-    Args:
-        samples: float [S], mono, at ``settings.rate``. settings: see :class:`LogMel`.
-    """
+    """Return log-mel features of a recording (float [S], mono, at ``settings.rate``), float32 [T, bands]."""
     return features(samples, settings)
 
 
@@ -259,11 +254,8 @@ def _levelled(found: Array, settings: Settings) -> Array:
 class FeatureStream:
     """Features of a recording that arrives in pieces; joined, they equal those of the whole bit by bit.
 
-    Args:
-        settings: of the features.
-        whole: return float64 values of :meth:`LogMel.of_frames` for :func:`features`, which finishes them.
-
-    Raises ConfigError if the settings need the whole recording (``below``).
+    With ``whole``, returns float64 values of :meth:`LogMel.of_frames` for :func:`features`, which finishes them. Raises
+    ConfigError if the settings need the whole recording (``below``).
     """
 
     def __init__(self, settings: Settings, *, whole: bool = False) -> None:
@@ -277,11 +269,7 @@ class FeatureStream:
         self._before: float | None = None
 
     def feed(self, samples: Array, last: bool = False) -> Array:
-        """Return the features that can be computed with these samples, float32 [T, bands]; T may be 0.
-
-        Args:
-            samples: float [S], the next ones of the recording, possibly none. last: whether these are the last ones.
-        """
+        """Return the features that can be computed with the next (or last) samples, float32 [T, bands]; T may be 0."""
         self._kept = np.concatenate([self._kept, self._emphasised(np.asarray(samples, np.float64))])
         total = self._begin + len(self._kept)
         stop = self._grid.count(total) if last else self._grid.ready(total)

@@ -40,12 +40,10 @@ class Grid(NamedTuple):
         return min(self.count(samples), max(0, 1 + (samples - self.size - self.first) // self.hop))
 
     def cut(self, samples: Array, begin: int, frames: range, total: int | None = None) -> Array:
-        """Return frames, [len(frames), size].
+        """Return frames by their indices (in steps of 1), [len(frames), size], from samples that start at sample
+        ``begin``.
 
-        Args:
-            samples: [S], the recording from sample ``begin`` on.
-            frames: their indices, in steps of 1.
-            total: samples of the whole recording; ``None``: unknown, and no frame extends beyond ``samples``.
+        ``total`` is that of the whole recording; ``None``: unknown, and no frame extends beyond ``samples``.
         """
         start = self.first + frames.start * self.hop
         stop = self.first + (frames.stop - 1) * self.hop + self.size
@@ -58,11 +56,9 @@ class Grid(NamedTuple):
         if self.edges == "zero":
             within = (places >= begin) & (places < begin + len(samples))
             return np.where(within, samples[np.clip(places - begin, 0, len(samples) - 1)], 0)
-        found: Array = samples[self._mirrored(places, begin + len(samples) if total is None else total) - begin]
-        return found
+        return np.asarray(samples[self._mirrored(places, begin + len(samples) if total is None else total) - begin])
 
     def _mirrored(self, places: Array, total: int) -> Array:
         last = 2 * total - (1 if self.edges == "repeat" else 2)
         turned: Array = places % (last + 1 if self.edges == "repeat" else max(last, 1))
-        found: Array = np.minimum(turned, last - turned)
-        return found
+        return np.asarray(np.minimum(turned, last - turned))

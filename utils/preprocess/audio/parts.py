@@ -20,10 +20,6 @@ def quiet_parts(samples: Array, most: int) -> Iterator[Array]:
 
     A part ends in the middle of the quietest hundredth of its last quarter; the last part is the remainder, and an
     empty recording is one part.
-
-    Args:
-        samples: float [S].
-        most: at least 1.
     """
     while len(samples) > most:
         begin = max(1, round(most * (1 - QUIET)))

@@ -29,19 +29,8 @@ from utils.preprocess.audio.resampling import resampled
 from utils.preprocess.audio.wav import is_wav, read_frames, read_head
 
 EXTENSIONS = (
-    ".wav",
-    ".wave",
-    ".flac",
-    ".ogg",
-    ".oga",
-    ".opus",
-    ".aif",
-    ".aiff",
-    ".au",
-    ".mp3",
-    ".w64",
-    ".rf64",
-    ".caf",
+    *(".wav", ".wave", ".flac", ".ogg", ".oga", ".opus"),
+    *(".aif", ".aiff", ".au", ".mp3", ".w64", ".rf64", ".caf"),
 )
 """Endings, in any case, of the names of recordings."""
 
@@ -115,12 +104,7 @@ def is_sound(name: str) -> bool:
 
 
 def read_sound(recording: Recording | str | os.PathLike[str], rate: int | None = None, *, exact: bool = False) -> Sound:
-    """Read a recording, or a part of one. Thread-safe.
-
-    Args:
-        recording: the file or part.
-        rate: rate of the result in Hz; ``None``: the recording's own.
-        exact: raise an error instead of resampling.
+    """Read a recording, or a part of one, at ``rate`` Hz or its own (``exact``: never resampled). Thread-safe.
 
     Raises DataError if the file is missing, empty, not sound, damaged, truncated, or has unusable samples, and
     ConfigError if a required package is not installed.
@@ -249,8 +233,7 @@ def _mono(frames: Array, one: Recording) -> Array:
     if frames.shape[1] == 1:
         return frames[:, 0]
     _warn_once(f"recordings of {frames.shape[1]} channels are averaged to one", one)
-    found: Array = frames.mean(axis=1, dtype=np.float64).astype(np.float32)
-    return found
+    return np.asarray(frames.mean(axis=1, dtype=np.float64).astype(np.float32))
 
 
 def _refuse_unusable(samples: Array, one: Recording) -> None:
@@ -267,7 +250,7 @@ def _refuse_unusable(samples: Array, one: Recording) -> None:
 
 
 def _warn_once(what: str, one: Recording) -> None:
-    """Say something of recordings once in a run, with the first that it is so of."""
+    """Warn about a property of recordings once in a run, with the first recording that has it."""
     if (what,) not in _warned:
         _warned.add((what,))
         warnings.warn(f"{what}, the first: {one}", stacklevel=2)

@@ -27,7 +27,6 @@ KNOWN = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32), (FLOAT, 64), (A
 OPEN_ENDED = 0x7FFF0000
 """Minimum of sizes written by programs that do not know the length; the sound then extends to the file's end."""
 
-
 MOST_CHUNKS = 10_000
 """Maximum number of chunks before the samples; a file of zeros would have one every eight bytes."""
 
@@ -63,10 +62,8 @@ def is_wav(first: bytes) -> bool:
 def read_head(stream: BinaryIO, name: str) -> Head | None:
     """Return the header of a WAV file; ``None`` for an unsupported format, such as ADPCM.
 
-    Args:
-        stream: at the file's start; seekable. name: of the file, for messages.
-
-    Raises DataError if the header is damaged, or the samples are missing.
+    The stream is seekable and at the file's start; ``name`` is for messages. Raises DataError if the header is damaged,
+    or the samples are missing.
     """
     size = stream.seek(0, io.SEEK_END)
     stream.seek(12)
@@ -101,9 +98,7 @@ def _form(chunk: bytes, name: str) -> tuple[int, int, int, int]:
     """Return code, bits, channels and rate."""
     if len(chunk) < 16:
         raise DataError(f"{name}: damaged WAV file: its chunk 'fmt ' has {len(chunk)} bytes; write it again")
-    code, channels, rate, _, frame, bits = np.frombuffer(
-        chunk[:16], np.dtype([("", "<u2"), ("", "<u2"), ("", "<u4"), ("", "<u4"), ("", "<u2"), ("", "<u2")])
-    )[0].tolist()
+    code, channels, rate, _, frame, bits = struct.unpack("<HHIIHH", chunk[:16])
     if code == EXTENSIBLE and len(chunk) >= 26:
         code = int.from_bytes(chunk[24:26], "little")
     if not channels or not rate:
@@ -187,11 +182,7 @@ def companded(code: int) -> Array:
 
 
 def write_mu_law(path: str | os.PathLike[str], samples: Array, rate: int) -> None:
-    """Write mono sound as WAV in mu-law: one byte per sample, with an error proportional to it (about -38 dB).
-
-    Args:
-        path: the file. samples: float [S], clipped to -1..1. rate: in Hz.
-    """
+    """Write mono sound, clipped to -1..1, as WAV in mu-law: a byte per sample, its error in proportion (-38 dB)."""
     table = companded(MULAW)
     order = np.argsort(table, kind="stable")
     levels = table[order].astype(np.float64)
