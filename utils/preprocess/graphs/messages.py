@@ -12,11 +12,7 @@ KINDS = ("symmetric", "mean", "sum")
 
 
 class Messages(NamedTuple):
-    """Edges with weights.
-
-    Attributes:
-        source, target: int64 [E]. weight: float32 [E].
-    """
+    """Edges with weights: source and target int64 [E], weight float32 [E]."""
 
     source: Array
     target: Array
@@ -24,20 +20,14 @@ class Messages(NamedTuple):
 
 
 def messages(nodes: int, edges: Array, kind: str, *, loops: bool, values: Array | None = None) -> Messages:
-    """Weight the edges of a graph.
+    """Weight the edges of a graph, int64 [2, E], source and target, with values of 1 or float [E].
 
     - ``symmetric``: an edge's value over the square root of the product of both ends' sums (Kipf and Welling, 2017:
       with ``loops``, the renormalised adjacency of a GCN).
     - ``mean``: over the sum of its target's incoming values (GraphSAGE's mean).
     - ``sum``: unchanged (GIN's sum).
 
-    Args:
-        nodes: number of nodes. edges: int64 [2, E], source and target.
-        kind: one of :data:`KINDS`.
-        loops: whether to add an edge of value 1 from each node to itself.
-        values: float [E], values of edges; ``None``: 1.
-
-    Raises ConfigError if the kind is unknown.
+    ``loops`` adds an edge of value 1 from each node to itself. Raises ConfigError if the kind is unknown.
     """
     source, target = edges
     weight = np.ones(len(source)) if values is None else np.asarray(values, np.float64)
@@ -52,10 +42,7 @@ def messages(nodes: int, edges: Array, kind: str, *, loops: bool, values: Array 
 def shares(kind: str, heard: Array, source: Array, target: Array) -> Array:
     """Return the weights of edges of value 1, float64 [E], as defined in :func:`messages`.
 
-    Args:
-        kind: one of :data:`KINDS`. heard: float [N], sum of each node's incoming values. source, target: int [E].
-
-    Raises ConfigError if the kind is unknown.
+    ``heard`` is the sum of each node's incoming values. Raises ConfigError if the kind is unknown.
     """
     if kind not in KINDS:
         raise ConfigError(f"kind {kind!r} of messages must be one of {', '.join(KINDS)}")

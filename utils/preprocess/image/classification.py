@@ -84,12 +84,9 @@ class ImagePreprocessor:
         _check_range(self.mean, self.std, dtype)
 
     def __call__(self, images: ImageSource | Sequence[ImageSource], out: Array | None = None) -> Array:
-        """Return the images as one array.
+        """Return the images (a path, a PIL image, or a sequence of either) as one array.
 
-        Args:
-            images: a path, a PIL image, or a sequence of either.
-            out: an array of the result's shape and dtype to write into; no other memory of its size is then allocated.
-
+        With ``out``, an array of the result's shape and dtype to write into, no other memory of its size is allocated.
         Raises ConfigError if ``out`` does not fit, and DataError if the sequence is empty, or an element has another
         type or cannot be decoded.
         """
@@ -215,10 +212,8 @@ def _lengths(shape: Shape, name: str) -> tuple[int, ...]:
     lengths = (
         (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape) if isinstance(shape, (list, tuple)) else ()
     )
-    if len(lengths) not in (1, 2) or any(
-        isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in lengths
-    ):
-        raise ConfigError(
-            f"{name}={shape!r} must be a positive whole number of pixels, or a (height, width) pair of them"
-        )
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1 for n in lengths)
+    if len(lengths) not in (1, 2) or not whole:
+        what = "a positive whole number of pixels, or a (height, width) pair of them"
+        raise ConfigError(f"{name}={shape!r} must be {what}")
     return tuple(int(length) for length in lengths)

@@ -66,17 +66,12 @@ class Fit(NamedTuple):
 def fitted(
     image: Image.Image, fit: Fit, size: tuple[int, int] | None, interpolation: str = "bilinear"
 ) -> tuple[Array, Geometry, tuple[int, int]]:
-    """Return an image as floats for an input, and its position there.
+    """Return an RGB image as floats for an input, and its position there.
 
-    Args:
-        image: mode ``RGB``.
-        fit: the placement.
-        size: height and width of the input in pixels; ``None`` if open, which only ``shorter`` supports.
-        interpolation: Pillow's filter, one of :data:`~utils.preprocess.image.modes.INTERPOLATIONS`.
-
-    Returns 3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller adds; its
-    geometry; and the height and width of the input. Raises ConfigError if the input's size is open, and the fit needs
-    one.
+    The floats are 3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller
+    adds; next are its geometry, and the height and width of the input. ``interpolation`` is Pillow's filter, one of
+    :data:`~utils.preprocess.image.modes.INTERPOLATIONS`. Raises ConfigError if the input's size is open (``None``),
+    which only ``shorter`` supports.
     """
     width, height = image.size
     if fit.kind == "shorter":
@@ -134,8 +129,7 @@ def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:
     top, bottom, down = _neighbours(pixels.shape[0], size[0])
     left, right, along = _neighbours(pixels.shape[1], size[1])
     lines = pixels[top] * (1 - down)[:, None, None] + pixels[bottom] * down[:, None, None]
-    found: Array = lines[:, left] * (1 - along)[:, None] + lines[:, right] * along[:, None]
-    return found
+    return np.asarray(lines[:, left] * (1 - along)[:, None] + lines[:, right] * along[:, None])
 
 
 def _neighbours(length: int, new: int) -> tuple[Array, Array, Array]:

@@ -63,12 +63,7 @@ class LineForm:
 
 
 def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tuple[Array, int]:
-    """Return one line as C x height x width, and the width of the line in it.
-
-    Args:
-        image: of any mode, such as a line cut out of a page.
-        form: of the input.
-        dtype: of the result.
+    """Return one line, an image of any mode, as C x height x width, and the width of the line in it.
 
     Raises DataError if the image cannot be decoded, and ConfigError if the form has an unknown value.
     """
@@ -93,9 +88,8 @@ def _resized(line: Image.Image, size: tuple[int, int], name: str) -> Array:
         return np.asarray(line)
     if name == OPENCV:
         levels = np.asarray(line)
-        return between_pixels(levels if levels.ndim == 3 else levels[..., None], size).reshape(
-            *size[::-1], *levels.shape[2:]
-        )
+        made = between_pixels(levels if levels.ndim == 3 else levels[..., None], size)
+        return made.reshape(*size[::-1], *levels.shape[2:])
     return np.asarray(line.resize(size, Image.Resampling[name.upper()]))
 
 

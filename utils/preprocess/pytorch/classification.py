@@ -48,14 +48,8 @@ def preprocess(
 
     Returns an N x 3 x H x W array of ``dtype``, in RGB order: ``out``, or a new C-contiguous one.
     """
+    shapes = (resize_shape, crop_shape)
     run = ImagePreprocessor(
-        dtype,
-        resize_shape,
-        crop_shape,
-        torchvision_start,
-        decode=decode,
-        mean=mean,
-        std=std,
-        interpolation=interpolation,
+        dtype, *shapes, torchvision_start, decode=decode, mean=mean, std=std, interpolation=interpolation
     )
     return run(image_path, out)
