@@ -61,6 +61,7 @@ MOVED = {
     "utils.metrics.perplexity": "utils.metrics.text.perplexity",
     "utils.metrics.transcripts": "utils.metrics.text.transcripts",
     "utils.policy_training": "utils.export.networks.policy_training",
+    "utils.preprocess.graphs.dense": "utils.preprocess.graphs.messages",
     "utils.progress": "tecoinfer_modelzoo.progress",
     "utils.tasks.embedding": "utils.tasks.common.embedding",
     "utils.tasks.item_index": "utils.tasks.item_recommendation.index",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError
+from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import read_regular
 
 
@@ -37,6 +37,13 @@ class Batch(NamedTuple):
     targets: Sequence[Any] | Array | None
     names: list[str]
     units: list[str] | None = None
+
+
+def check_exists(*paths: Path) -> None:
+    """Raise DataError for the first data path that does not exist."""
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"data path {path} does not exist; check the path")
 
 
 def pick(values: Any, places: Sequence[int]) -> Any:

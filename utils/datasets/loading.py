@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import Array, DataError
 from tecoinfer_modelzoo import expanded
+from utils.datasets.base import check_exists
 from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_image
 from utils.datasets.label_file import load_label_file
 from utils.datasets.samples import TableDataset
@@ -37,8 +38,7 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
     content, if the path has no usable data.
     """
     path = expanded(path)
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     if labels is not None:
         if not path.is_dir():
             raise DataError(f"label file {labels} was given for {path}, which is not a folder; pass the image folder")

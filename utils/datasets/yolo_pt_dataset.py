@@ -19,7 +19,7 @@ from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Rejected
 from utils.datasets.folders import is_image
 from utils.datasets.image.objects import Gathered, Objects, lines_of
-from utils.datasets.image.yolo import NO_LABELS, images_below, label_file, objects_of
+from utils.datasets.image.yolo import gather, images_below, label_file
 from utils.datasets.sharding import rank_and_size, shard
 from utils.preprocess.image.images import open_image, upright_size
 from utils.preprocess.image.letterbox import Geometry, Placement, fit, letterbox, sides_of, to_input
@@ -296,15 +296,7 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
         raise DataError(f"path is {shown}; pass a folder, or a text file that lists images")
     places = [Path(one) for one in named]
     gathered = Gathered(places[0])
-    for image in (image for place in places for image in _images_of(place)):
-        file = label_file(image)
-        has_labels = os.path.lexists(file)
-        try:
-            objects, sides = objects_of(file if has_labels else None, image, 0)
-            gathered.add(image, objects, sides, stated=False)
-        except DataError as error:
-            gathered.reject(image, str(error))
-        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(image)))
+    gather(gathered, (image for place in places for image in _images_of(place)))
     whole = gathered.dataset()
     own = shard(whole, *rank_and_size(rank))
     batch = own.batch(range(len(own)))

@@ -219,10 +219,7 @@ class Features:
         return found
 
     def encoded(self, rows: Sequence[Row]) -> dict[str, Array]:
-        """Return the model's inputs for rows, by name: int64 N x F, or float32 N x D.
-
-        Raises DataError if a value is not a number but must be one.
-        """
+        """Return a model's inputs for rows, by name: int64 N x F, or float32 N x D; raise as :meth:`Field.column`."""
         arrays: dict[str, Array] = {}
         for name, fields in self.inputs.items():
             columns = [one.column(rows) for one in fields]

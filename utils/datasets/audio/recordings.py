@@ -14,7 +14,7 @@ from typing import Any
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time
 from utils.datasets.audio.lists import LISTS, Listed, Row, listed_in, of_folder
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.preprocess.audio.reading import NOT_SOUND, Recording, Sound, is_sound
 
 __all__ = ["Recording", "Sound", "Sounds", "load_sounds"]
@@ -122,9 +122,7 @@ def load_sounds(
     paths are unknown.
     """
     named = {"data": paths} if isinstance(paths, Path) else dict(paths)
-    for path in named.values():
-        if not path.exists():
-            raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(*named.values())
     if set(named) == {"manifest", "audio"}:
         found = listed_in(named["manifest"], [named["audio"]])
     elif set(named) != {"data"}:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from engine import ConfigError, DataError
+from utils.datasets.base import check_exists
 from utils.datasets.folders import flat_folder, is_image, single_image
 from utils.datasets.image.objects import BoxedImages, Gathered, Objects
 
@@ -37,8 +38,7 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedImages:
     """
     if form is not None and form not in FORMATS:
         raise ConfigError(f"unknown data format {form!r}; use one of: {', '.join(FORMATS)}")
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     found = {name: places for name in FORMATS if (places := _PLACES[name](path))}
     if form is None:
         if len(found) > 1:

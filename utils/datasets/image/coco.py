@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from engine import DataError
-from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.image.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, shown
-from utils.datasets.text.tables import is_text
+from utils.datasets.text.tables import content_of, is_text
 
 LISTED_TWICE = "images listed under several ids: {} (each counts as an image)"
 
@@ -88,9 +87,7 @@ def images_root(file: Path, names: list[str]) -> Path:
 def read_json(file: Path) -> Mapping[str, Any]:
     """Return the object in a JSON file; raise DataError if it cannot be read, or its content is not an object."""
     try:
-        content = json.loads(read_regular(file))
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+        content = json.loads(content_of(file))
     except (ValueError, RecursionError) as error:
         reason = one_line(error)
         raise DataError(f"{file} is not JSON ({reason}); write images, annotations and categories") from error

@@ -13,7 +13,7 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import below
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.folders import flat_folder, is_image, single_image
 from utils.datasets.image.coco import leaves
 from utils.datasets.image.mask_codes import CODES, INDEX, WHITE_FOREGROUND, only_white, read_mask
@@ -169,9 +169,7 @@ def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedI
     Raises DataError if the path has no usable data, and ConfigError if names of paths are unknown.
     """
     how = how or Reading()
-    for path in paths.values():
-        if not path.exists():
-            raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(*paths.values())
     if set(paths) == {"images", "masks"}:
         images, masks = paths["images"], paths["masks"]
         if masks.suffix.lower() == ".json":

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, text_of
+from tecoinfer_modelzoo.files import check_regular, not_a_file_reason, size_and_time, text_of
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_AN_IMAGE, is_image
@@ -29,7 +29,7 @@ IMAGE_IDS, CATEGORY_IDS = "image_ids", "category_ids"
 SLACK = 1.0
 """Pixels by which a box may exceed its image without a warning, because annotations are rounded."""
 
-
+_LONGEST_LINE = 100_000
 OTHER_SIZE = "images of another size than annotated: {} (boxes are taken in pixels of the upright image)"
 
 
@@ -218,6 +218,16 @@ def _other_size(path: Path, size: tuple[float, float]) -> bool:
 def shown(value: object) -> str:
     """Return a wrong value for a message, on one line and shortened."""
     return shown_value(value, 60)
+
+
+def first_lines(file: Path, count: int) -> list[str]:
+    """Return the first lines of a text file, stripped; empty texts if it cannot be read."""
+    try:
+        check_regular(file)
+        with file.open(encoding="utf-8-sig", errors="replace") as lines:
+            return [lines.readline(_LONGEST_LINE).strip() for _ in range(count)]
+    except OSError:
+        return [""] * count
 
 
 def lines_of(file: Path) -> list[str]:

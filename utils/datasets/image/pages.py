@@ -14,7 +14,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
-from utils.datasets.base import Dataset, ListDataset, Rejected
+from utils.datasets.base import Dataset, ListDataset, Rejected, check_exists
 from utils.datasets.folders import NOT_AN_IMAGE, flat_folder, is_image, single_image
 from utils.datasets.image.objects import shown
 
@@ -72,8 +72,7 @@ def load_pages(paths: Mapping[str, Path]) -> ListDataset:
     if path.is_dir():
         label = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
         return _label_file(label) if label is not None else _folder(path, path)
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     if path.suffix.lower() == ".txt":
         return _label_file(path)
     return _dataset(_paths(single_image(path)), None, path, [])

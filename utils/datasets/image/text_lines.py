@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, utf8_text
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.folders import NOT_AN_IMAGE, flat_folder, is_image, single_image
 
 LABEL_FILES = (
@@ -84,9 +84,7 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
     with file, line and fix, if the path has no usable data, or a line has another format, and ConfigError if names of
     paths are unknown.
     """
-    for path in paths.values():
-        if not path.exists():
-            raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(*paths.values())
     if set(paths) == {"labels", "images"}:
         return _listed(paths["labels"], [paths["images"]], units)
     if set(paths) != {"data"}:

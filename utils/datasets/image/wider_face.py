@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine import DataError
-from tecoinfer_modelzoo.files import check_regular, text_of
+from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.folders import is_image
 from utils.datasets.image.coco import leaves
-from utils.datasets.image.objects import Found, Gathered, shown
+from utils.datasets.image.objects import Found, Gathered, first_lines, shown
 from utils.preprocess.image.images import upright_size
 
 NAMES = ("face",)
@@ -37,8 +37,6 @@ INVALID = 7
 FARTHEST = 1e9
 """Coordinates must be below this, in pixels."""
 
-_LONGEST_LINE = 100_000
-
 
 class Block(NamedTuple):
     """An image of a list: its name, its line number, and the lines below it with their numbers."""
@@ -59,12 +57,7 @@ def face_lists(path: Path) -> list[Path]:
 
 def is_face_list(file: Path) -> bool:
     """Return whether a text file starts with the name of an image, after ``#`` or followed by a number."""
-    try:
-        check_regular(file)
-        with file.open(encoding="utf-8-sig", errors="replace") as lines:
-            first, second = (lines.readline(_LONGEST_LINE).strip() for _ in range(2))
-    except OSError:
-        return False
+    first, second = first_lines(file, 2)
     return is_image(first) and (first.startswith("#") or second.isdigit())
 
 

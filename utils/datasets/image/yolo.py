@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from engine import DataError
-from tecoinfer_modelzoo.files import check_regular, utf8_text
+from tecoinfer_modelzoo.files import utf8_text
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import walk
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from utils.datasets.folders import is_image
 from utils.datasets.image.coco import leaves
-from utils.datasets.image.objects import Found, Gathered, lines_of, shown
+from utils.datasets.image.objects import Found, Gathered, first_lines, lines_of, shown
 from utils.datasets.text.tables import is_text
 from utils.preprocess.image.images import upright_size
 
@@ -28,8 +28,6 @@ NO_LABELS = "images without a label file: {} (used as images without objects)"
 
 OVER = 1e-3
 """Tolerance above 1 for normalised numbers, because labels are rounded."""
-
-_LONGEST_LINE = 100_000
 
 
 def load_yolo(path: Path) -> Gathered:
@@ -49,21 +47,28 @@ def load_yolo(path: Path) -> Gathered:
     listed = path if path.is_file() else next((root / name for name in DATA_FILES if (root / name).is_file()), None)
     names, images = _by_yaml(listed) if listed is not None else (_names_of(root), _images_of(root))
     gathered = Gathered(path, names)
+    labelled = gather(gathered, images)
+    if images and not labelled:
+        file = label_file(images[-1])
+        raise DataError(f"{path}: none of its {len(images)} images has a label file; expected for example {file}")
+    _without_images(images, gathered)
+    return gathered
+
+
+def gather(gathered: Gathered, images: Iterable[Path]) -> int:
+    """Add images with the objects of their label files, and return the number of images that have such a file."""
     labelled = 0
     for image in images:
         file = label_file(image)
         has_labels = os.path.lexists(file)
         labelled += has_labels
         try:
-            objects, size = objects_of(file if has_labels else None, image, len(names))
+            objects, size = objects_of(file if has_labels else None, image, len(gathered.names))
             gathered.add(image, objects, size, stated=False)
         except DataError as error:
             gathered.reject(image, str(error))
         gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(image)))
-    if images and not labelled:
-        raise DataError(f"{path}: none of its {len(images)} images has a label file; expected for example {file}")
-    _without_images(images, gathered)
-    return gathered
+    return labelled
 
 
 def is_yolo(folder: Path) -> bool:
@@ -249,16 +254,7 @@ def _without_images(images: Iterable[Path], gathered: Gathered) -> None:
         beside = os.listdir(folder) if os.path.isdir(folder) else []
         stems = {name.rpartition(".")[0] for name in beside if is_image(name)}
         for file in sorted(labels.glob("*.txt")) if os.path.isdir(labels) else ():  # glob raises if a name is too long
-            if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
+            if file.stem in stems or file.name in NAME_FILES:
+                continue
+            if not is_image(first_lines(file, 1)[0]):  # else it lists images, as train.txt next to them does
                 gathered.reject(file, "this label file has no image")
-
-
-def _is_list(file: Path) -> bool:
-    """Return whether a text file lists images, as ``train.txt`` next to them does."""
-    try:
-        check_regular(file)
-        with file.open(encoding="utf-8-sig", errors="replace") as lines:
-            first = lines.readline(_LONGEST_LINE).strip()
-    except OSError:
-        return False
-    return is_image(first)

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine import Array, DataError
 from tecoinfer_modelzoo.trees import below
-from utils.datasets.base import Rejected
+from utils.datasets.base import Rejected, check_exists
 from utils.datasets.text.tables import rejected_line, utf8_or_latin1
 
 SEPARATOR = "|"
@@ -60,7 +60,8 @@ Entries = Iterator[tuple[int, Sequence[str]]]
 Side = dict[str, dict[str, str]]
 """Fields by id: field name -> value."""
 
-EntryReader, SideReader = Callable[[Path, list[Rejected]], Entries], Callable[[Path, list[Rejected]], Side]
+EntryReader = Callable[[Path, list[Rejected]], Entries]
+SideReader = Callable[[Path, list[Rejected]], Side]
 """Readers of a file, which add the lines that cannot be used to the rejected ones."""
 
 
@@ -102,8 +103,7 @@ def read_ratings(path: str | Path) -> Ratings:
 
         path = fetched_path(path)
     path = Path(path)
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     file, layout = _found(path)
     rejected: list[Rejected] = []
     columns = _columns(file, layout.read(file, rejected), rejected)

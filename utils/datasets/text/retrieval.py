@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.text.tables import is_text, read_lines, read_table, rejected_line
 
 CORPUS, UNJUDGED, CANDIDATES = "corpus", "unjudged", "candidates"
@@ -69,8 +69,7 @@ def files_of(paths: Mapping[str, Path], split: str) -> Asked:
         if "corpus" not in paths:
             raise ConfigError("--data_path has no corpus; pass a folder, or corpus=FILE queries=FILE qrels=FILE")
         return Asked(paths["corpus"], *(paths.get(name) for name in ("queries", "qrels", "candidates")))
-    if not folder.exists():
-        raise DataError(f"data path {folder} does not exist; check the path")
+    check_exists(folder)
     if folder.is_file():
         return Asked(folder, None, None, paths.get("candidates"))
     corpus, queries, qrels = (_in(folder, names, split) for names in (CORPUS_FILES, QUERY_FILES, QREL_FILES))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.text import shown_value
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.text.tables import Row, Table, is_text, read_lines, read_table, rejected_line
 
 FIRST = ("sentence1", "sentence_a", "text1", "text_a", "first", "query", "sentence", "text")
@@ -44,8 +44,7 @@ def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
     with an invalid score is in ``rejected``. Names are ``file:line``. Raises DataError, with file and fix, if the path
     has no usable data.
     """
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     file = _table_in(path) if path.is_dir() else path
     plain = file.suffix.lower() == ".txt" and not columns
     if plain and not {name.strip().lower() for name in _start(file)} & set(SECOND):  # SICK's has column names

@@ -115,7 +115,7 @@ def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
     An invalid byte becomes half a character (a surrogate), which :func:`is_text` detects. Raises DataError if the file
     cannot be read, and ConfigError if the encoding is unknown.
     """
-    data = _content(file)
+    data = content_of(file)
     try:
         codecs.lookup(encoding)
         "".encode(encoding)  # fails for hex and other codecs that are not for text
@@ -134,14 +134,15 @@ def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
 
 def utf8_or_latin1(file: Path) -> str:
     """Return the text of a file in UTF-8 or else Latin-1; raise DataError if it cannot be read."""
-    data = _content(file)
+    data = content_of(file)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
 
 
-def _content(file: Path) -> bytes:
+def content_of(file: Path) -> bytes:
+    """Return the bytes of a file; raise DataError if it cannot be read."""
     try:
         return read_regular(file)
     except OSError as error:
@@ -276,5 +277,5 @@ def _json_list(file: Path, encoding: str) -> list[tuple[int, Any]]:
 
 __all__ = [
     *("ENCODING", "ENDINGS", "NOT_TEXT", "Row", "Table", "is_text", "read_lines", "read_table", "rejected_line"),
-    "utf8_or_latin1",
+    *("content_of", "utf8_or_latin1"),
 ]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from engine import DataError
 from tecoinfer_modelzoo.text import shown_value
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.text.tables import (
     ENCODING,
     ENDINGS,
@@ -108,8 +108,7 @@ def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
     file, line and fix.
     """
     columns = columns or Columns()
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     if path.is_dir():
         file = _table_of(path)
         return _folder(path, columns) if file is None else load_texts(file, columns)

@@ -57,3 +57,31 @@ def shares(kind: str, heard: Array, source: Array, target: Array) -> Array:
 def _inverse(sums: Array) -> Array:
     """Return 1 over each sum, 0 for a sum of 0."""
     return np.divide(1.0, sums, out=np.zeros(len(sums)), where=sums > 0)
+
+
+class Dense(NamedTuple):
+    """A graph as arrays without padding; a batch pads all graphs to the largest, or to a planned size.
+
+    Attributes:
+        nodes: float32 [N, F]. adjacency: float32 [N, N]. mask: float32 [N], 1 for each node.
+    """
+
+    nodes: Array
+    adjacency: Array
+    mask: Array
+
+
+def dense(nodes: Array, found: Messages) -> Dense:
+    """Return a graph of nodes, float [N, F], as arrays.
+
+    ``adjacency[i, j]`` is the weight of the edge from node j to node i, so that ``adjacency @ h`` sums each node's
+    messages. Weights of repeated edges are added. Padding with 0 has no effect on other nodes.
+    """
+    return Dense(np.asarray(nodes, np.float32), matrix_of(found, len(nodes)), np.ones(len(nodes), np.float32))
+
+
+def matrix_of(found: Messages, size: int, dtype: str = "float32") -> Array:
+    """Return edges as a matrix, size x size, with targets as rows; padding is 0."""
+    matrix = np.zeros((size, size), dtype)
+    np.add.at(matrix, (found.target, found.source), found.weight.astype(dtype))
+    return matrix

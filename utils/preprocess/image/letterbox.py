@@ -121,15 +121,18 @@ def letterbox(image: Image.Image, size: tuple[int, int], laying: Placement = USU
     inner = round(geometry.width * geometry.across), round(geometry.height * geometry.down)
     canvas = np.full((*size, 3), laying.fill, np.uint8)
     bottom, right = geometry.top + inner[1], geometry.left + inner[0]
-    canvas[geometry.top : bottom, geometry.left : right] = _resized(image, inner, laying.interpolation)
+    canvas[geometry.top : bottom, geometry.left : right] = resized(image, inner, laying.interpolation)
     return canvas, geometry
 
 
-def _resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
+def resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
+    """Return the levels of an ``RGB`` or ``L`` image at (width, height), with one of :data:`FILTERS`."""
+    levels = np.asarray(image)
     if image.size == size:
-        return np.asarray(image)
+        return levels
     if name == "opencv":
-        return between_pixels(np.asarray(image), size)
+        made = between_pixels(levels if levels.ndim == 3 else levels[..., None], size)
+        return made.reshape(*size[::-1], *levels.shape[2:])
     return np.asarray(image.resize(size, Image.Resampling[name.upper()]))
 
 

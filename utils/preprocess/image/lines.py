@@ -13,7 +13,7 @@ from PIL import Image
 
 from engine import Array, ConfigError
 from utils.preprocess.image.images import to_rgb
-from utils.preprocess.image.letterbox import between_pixels
+from utils.preprocess.image.letterbox import resized
 from utils.preprocess.image.modes import INTERPOLATIONS, MEAN, STD
 
 ORDERS = ("GRAY", "RGB", "BGR")
@@ -72,7 +72,7 @@ def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tu
     width = form.width(line.size)
     if form.channel_order == "GRAY":
         line = line.convert("L")
-    levels = _resized(line, (width, form.height), form.interpolation)
+    levels = resized(line, (width, form.height), form.interpolation)
     mean, std = (np.array(values, np.float32) for values in PIXEL_VALUES[form.pixel_values])
     if form.channel_order == "GRAY":
         levels, mean, std = levels[..., None], mean.mean(keepdims=True), std.mean(keepdims=True)
@@ -81,16 +81,6 @@ def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tu
     array = np.zeros((levels.shape[-1], form.height, form.room(width)), dtype)
     array[..., :width] = ((levels.astype(np.float32) / 255 - mean) / std).transpose(2, 0, 1)
     return array, width
-
-
-def _resized(line: Image.Image, size: tuple[int, int], name: str) -> Array:
-    if line.size == size:
-        return np.asarray(line)
-    if name == OPENCV:
-        levels = np.asarray(line)
-        made = between_pixels(levels if levels.ndim == 3 else levels[..., None], size)
-        return made.reshape(*size[::-1], *levels.shape[2:])
-    return np.asarray(line.resize(size, Image.Resampling[name.upper()]))
 
 
 def _check(form: LineForm) -> None:
