@@ -57,13 +57,13 @@ class CocoDetection:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
-        """Return an image and its objects, as tensors if the script has imported torch. Raises DataError if it cannot
-        be decoded.
+        """Return an image and its objects, as tensors if the script has imported torch.
 
         The image is 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the input side of
         the engine that the script has opened, else :data:`SIDE`. The objects are a dict of ``image_id`` (from the
         JSON), ``orig_size`` and ``size`` (height and width in pixels of the image and of the square), ``boxes`` (K x 4
         float32: centre, width and height relative to the image), ``labels`` (K category ids), ``area`` and ``iscrowd``.
+        Raises DataError if the image cannot be decoded.
         """
         from utils.preprocess.image.images import open_image
         from utils.preprocess.pytorch.classification import preprocess

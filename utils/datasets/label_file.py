@@ -15,8 +15,7 @@ from utils.datasets.table import Listing
 
 
 def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
-    """Load the images that a label file lists, in its order; paths are relative to ``root``, by default the file's
-    folder.
+    """Load the images that a label file lists, in its order; paths are relative to ``root``, or the file's folder.
 
     A line is ``path label``: the label is the last field, so the path may contain spaces. Blank lines and lines that
     start with ``#`` are skipped. Listed files that do not exist or are not images are in ``rejected``. Raises DataError

@@ -33,8 +33,7 @@ def best(scores: Array, count: int, left_out: Sequence[int] = ()) -> Best:
 
 
 def drawn(count: int, total: int, left_out: Sequence[int], seed: Sequence[int]) -> Array:
-    """Return at most ``count`` different random indices below ``total`` that are not excluded, int64, in their random
-    order.
+    """Return up to ``count`` different random indices below ``total`` that are not excluded, int64, in random order.
 
     The seed is integers of 0 or more; the same ones give the same indices.
     """

@@ -157,7 +157,7 @@ def _data(lines: Sequence[str]) -> dict[str, str]:
 
 def read_smiles(file: Path, properties: Sequence[str], column: str | None = None) -> Molecules:
     """Read a table of SMILES in UTF-8: ``.csv`` or ``.tsv`` with named columns, or ``.smi`` with a SMILES and a name
-    per line.
+    each.
 
     The columns ``properties`` are targets; without ``column``, the SMILES are in one with a usual name. Raises
     DataError if the file cannot be read, lacks a column, or no row has a target.

@@ -133,19 +133,16 @@ def _mask(where: str, segmentation: Any, size: tuple[int, int]) -> Array:
     """Return the region of an annotation, H x W booleans."""
     try:
         if isinstance(segmentation, dict):
-            return _of_code(segmentation, size)
+            counts, declared = segmentation.get("counts"), segmentation.get("size")
+            if not isinstance(counts, (list, str)):
+                raise DataError("its RLE has no counts; write a list of runs, or COCO's text")
+            if not isinstance(declared, list) or declared != list(size):
+                fix = f"but the image {list(size)} (height, width); correct it"
+                raise DataError(f"its RLE has size {declared!r}, {fix}")
+            return of_runs(counts, *size)
         if isinstance(segmentation, list) and segmentation and all(isinstance(one, list) for one in segmentation):
             union: Array = np.logical_or.reduce([of_polygon(one, *size) for one in segmentation])
             return union
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     raise DataError(f"{where}: its segmentation must be a list of polygons or an RLE; correct it")
-
-
-def _of_code(code: Mapping[str, Any], size: tuple[int, int]) -> Array:
-    counts, declared = code.get("counts"), code.get("size")
-    if not isinstance(counts, (list, str)):
-        raise DataError("its RLE has no counts; write a list of runs, or COCO's text")
-    if not isinstance(declared, list) or declared != list(size):
-        raise DataError(f"its RLE has size {declared!r}, but the image {list(size)} (height, width); correct it")
-    return of_runs(counts, *size)

@@ -214,7 +214,8 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
             _warn(f"{file}: its first line states {wanted} pairs, but {lines} lines follow; folds go by position")
     if header is not None and len(header) == 2 and header[0] > 1 and header[1]:
         folds: Array = np.minimum(np.array(places) // (2 * header[1]), header[0] - 1).astype(np.int16)
-        torn = _in_several(people, folds)
+        seen = np.unique(np.stack([people.ravel(), np.repeat(folds, 2)], axis=1), axis=0)
+        torn = int((np.unique(seen[:, 0], return_counts=True)[1] > 1).sum())
         if torn:
             _warn(f"{file}: {torn} persons are in several folds, so thresholds are tuned on persons of the test fold")
         return folds
@@ -222,12 +223,6 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
     if (folds == NO_FOLD).any():
         _warn(f"{file}: its pairs connect all persons, so folds of disjoint persons are impossible: no accuracy")
     return folds
-
-
-def _in_several(people: Array, folds: Array) -> int:
-    """Return the number of persons that are in pairs of several folds."""
-    seen = np.unique(np.stack([people.ravel(), np.repeat(folds, 2)], axis=1), axis=0)
-    return int((np.unique(seen[:, 0], return_counts=True)[1] > 1).sum())
 
 
 def _by_groups(people: Array) -> Array:

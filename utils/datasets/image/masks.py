@@ -91,8 +91,7 @@ class MaskFile:
         return read_mask(self.path, CODES[self.code], self.ignore, size)
 
     def read_for(self, size: tuple[int, int], classes: int | None) -> tuple[Array, str]:
-        """Return the class of every pixel for a model of ``classes`` classes (``None``: unknown), and the meaning of
-        255.
+        """Return the class of every pixel for a model of so many classes (``None``: unknown), and the meaning of 255.
 
         If the data set's masks have only 0 and 255, they are background and foreground for a model of two classes
         (:data:`FOREGROUND`). For any other model 255 is not counted (:data:`NOTHING`), as in masks with other numbers.

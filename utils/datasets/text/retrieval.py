@@ -84,8 +84,7 @@ def _in(folder: Path, names: Sequence[str], split: str) -> Path | None:
 
 
 def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> ListDataset:
-    """Load queries (or the ``typed`` ones); the note :data:`CORPUS` is the corpus. If ``judged``, targets are grades by
-    id.
+    """Load queries, or those ``typed``; the note :data:`CORPUS` is the corpus, targets are grades by id if ``judged``.
 
     A text is an object per line with ``_id`` and ``text`` (and ``title``, which is prepended) in ``.jsonl``, an id and
     a text separated by a tab in ``.tsv`` (with or without column names), or a line of ``.txt``, whose id is its number.

@@ -230,12 +230,6 @@ def _fields(
     return Table(file, columns, tuple(found), tuple(rejected))
 
 
-def _refuse_doubles(file: Path, number: int, columns: Sequence[str]) -> None:
-    twice = next((name for name in columns if list(columns).count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{file}:{number}: column {twice!r} occurs twice; give each column a different name")
-
-
 def _objects(file: Path, entries: Iterable[tuple[int, Any]]) -> Table:
     """Return objects as a table; lines that are not JSON come as exceptions."""
     found, rejected, columns = list[Row](), list[Rejected](), dict[str, None]()

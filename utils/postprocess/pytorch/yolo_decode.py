@@ -118,7 +118,12 @@ def kept(rows: Array, layout: str, selection: Selection, known: Any = None) -> A
     A x columns of :func:`table` in its layout. ``known`` are objects, m x 5: class, centre x, centre y, width, height
     in pixels of the input; they are added with score 1, except for :data:`FINAL`.
     """
-    found = _final(rows, selection) if layout == FINAL else _candidates(rows, layout == OBJECT, selection, known)
+    if layout == FINAL:
+        _warn_of_nan(rows[:, 4:].max(axis=1))
+        found = rows[rows[:, 4] > selection.conf_thres].astype(np.float32)
+        found = found[~np.isnan(found).any(axis=1)]
+    else:
+        found = _candidates(rows, layout == OBJECT, selection, known)
     if selection.classes is not None:
         numbers = as_array(selection.classes, "classes") if np.size(selection.classes) else np.empty(0)
         found = found[np.isin(found[:, 5], numbers)]
@@ -130,13 +135,6 @@ def kept(rows: Array, layout: str, selection: Selection, known: Any = None) -> A
     groups = waiting.classes if layout == FINAL else groups
     stay = non_maximum_suppression(waiting, selection.iou_thres, selection.max_det, groups)
     return found[stay.classes]
-
-
-def _final(rows: Array, selection: Selection) -> Array:
-    """Return the rows of :data:`FINAL` with a score above the threshold."""
-    _warn_of_nan(rows[:, 4:].max(axis=1))
-    found: Array = rows[rows[:, 4] > selection.conf_thres].astype(np.float32)
-    return found[~np.isnan(found).any(axis=1)]
 
 
 def _candidates(rows: Array, has_object: bool, selection: Selection, known: Any) -> Array:

@@ -117,7 +117,12 @@ def postprocess(
     given = first_of(preds)
     output, size = as_array(given, "the output"), _size_of(images)
     names = _names_for(output, data_config)
-    _check_scores(output[:, 4:])
+    low, high = np.nanmin(output[:, 4:], initial=0.0), np.nanmax(output[:, 4:], initial=0.0)
+    if low < -SLACK or high > 1 + SLACK:  # float16 may round a probability to a little over 1
+        raise InputError(
+            f"class scores go from {low:g} to {high:g}: they are not probabilities; export the model with its sigmoid, "
+            "and pass N x (4 + C) x A"
+        )
     several = source_image is None and len(names) > 1
     selection = Selection(conf_thres, iou_thres, None, False, several, max_det, 0, CANDIDATES)
     found = [kept(one.T, PLAIN, selection) for one in output]
@@ -149,16 +154,6 @@ def _names_for(output: Array, data_config: Config) -> Sequence[str]:
             f"{_called(data_config)} has {len(names)}; pass the model's own"
         )
     return names
-
-
-def _check_scores(scores: Array) -> None:
-    """Raise InputError for logits; float16 may round a probability to a little over 1."""
-    low, high = np.nanmin(scores, initial=0.0), np.nanmax(scores, initial=0.0)
-    if low < -SLACK or high > 1 + SLACK:
-        raise InputError(
-            f"class scores go from {low:g} to {high:g}: they are not probabilities; export the model with its sigmoid, "
-            "and pass N x (4 + C) x A"
-        )
 
 
 def _in_pixels(targets: Any, size: tuple[int, int]) -> Any:
@@ -193,8 +188,7 @@ def get_stats(
     seen: int,
     device: Any = "cpu",
 ) -> tuple[MutableSequence[Any], int]:
-    """Compare a batch's detections with its objects, in pixels of the original images; return ``stats`` and the new
-    ``seen``.
+    """Compare a batch's detections with its objects, in pixels of the images; return ``stats`` and the new ``seen``.
 
     In descending order of scores, each detection is matched to the free object of its class with the largest overlap,
     if that is at least the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), for each
@@ -257,8 +251,7 @@ def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Ar
 
 
 def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
-    """Return the metric of all images (:class:`Metrics`), from the results of :func:`get_stats`, a :class:`Stat` per
-    image.
+    """Return the metric of all images (:class:`Metrics`), from a :class:`Stat` per image of :func:`get_stats`.
 
     Average precision is COCO's, the mean of the maximum precisions at 101 recalls or higher ones, as is the matching of
     :func:`get_stats`; the figures equal those of the zoo's own metric (:func:`.ap_per_class`). Raises DataError if the

@@ -10,8 +10,7 @@ from engine import Array, ConfigError
 
 
 def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
-    """Return the steps of each class of a text on its most likely path, int64 [L, 2]: the first and the one after the
-    last.
+    """Return the first step of each class of a text on its most likely path, and the one after its last, int64 [L, 2].
 
     The path passes through the L classes with a blank before, between and after them, which may be skipped except
     between two equal ones (Graves et al., 2006); it is found by Viterbi's algorithm (1967). ``steps`` are T x C,

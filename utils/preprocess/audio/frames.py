@@ -23,8 +23,7 @@ def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
 
 
 def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
-    """Return features with their slopes over time, and the slopes of these (``order`` times), like Kaldi's
-    ``add-deltas``.
+    """Return features, their slopes over time, the slopes of these and so on (``order``), like Kaldi's ``add-deltas``.
 
     From [T, D], returns [T, (order + 1) * D] in the same dtype. A slope is that of the line through ``2 * reach + 1``
     frames (least squares); outside, the first or the last frame is repeated. Raises ConfigError if the order is below

@@ -40,8 +40,7 @@ class Grid(NamedTuple):
         return min(self.count(samples), max(0, 1 + (samples - self.size - self.first) // self.hop))
 
     def cut(self, samples: Array, begin: int, frames: range, total: int | None = None) -> Array:
-        """Return frames by their indices (in steps of 1), [len(frames), size], from samples that start at sample
-        ``begin``.
+        """Return frames by their indices (in steps of 1), [len(frames), size], of samples from sample ``begin`` on.
 
         ``total`` is that of the whole recording; ``None``: unknown, and no frame extends beyond ``samples``.
         """

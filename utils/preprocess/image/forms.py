@@ -45,8 +45,7 @@ class ImageForm(NamedTuple):
         return self.dtype.kind in "iu"
 
     def scale(self, mean: Sequence[float], std: Sequence[float], where: object) -> dict[str, tuple[float, ...]]:
-        """Return the stored or usual ``mean`` and ``std``, per channel or one for all, as keyword arguments of
-        ``preprocess``.
+        """Return ``mean`` and ``std``, per channel or one for all, as keyword arguments of ``preprocess``.
 
         Raises ConfigError, with the model ``where``, if the input is grey, and ``mean`` has three channels.
         """

@@ -9,8 +9,7 @@ from engine import Array
 
 
 def straightened(image: Image.Image, outline: Array) -> Image.Image:
-    """Return the content of an outline in an image of mode ``RGB`` or ``L``, upright; the image's edge is repeated
-    outside.
+    """Return the content of an outline in an ``RGB`` or ``L`` image, upright; outside, the image's edge is repeated.
 
     The outline is 2N x 2 (x, y) in pixels of the image, at pixel edges, N at least 2: the upper side from its left end,
     then the lower side backwards, such as the corners of a rectangle, clockwise. The result is as wide as the longer of

@@ -118,8 +118,7 @@ def caption_of(names: Sequence[str]) -> str:
 
 
 def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
-    """Return a grounding detector's inputs for a caption of L tokens: token numbers, types and attention mask, int64
-    [L].
+    """Return a grounding detector's inputs for a caption of L tokens: token numbers, types and mask, int64 [L] each.
 
     The tokenizer is the result of :func:`get_tokenlizer`, or one of transformers. Raises InputError if the caption is
     empty, or ``tokenizer`` is not a tokenizer.
