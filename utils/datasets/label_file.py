@@ -39,8 +39,14 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
             )
         else:
             listing.add(folder + separator, name, label)
+    if not listing and not rejected:
+        raise DataError(f"label file {file} lists no image; write one 'path label' per line")
     if not listing:
-        raise _nothing_usable(file, root, rejected)
+        first, reason = rejected[0]
+        raise DataError(
+            f"label file {file}: none of its {len(rejected)} images can be used under {root}, "
+            f"the first is {first}: {reason}; check the data folder"
+        )
     return TableDataset(listing.table(), rejected=rejected, listed_in=file)
 
 
@@ -75,13 +81,3 @@ def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
     if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         raise DataError(f"{where}: path {name!r} leaves the data folder {root}; write paths relative to that folder")
     return path, int(label)
-
-
-def _nothing_usable(file: Path, root: Path, rejected: list[Rejected]) -> DataError:
-    if not rejected:
-        return DataError(f"label file {file} lists no image; write one 'path label' per line")
-    path, reason = rejected[0]
-    return DataError(
-        f"label file {file}: none of its {len(rejected)} images can be used under {root}, "
-        f"the first is {path}: {reason}; check the data folder"
-    )

@@ -178,17 +178,11 @@ def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedI
         return _matched(images, masks, _code(how, "index"), how, masks)
     if set(paths) != {"data"}:
         raise ConfigError("segmentation takes --data_path PATH, or --data_path images=FOLDER masks=FOLDER")
-    return _load(paths["data"], how)
-
-
-def _load(path: Path, how: Reading) -> MaskedImages:
+    path = paths["data"]
     if path.is_file():
         return _coco(path, how) if path.suffix.lower() == ".json" else _plain(path)
-    for layout in LAYOUTS:
-        found = layout(path, how)
-        if found is not None:
-            return found
-    return _plain(path)
+    found = next((made for layout in LAYOUTS if (made := layout(path, how)) is not None), None)
+    return _plain(path) if found is None else found
 
 
 def _plain(path: Path) -> MaskedImages:

@@ -91,12 +91,8 @@ class RatedRows(Dataset):
                 f"{ratings.files[0]}: no rating{whose} is in part {wanted.part!r} of the split {wanted.how!r}; use "
                 f"another --part ({', '.join(PARTS)}, {EVERY})"
             )
-        split_notes = {
-            "how": wanted.how,
-            "seed": wanted.seed if wanted.how == "random" else 0,  # the others do not use it
-            "positive": wanted.positive,
-            "ratings": len(parts),
-        }
+        seed = wanted.seed if wanted.how == "random" else 0  # the other splits do not use it
+        split_notes = {"how": wanted.how, "seed": seed, "positive": wanted.positive, "ratings": len(parts)}
         columns = [USER, ITEM, *ratings.user_fields, *ratings.item_fields]
         self.notes = {"columns": columns, "split": split_notes, "part": wanted.part}
 

@@ -102,18 +102,10 @@ def postprocess(
     found = []
     for box, score in zip(pixels, scores, strict=True):
         best = non_maximum_suppression(pairs(box, score[:, 1:], outputs), IOU, MOST)
-        found.append(_result(best, width, height, prec[0]))
+        columns = (best.boxes.astype(np.float32), best.classes + 1, best.scores.astype(np.float32))
+        boxes, labels, scores = (like(column, prec[0]) for column in columns)
+        found.append(Found(boxes=boxes, labels=labels, scores=scores, img_width=width, img_height=height))
     return found
-
-
-def _result(best: Detections, width: int, height: int, given: Any) -> Found:
-    return Found(
-        boxes=like(best.boxes.astype(np.float32), given),
-        labels=like(best.classes + 1, given),
-        scores=like(best.scores.astype(np.float32), given),
-        img_width=width,
-        img_height=height,
-    )
 
 
 def _size(image_size: int | Sequence[int]) -> tuple[int, int]:

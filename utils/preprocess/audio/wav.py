@@ -11,7 +11,7 @@ import io
 import os
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -129,14 +129,11 @@ def read_frames(stream: BinaryIO, head: Head, first: int, stop: int) -> Array:
     return _DECODERS[head.code, head.bits](content).reshape(-1, head.channels)
 
 
-def _scaled(dtype: str, steps: float, zero: float = 0.0) -> Callable[[bytes], Array]:
-    def decode(content: bytes) -> Array:
-        values = np.frombuffer(content, dtype).astype(np.float32)  # changed in place, as a recording may have 1 GB
-        values -= np.float32(zero)
-        values *= np.float32(1 / steps)
-        return values
-
-    return decode
+def _scaled(content: bytes, dtype: str, steps: float, zero: float = 0.0) -> Array:
+    values = np.frombuffer(content, dtype).astype(np.float32)  # changed in place, as a recording may have 1 GB
+    values -= np.float32(zero)
+    values *= np.float32(1 / steps)
+    return values
 
 
 def _of_24_bits(content: bytes) -> Array:
@@ -146,19 +143,13 @@ def _of_24_bits(content: bytes) -> Array:
     return (four.view("<i4")[:, 0] >> 8).astype(np.float32) * np.float32(2.0**-23)
 
 
-def _of_floats(dtype: str) -> Callable[[bytes], Array]:
-    def decode(content: bytes) -> Array:
-        with np.errstate(over="ignore"):
-            return np.frombuffer(content, dtype).astype(np.float32)
-
-    return decode
+def _of_floats(content: bytes, dtype: str) -> Array:
+    with np.errstate(over="ignore"):
+        return np.frombuffer(content, dtype).astype(np.float32)
 
 
-def _by_table(code: int) -> Callable[[bytes], Array]:
-    def decode(content: bytes) -> Array:
-        return companded(code)[np.frombuffer(content, np.uint8)]
-
-    return decode
+def _by_table(content: bytes, code: int) -> Array:
+    return np.asarray(companded(code)[np.frombuffer(content, np.uint8)])
 
 
 @lru_cache
@@ -199,12 +190,12 @@ def write_mu_law(path: str | os.PathLike[str], samples: Array, rate: int) -> Non
 
 
 _DECODERS: dict[tuple[int, int], Callable[[bytes], Array]] = {
-    (PCM, 8): _scaled("u1", 128, 128),
-    (PCM, 16): _scaled("<i2", 32768),
+    (PCM, 8): partial(_scaled, dtype="u1", steps=128, zero=128),
+    (PCM, 16): partial(_scaled, dtype="<i2", steps=32768),
     (PCM, 24): _of_24_bits,
-    (PCM, 32): _scaled("<i4", 2.0**31),
-    (FLOAT, 32): _of_floats("<f4"),
-    (FLOAT, 64): _of_floats("<f8"),
-    (ALAW, 8): _by_table(ALAW),
-    (MULAW, 8): _by_table(MULAW),
+    (PCM, 32): partial(_scaled, dtype="<i4", steps=2.0**31),
+    (FLOAT, 32): partial(_of_floats, dtype="<f4"),
+    (FLOAT, 64): partial(_of_floats, dtype="<f8"),
+    (ALAW, 8): partial(_by_table, code=ALAW),
+    (MULAW, 8): partial(_by_table, code=MULAW),
 }

@@ -81,7 +81,8 @@ def block_diagonal(graphs: Sequence[Part], limits: Limits) -> Packed:
     counts = np.array([len(one.nodes) for one in graphs], np.int64)
     starts = np.cumsum(counts) - counts
     nodes, edges = int(counts.sum()), sum(len(one.found.source) for one in graphs)
-    full = [_planned(*each) for each in ((nodes, limits.nodes), (edges, limits.edges), (len(graphs), limits.graphs))]
+    sizes = zip((nodes, edges, len(graphs)), limits, strict=True)
+    full = [planned[bisect_left(planned, size)] if planned else size for size, planned in sizes]
     packed = Packed(
         np.zeros((full[0], graphs[0].nodes.shape[1]), np.float32),
         np.zeros((2, full[1]), np.int64),
@@ -103,7 +104,3 @@ def block_diagonal(graphs: Sequence[Part], limits: Limits) -> Packed:
 def held(member: Array, share: Array) -> int:
     """Return the number of real graphs in a packed batch, given its :class:`Packed` arrays of these names."""
     return int(member[share > 0].max(initial=-1)) + 1
-
-
-def _planned(size: int, sizes: Sequence[int]) -> int:
-    return sizes[bisect_left(sizes, size)] if sizes else size

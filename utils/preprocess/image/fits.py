@@ -81,22 +81,18 @@ def fitted(
         raise ConfigError("the input may have any height and width; say which with --input_size")
     else:
         inner = canvas = size
+    geometry = Geometry(width, height, inner[1] / width, inner[0] / height, 0, 0)
     if fit.kind == "square":
         side = max(width, height)
         square = np.zeros((side, side, 3), np.float32)
         square[:height, :width] = np.asarray(image, np.float32)
         pixels = between_pixels(_blurred(square, inner), inner)
         geometry = Geometry(width, height, inner[1] / side, inner[0] / side, 0, 0)
+    elif fit.plain:
+        pixels = between_pixels(np.asarray(image, np.float32), inner)
     else:
-        pixels = _resized(image, inner, fit, interpolation)
-        geometry = Geometry(width, height, inner[1] / width, inner[0] / height, 0, 0)
+        pixels = np.asarray(image.resize(inner[::-1], Image.Resampling[interpolation.upper()]), np.float32)
     return pixels.transpose(2, 0, 1), geometry, canvas
-
-
-def _resized(image: Image.Image, size: tuple[int, int], fit: Fit, interpolation: str) -> Array:
-    if fit.plain:
-        return between_pixels(np.asarray(image, np.float32), size)
-    return np.asarray(image.resize(size[::-1], Image.Resampling[interpolation.upper()]), np.float32)
 
 
 def _shorter(width: int, height: int, fit: Fit, size: tuple[int, int] | None) -> tuple[int, int]:

@@ -37,25 +37,14 @@ FilePath: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | io.BytesIO"
 """A file, or its bytes."""
 
-PLUGINS = {
-    "JPEG": "JpegImagePlugin",
-    "PNG": "PngImagePlugin",
-    "PPM": "PpmImagePlugin",
-    "BMP": "BmpImagePlugin",
-    "GIF": "GifImagePlugin",
-    "WEBP": "WebPImagePlugin",
-    "TIFF": "TiffImagePlugin",
-}
+PLUGINS = {name.upper(): f"{name}ImagePlugin" for name in ("Jpeg", "Png", "Ppm", "Bmp", "Gif", "WebP", "Tiff")}
 """Pillow's names of the supported formats, and its modules for them. JPEG includes the MPO files of telephones."""
 
 _OF_ENDING = {
     **dict.fromkeys((".jpg", ".jpeg"), "JPEG"),
     **dict.fromkeys((".ppm", ".pgm", ".pbm"), "PPM"),
     **dict.fromkeys((".tif", ".tiff"), "TIFF"),
-    ".png": "PNG",
-    ".bmp": "BMP",
-    ".gif": "GIF",
-    ".webp": "WEBP",
+    **{f".{name.lower()}": name for name in ("PNG", "BMP", "GIF", "WEBP")},
 }
 
 LONGEST_SIDE = 65_535
