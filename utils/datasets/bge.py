@@ -54,9 +54,8 @@ def create_dataloader(opt: Any) -> Any:
     In an evaluation, returns a loader with a length: a batch is a list of two dicts, of first and second sentences, for
     an embedder, or one dict for a reranker. Otherwise a dict from a line of ``data_path`` to its inputs: two rows for
     an embedder, one for a reranker. Inputs are dicts of ``input_ids``, ``attention_mask`` and, for an embedder,
-    ``token_type_ids``, each N x shape int64 (:class:`~utils.torch_array.TorchArray`).
-
-    Raises ConfigError if an option is missing or invalid, and DataError if the data or the tokenizer cannot be read.
+    ``token_type_ids``, each N x shape int64 (:class:`~utils.torch_array.TorchArray`). Raises ConfigError if an option
+    is missing or invalid, and DataError if the data or the tokenizer cannot be read.
     """
     tokens = FolderTokens(_option(opt, "config_path"), _number(opt, "shape", LENGTH))
     path, joined = expanded(_option(opt, "data_path")), is_reranker(_option(opt, "model_name"))

@@ -116,10 +116,8 @@ def load_sounds(
     - a folder with a subfolder per label or speaker, if that is the target; or a folder of recordings.
 
     A list's paths are relative to its folder or the parent of it, the first that has one of the files, and must not
-    leave it. Missing files and invalid entries are in ``rejected``.
-
-    Raises DataError, which names the expected content, if the paths have no usable data, and ConfigError if names of
-    paths are unknown.
+    leave it. Missing files and invalid entries are in ``rejected``. Raises DataError, which names the expected content,
+    if the paths have no usable data, and ConfigError if names of paths are unknown.
     """
     named = {"data": paths} if isinstance(paths, Path) else dict(paths)
     check_exists(*named.values())

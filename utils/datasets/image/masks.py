@@ -163,9 +163,8 @@ def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedI
     ``SegmentationClass``, also below ``VOC2012`` and similar), Cityscapes (``leftImg8bit``, ``gtFine``), ADE20K
     (``images/validation``, ``annotations/validation``), a JSON file of :data:`JSON_FILES`, two folders with names in
     :data:`IMAGES` and :data:`MASKS`, masks next to their images (``a.jpg`` and ``a.png``, or ``a_mask.png``), otherwise
-    images without masks, as for a single image.
-
-    Raises DataError if the path has no usable data, and ConfigError if names of paths are unknown.
+    images without masks, as for a single image. Raises DataError if the path has no usable data, and ConfigError if
+    names of paths are unknown.
     """
     how = how or Reading()
     check_exists(*paths.values())
