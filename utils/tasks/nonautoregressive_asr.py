@@ -16,8 +16,7 @@ from engine import Array, ConfigError, Engine, ModelError
 from utils.datasets.base import Dataset
 from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.frames import shifted, stacked
-from utils.preprocess.audio.parts import quiet_parts
-from utils.preprocess.audio.reading import Recording, read_sound
+from utils.preprocess.audio.reading import Recording, quiet_parts, read_sound
 from utils.tasks import Flag, Model, NoAnswer, Prepared, at_least
 from utils.tasks.common.transcription import METRICS, Heard, text_flags
 from utils.tasks.speech_transcription import DECODER, ENCODER, SpeechTranscription

@@ -12,8 +12,7 @@ from engine import Array, ConfigError, Engine, ModelError
 from utils.datasets.base import Dataset
 from utils.postprocess.text.sampling import Chooser, Sampling
 from utils.preprocess.audio.features import Settings, features, settings_of
-from utils.preprocess.audio.parts import quiet_parts
-from utils.preprocess.audio.reading import Recording, read_sound
+from utils.preprocess.audio.reading import Recording, quiet_parts, read_sound
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks import Flag, Model, Prepared, at_least
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate

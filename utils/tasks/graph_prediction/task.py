@@ -21,8 +21,7 @@ from utils.datasets.graphs.molecules import Molecule, graph_of, look_of
 from utils.datasets.graphs.sets import FEATURES, TARGETS, Wanted, load_graphs
 from utils.metrics.base import Metric
 from utils.outputs import DEFAULT, DTYPE, LABELS, LOG_PROBABILITIES, PROBABILITIES
-from utils.preprocess.graphs.dense import dense
-from utils.preprocess.graphs.messages import Messages, messages
+from utils.preprocess.graphs.messages import Messages, dense, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
 from utils.tasks import Flag, Options, Prepared, Rendering, Shards, Task, at_least
 from utils.tasks.common.class_scores import softmax

@@ -12,7 +12,7 @@ import numpy as np
 from engine import Array, Engine, ModelError, Timeline
 from tecoinfer_modelzoo.once import Once
 from utils.datasets.base import Dataset
-from utils.datasets.graphs.labelled_graph import SPLITS, TRAIN
+from utils.datasets.graphs.files import SPLITS, TRAIN
 from utils.datasets.graphs.node_graphs import ALL, GRAPH, Node, NodeGraph, load_nodes, read_node_graph
 from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
