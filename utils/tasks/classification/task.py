@@ -14,19 +14,15 @@ from engine import Array, ConfigError
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
 from utils.metrics.classification import ClassFolders, TopK, check_topk
-from utils.outputs import refuse_topk
+from utils.outputs import LABELS, refuse_topk
 from utils.postprocess.pytorch.classification import answers, only_output, scores
 from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
-from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
-from utils.tasks.common.checks import at_least
-from utils.tasks.common.image_input import ImageTask
+from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, at_least, str2bool
+from utils.tasks.common.image_input import ImageTask, save_lines
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates.shapes import TEMPLATE
+from utils.tasks.templates import sample_images
 
 LISTED = 5
 """Number of classes in the summary of a folder."""
@@ -46,7 +42,7 @@ class Classification(ImageTask):
 
     name = "classification"
     domain = "classification"
-    template = TEMPLATE
+    template = sample_images.CLASSIFICATION
     channels = None
     data_help = "image, folder, label file (val.txt) or .npz"
     flags = (
@@ -87,7 +83,7 @@ class Classification(ImageTask):
     def _images(self) -> Callable[..., Array]:
         """Function from images to the input's array; the export's settings are checked once per run."""
         model, decode = self.model, self.options.decode
-        how = model.stored.image.scaled((self.sides[0], self.sides[-1]))
+        how = model.stored.image.scaled(self.given_size)
         form = image_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
         if form is None or form.plain:
             return ImagePreprocessor(model.dtype, **how, decode=decode)
@@ -113,10 +109,13 @@ class Classification(ImageTask):
         if rows.are_labels:
             refuse_topk(opt.topk, model.ckpt)
         if opt.script != "valid":
-            best = answers(rows.values, opt.topk, model.stored.labels, are_logits=rows.are_logits)
-            return [[{**one, "score": None} for one in each] for each in best] if rows.are_labels else best
+            return self._best(rows.values, are_logits=rows.are_logits, are_labels=rows.are_labels)
         check_topk(opt.topk, rows.values.shape[1], model.ckpt)
         return scores(rows.values) if rows.are_logits else rows.values.astype(np.float32)
+
+    def _best(self, rows: Array, *, are_logits: bool = False, are_labels: bool) -> list[Any]:
+        best = answers(rows, self.options.topk, self.model.stored.labels, are_logits=are_logits)
+        return [[{**one, "score": None} for one in each] for each in best] if are_labels else list(best)
 
     def metric(self, dataset: Dataset) -> TopK:
         """Return top-k accuracy; class folders are matched with the model's labels by name."""
@@ -132,11 +131,15 @@ class Classification(ImageTask):
 
     def show(self, sample: Any, prediction: Any) -> Rendering:
         """Return labels and scores; saving draws them in a band below the image."""
+        if self.options.script == "valid":  # there a row of scores
+            (prediction,) = self._best(
+                np.asarray(prediction)[None], are_labels=self.model.form(self.options).kind == LABELS
+            )
         lines = [
             answer["label"] if answer["score"] is None else f"{answer['label']}  {answer['score']:.3f}"
             for answer in prediction
         ]
-        save = partial(_save, sample, lines) if isinstance(sample, Path) else None
+        save = partial(save_lines, sample, lines) if isinstance(sample, Path) else None
         return Rendering("  ".join(lines), prediction, save)
 
     def summary(self, predictions: Sequence[Any]) -> str:
@@ -144,12 +147,6 @@ class Classification(ImageTask):
         found = Counter(answers[0]["label"] for answers in predictions).most_common()
         listed = ", ".join(f"{label} x {count}" for label, count in found[:LISTED])
         return listed + (f", and {len(found) - LISTED} more classes" if len(found) > LISTED else "")
-
-
-def _save(sample: Path, lines: Sequence[str], folder: Path) -> Path:
-    from utils.draw import save_drawn
-
-    return save_drawn(sample, lines, folder)
 
 
 class ShiftedClasses:
@@ -195,6 +192,3 @@ def _score_rows(outputs: Any) -> Array | None:
     found = outputs[0] if isinstance(outputs, (list, tuple)) and len(outputs) == 1 else outputs
     fits = isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind in "fiu" and found.shape[1] > 0
     return found if fits else None
-
-
-CLASSIFICATION = LegacyTask.view(Classification)  # for scripts that call dataclasses.replace
