@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,11 @@ class JudgedCase:
         call = call_of(self.folder / step.run_file)
         result, stdout, stderr = (self.root / f"{name}.{ending}" for ending in ("json", "stdout", "stderr"))
         words = [*step.arguments, *extra, "--json", str(result)]
-        with chdir(self.folder), stdout.open("w") as out, stderr.open("w") as err:
-            with redirect_stdout(out), redirect_stderr(err):
-                code = valid.main(None, self.task(call.task), argv=words, **call.defaults)
+        with ExitStack() as stack:
+            stack.enter_context(chdir(self.folder))
+            stack.enter_context(redirect_stdout(stack.enter_context(stdout.open("w"))))
+            stack.enter_context(redirect_stderr(stack.enter_context(stderr.open("w"))))
+            code = valid.main(None, self.task(call.task), argv=words, **call.defaults)
         metric, reason = closing(stdout)
         passed = code == 0 and not reason
         return StepResult(
