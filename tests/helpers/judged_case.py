@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -67,7 +68,8 @@ class JudgedCase:
         call = call_of(self.folder / step.run_file)
         result, stdout, stderr = (self.root / f"{name}.{ending}" for ending in ("json", "stdout", "stderr"))
         words = [*step.arguments, *extra, "--json", str(result)]
-        with ExitStack() as stack:
+        with ExitStack() as stack, warnings.catch_warnings():
+            warnings.simplefilter("default")  # a script prints them
             stack.enter_context(chdir(self.folder))
             stack.enter_context(redirect_stdout(stack.enter_context(stdout.open("w"))))
             stack.enter_context(redirect_stderr(stack.enter_context(stderr.open("w"))))

@@ -124,12 +124,12 @@ def graph(**changes: Callable[[Array], Array]) -> Fault:
     return plant
 
 
-def names_of_next(found: str) -> str:
-    """Give every image the boxes of the next one."""
+def boxes_of_next(found: str) -> str:
+    """Give every image the boxes of the next one of its size; the sizes repeat after four images."""
     parts = found.split("# ")[1:]
     names = [part.partition("\n")[0] for part in parts]
     rest = [part.partition("\n")[2] for part in parts]
-    return "".join(f"# {name}\n{boxes}" for name, boxes in zip(names, rest[1:] + rest[:1], strict=True))
+    return "".join(f"# {name}\n{boxes}" for name, boxes in zip(names, rest[4:] + rest[:4], strict=True))
 
 
 def bgr(images: Array) -> Array:
@@ -164,7 +164,7 @@ BOTH: list[tuple[str, str, Fault, str]] = [
     ("digit_unet", "label", outputs(lambda scores: np.roll(scores, 1, axis=1)), SOURCE),
     (DRAWN, "bgr", inputs(bgr), SOURCE),
     (DRAWN, "std", stored("preprocess", std=[255.0] * 3), SOURCE),
-    (DRAWN, "label", text("label.txt", names_of_next), SOURCE),
+    (DRAWN, "label", text("label.txt", boxes_of_next), SOURCE),
     ("digit_crnn", "pixel_values", stored("text_recognition", pixel_values="0..1"), SOURCE),
     ("digit_crnn", "vocabulary", value("vocabulary", lambda found: [*found[1:], found[0]]), SOURCE),  # type: ignore[index]
     ("digit_crnn", "label", text("val/rec_gt.txt", of_next_row("\t", 1, head=0)), SOURCE),
