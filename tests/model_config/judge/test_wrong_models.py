@@ -214,7 +214,8 @@ SCALED: list[tuple[str, str, float]] = [
     # AP50 counts a box from an overlap of one half.
     (DRAWN, "sides", 1.4),
     ("digit_crnn", "seen.3.body.0.0.weight", 1.02),
-    ("bert_qa", "base.encoder.layer.0.attention.output.LayerNorm.weight", 1.02),
+    # The last matrix of the encoder.
+    ("bert_qa", "val_179", 1.02),
     # AUC depends on the order of the scores alone: at most 0.006 % by 1.02.
     ("deepfm_synthetic", "deep.6.weight", 1.4),
     # Likewise: at most 0.03 % by 1.02.
@@ -238,13 +239,21 @@ def test_a_layer_scaled_on_the_target_alone_fails(
     assert against["onnx float32"].verdict is Verdict.FAIL, against["onnx float32"].reason
 
 
-@pytest.mark.parametrize(("name", "layer"), [("digits", "stem.0.weight"), ("digits_gcn", "onnx::MatMul_15")])
-def test_a_layer_scaled_without_any_other_prediction_passes_unless_strict(
-    opened: Callable[[str], JudgedCase], name: str, layer: str
+@pytest.mark.parametrize(
+    ("name", "layer", "strict"),
+    [
+        ("digits", "stem.0.weight", Verdict.INCONCLUSIVE),
+        # All margins grow by 2 %: with 1697 nodes that bounds the change on other data below 0.1 %.
+        ("digits_gcn", "onnx::MatMul_15", Verdict.PASS),
+    ],
+)
+def test_a_layer_scaled_by_two_percent_without_any_other_prediction(
+    opened: Callable[[str], JudgedCase], name: str, layer: str, strict: Verdict
 ) -> None:
     case = opened(name)
     case.plant(weighted(layer, lambda values: values * 1.02))
     (found,) = (one for one in case.judge(strict=True).accuracy if one.against == "onnx float32")
     assert (found.metric, found.differing) == (found.reference, 0)
-    assert found.verdict is Verdict.INCONCLUSIVE, "the margins show the fault: the strict gate does not accept it"
-    assert replace(found, verdict=Verdict.PASS).bound is not None
+    assert found.verdict is strict
+    assert found.bound is not None
+    assert (found.bound <= found.tolerance) == (strict is Verdict.PASS)
