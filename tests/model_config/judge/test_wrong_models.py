@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -179,10 +178,10 @@ BOTH: list[tuple[str, str, Fault, str]] = [
     ("silero_vad", "label", outputs(of_next_class), SCORECARD),
     ("digits_gcn", "columns", graph(x=rolled), SOURCE),
     ("digits_gcn", "label", graph(y=lambda labels: (labels + 1) % 10), SOURCE),
-    ("ppo_acrobot", "columns", weights("layers.0.weight", change=rolled), SOURCE),
+    ("ppo_cartpole", "columns", weights("layers.0.weight", change=rolled), SOURCE),
     ("ppo_acrobot", "scale", weights("layers.0.weight", change=lambda found: found / 4), SOURCE),
     (
-        "ppo_acrobot",
+        "ppo_cartpole",
         "action",
         weights("layers.4.weight", "layers.4.bias", change=lambda found: np.roll(found, 1, 0)),
         SOURCE,
