@@ -4,10 +4,10 @@ The main form is a fault of a contributor, which is in the target's run and in t
 preprocessing, or labels that are off by one. Both runs agree, so the figure of the source framework has to find it, or
 the scorecard where the case has no such figure or 1 % is too wide.
 
-The other form is a fault of an engine or an export: one layer of the target's model is scaled, by 1.02 where that moves
-the metric by more than the tolerance. Elsewhere it does so in no layer (each was tried on ``onnx``): the specification's
-rule passes such a model, and the strict gate may not. There the factor is the smallest of 1.05, 1.1, 1.2 and 1.4 that
-does, in the layer that is named; :data:`SCALED` has the reasons.
+The other form is a fault of an engine or an export: one layer of the target's model is scaled, by 1.02 where that
+moves the metric by more than the tolerance. Elsewhere it does so in no layer (each weight of ten numbers or more was
+tried on ``onnx``): the specification's rule passes such a model. There the factor is the smallest of 1.05, 1.1, 1.2 and
+1.4 that does, in the layer that is named; :data:`SCALED` has the reasons.
 """
 
 from __future__ import annotations
