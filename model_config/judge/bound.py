@@ -2,11 +2,11 @@
 
 Three methods, in this order:
 
-* ``margins``: the metric is a mean of one value per sample, and gives for each sample a *margin*: how far its outputs
-  are from changing that value (top-1: the score of the label minus the best other score). The two runs show how far
-  the margins move. A prediction changes where the ratio deviation / margin reaches 1. Because the density of margins
-  near 0 is finite, the ratios have a tail P(ratio > x) proportional to 1 / x or lighter, so the share beyond 1 follows
-  from the largest observed ratios without any changed prediction (Hill's idea with the exponent fixed at 1).
+* ``margins``: the metric gives for each sample a *margin*: how far its outputs are from changing what it counts (top-1:
+  the score of the label minus the best other score). The two runs show how far the margins move. A prediction changes
+  where the ratio deviation / margin reaches 1. Because the density of margins near 0 is finite, the ratios have a tail
+  P(ratio > x) proportional to 1 / x or lighter, so the share beyond 1 follows from the largest observed ratios without
+  any changed prediction (Hill's idea with the exponent fixed at 1).
 * ``counts``: values of 0 and 1 without margins: the upper limit of a Poisson count of changed units.
 * ``differences``: any other metric: a delete-a-group jackknife of the paired relative change over units, with
   Student's t (Shao and Tu 1995, 2.3). No sample that was not observed is assumed.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -28,6 +28,7 @@ import numpy as np
 from engine import Array
 from model_config.judge.pairs import Pairs
 from utils.metrics.base import Metric
+from utils.metrics.gaps import Gaps
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -89,10 +90,9 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
     target, reference = valued.whole()
     if not reference or pairs.total < 2:
         return None
-    if pairs.margins is not None and valued.bounds is not None:
-        ratios, units = changes_of_margins(replace(pairs, changed=valued.changed()))
-        scale = (valued.bounds[1] - valued.bounds[0]) / abs(reference)
-        return _of_tail(ratios, units, scale, abs(target - reference) / abs(reference), tolerance)
+    scaled = valued.gaps()
+    if scaled is not None:
+        return _of_tail(*scaled, abs(target - reference) / abs(reference), tolerance, pairs.sampled)
     if _is_binary(pairs) and valued.is_mean():
         return _of_counts(pairs, abs(reference), tolerance)
     return _of_differences(valued.without(seed), (target - reference) / abs(reference), pairs, tolerance)
@@ -101,22 +101,10 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
 # ---------------------------------------------------------------------------------------------------------- margins
 
 
-def changes_of_margins(pairs: Pairs) -> tuple[Floats, Array]:
-    """Return each sample's deviation of the margin over the margin, at least 1 where its records changed, and its unit.
-
-    Shapes: both N. A margin of 0, or an infinite one, in both runs has a ratio of 0 unless the records changed. A
-    margin that is infinite in one run only has a ratio of 1.
-    """
-    ours, theirs = pairs.margins or (np.zeros(0), np.zeros(0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.abs(ours - theirs) / np.abs(theirs)
-    ratios = np.nan_to_num(ratios, nan=0.0, posinf=1.0)
-    ratios[np.isinf(ours) != np.isinf(theirs)] = 1.0  # the deviation is unknown
-    return np.where(pairs.changed, np.maximum(ratios, 1.0), ratios), pairs.sample_units
-
-
-def _of_tail(ratios: Floats, units: Array, scale: float, drift: float, tolerance: float) -> Estimate:
-    share, effective = tail_share(ratios, units)
+def _of_tail(gaps: Gaps, scale: float, drift: float, tolerance: float, samples: int) -> Estimate:
+    """Bound the change by the ratios; ``scale``: relative change per share of ratios of 1 or more."""
+    ratios = gaps.ratios()
+    share, effective = tail_share(ratios, gaps.units)
     high = min(1.0, share * poisson_upper(effective) / effective)
     changed = int(np.count_nonzero(ratios >= 1))
     if poisson_lower(changed) > high * len(ratios):  # more changes than the margins explain
@@ -128,6 +116,7 @@ def _of_tail(ratios: Floats, units: Array, scale: float, drift: float, tolerance
         needed = _enough(
             lambda count: share * scale * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios)
         )
+        needed = needed and whole_samples(needed * samples / len(ratios), samples)
     return Estimate("margins", (-high, high), needed, _curve(ratios))
 
 
@@ -143,16 +132,19 @@ def tail_share(ratios: Floats, units: Array) -> tuple[float, float]:
     """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios behind it.
 
     The number is divided by the design effect of the units among the ratios that were used: the sum over units of their
-    squared counts over the count (Rao and Scott 1992).
+    squared counts over the count (Rao and Scott 1992). Of ratios with several units each, the excess over 1 adds up.
+
+    Args:
+        ratios: N. units: N, or N x R.
     """
     count = _tail_size(len(ratios))
     beyond = int(np.count_nonzero(ratios >= 1))
     used = max(count, beyond)
     chosen = np.argsort(-ratios, kind="stable")[:used]
     level = min(1.0, float(ratios[chosen[-1]]))
-    sizes = np.bincount(units[chosen]).astype(np.float64)
-    effective = used**2 / float((sizes**2).sum())
-    return used / len(ratios) * level, effective
+    columns = units[chosen].reshape(used, -1).T
+    excess = sum(float((np.unique(one, return_counts=True)[1] ** 2).sum()) / used - 1 for one in columns)
+    return used / len(ratios) * level, used / (1 + excess)
 
 
 def _tail_size(count: int) -> int:
@@ -237,6 +229,20 @@ class Valued:
         """Return the metric of all records of both runs."""
         return self._compute(np.ones(self._pairs.total))
 
+    def gaps(self) -> tuple[Gaps, float] | None:
+        """Return the margins of both runs, and the relative change per share of samples that change; or ``None``."""
+        pairs, metric, found = self._pairs, self._metric, None
+        if metric is not None and pairs.target.shape == pairs.baseline.shape and np.array_equal(*pairs.codes):
+            found = metric.gaps(*pairs.records, pairs.codes[1])
+        if found is None and pairs.margins is not None:
+            found = Gaps(*pairs.margins, self.changed(), pairs.sample_units)
+        if found is None or (self.bounds is None and metric is None):
+            return None
+        if self.bounds is not None:
+            return found, (self.bounds[1] - self.bounds[0]) / abs(self.whole()[1])
+        effect = metric.effect(*pairs.records)
+        return (found, effect) if math.isfinite(effect) else None
+
     def changed(self) -> Array:
         """Return per sample that both ran whether its value differs, N booleans.
 
@@ -244,7 +250,8 @@ class Valued:
         number of records than one count as changed if any record differs.
         """
         pairs, changed = self._pairs, self._pairs.changed.copy()
-        if self._metric is not None and len(pairs.target) == len(pairs.baseline) == len(changed):
+        single = len(pairs.target) == len(pairs.baseline) == len(changed)
+        if self._metric is not None and self.bounds is not None and single:
             for place in np.flatnonzero(changed).tolist():
                 one, other = (
                     _number(self._metric.weighing(records[place : place + 1]), np.ones(1)) for records in pairs.records

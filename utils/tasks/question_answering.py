@@ -7,6 +7,7 @@ several rows of a call, and the answer is the best one over all windows.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -69,6 +70,7 @@ class Answer(NamedTuple):
         text: ``""``: no answer. score: probability among all spans of the text; NaN if the model outputs NaN.
         begin, end: characters of the text. best: the spans with the highest scores, the answer included.
         gap: score of "no answer" minus that of the best span, in logits; ``-inf`` if "no answer" is not allowed.
+        margin: how far the logits are from another answer, see :class:`~utils.postprocess.text.spans.Found`.
     """
 
     text: str
@@ -77,6 +79,7 @@ class Answer(NamedTuple):
     end: int
     best: tuple[Span, ...]
     gap: float
+    margin: float = math.nan
 
 
 class QuestionAnswering(TextTask):
@@ -238,7 +241,7 @@ class QuestionAnswering(TextTask):
             threshold=self.options.null_threshold,
         )
         answer = found.answer
-        return Answer(answer.text, answer.score, answer.begin, answer.end, found.best, found.gap)
+        return Answer(answer.text, answer.score, answer.begin, answer.end, found.best, found.gap, found.margin)
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the metric of record."""

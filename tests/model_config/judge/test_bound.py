@@ -14,7 +14,6 @@ from engine import Array
 from model_config.judge.bound import (
     Estimate,
     Valued,
-    changes_of_margins,
     estimate,
     is_mean,
     poisson_lower,
@@ -26,8 +25,16 @@ from model_config.judge.bound import (
 )
 from model_config.judge.pairs import Pairs
 from utils.metrics import MeanMetric, Metric, RecordMetric, TopK
-from utils.metrics.f1 import RECORD, Accuracy
+from utils.metrics.clicks import RECORD as CLICK, Clicks
+from utils.metrics.f1 import RECORD, Accuracy, MacroF1, Matthews
+from utils.metrics.frames import RECORD as FRAME, FrameScores
+from utils.metrics.gaps import Gaps
+from utils.metrics.graph_labels import RECORD as PROPERTY, GraphLabels
 from utils.metrics.ranking import Ranking
+from utils.metrics.speakers import SpeakerVerification
+from utils.metrics.text.answers import RECORD as QUESTION, AnswerF1
+from utils.metrics.text.edits import RECORD as LINE, CharacterErrorRate
+from utils.metrics.verification import RECORD as PERSONS, Verification
 
 TOLERANCE = 0.001
 RUNS = 200
@@ -155,16 +162,8 @@ def test_a_changed_prediction_counts_whatever_its_margin() -> None:
 
 def test_a_margin_that_is_infinite_in_one_run_counts_as_a_change() -> None:
     ours, theirs = np.array([np.inf, 1.0, 2.0, np.inf]), np.array([np.inf, np.inf, 2.0, 1.0])
-    pairs = Pairs(
-        np.ones(4),
-        np.ones(4),
-        "ndcg10",
-        margins=(ours, theirs),
-        sample_units=np.arange(4),
-        changed=np.zeros(4, np.bool_),
-    )
-    ratios, _ = changes_of_margins(pairs)
-    assert ratios.tolist() == [0, 1, 0, 1]
+    gaps = Gaps(ours, theirs, np.zeros(4, np.bool_), np.arange(4))
+    assert gaps.ratios().tolist() == [0, 1, 0, 1]
 
 
 def test_more_samples_that_would_do() -> None:
@@ -175,6 +174,162 @@ def test_more_samples_that_would_do() -> None:
     assert one.needed is not None
     assert one.bound > TOLERANCE
     assert 100 < one.needed < 3000
+
+
+# ------------------------------------------------------------------------------------- margins of other kinds of metric
+
+
+Drawn = tuple[Array, Array, dict[str, Any]]
+"""Records of the target and of the baseline, and further arguments of :class:`Pairs`."""
+
+
+def deviated(rng: np.random.Generator, values: Array, scale: float, deviation: str) -> Array:
+    """Return scores of another run: rounded, so that larger ones deviate more."""
+    return values + scale * (0.5 + np.abs(values)) * DEVIATIONS[deviation](rng, values.size).reshape(values.shape)
+
+
+def both(records: Array, field: str, moved: Array) -> tuple[Array, Array]:
+    """Return the records of both runs, which differ in a field."""
+    target = records.copy()
+    target[field] = moved
+    return target, records
+
+
+def clicks(rng: np.random.Generator, size: int, scale: float, deviation: str) -> Drawn:
+    """Probabilities of users with five rows each, some of whom click more often."""
+    users = np.arange(size) // 5
+    taste = rng.normal(size=users[-1] + 1)[users]
+    records = np.zeros(size, CLICK)
+    records["same"] = rng.random(size) < 1 / (1 + np.exp(1.5 - taste))
+    logits = rng.normal(records["same"] * 1.2 + 0.5 * taste)
+    records["score"] = 1 / (1 + np.exp(-logits))
+    moved = 1 / (1 + np.exp(-deviated(rng, logits, scale, deviation)))
+    return *both(records, "score", moved), {"units": (users, users), "count": int(users[-1]) + 1}
+
+
+def trials(rng: np.random.Generator, size: int, scale: float, deviation: str) -> Drawn:
+    """Pairs of people of whom each is in about eight; some people are easier to mistake."""
+    people = max(8, size // 4)
+    records = np.zeros(size, PERSONS)
+    records["first"], records["second"] = rng.integers(0, people, (2, size))
+    records["same"] = rng.random(size) < 0.5
+    records["second"] = np.where(records["same"], records["first"], records["second"])
+    records["fold"] = rng.integers(0, 10, size)
+    records["same"] = records["first"] == records["second"]
+    likeness = rng.normal(size=people)
+    records["score"] = rng.normal(2.5 * records["same"]) + 0.3 * likeness[records["first"]]
+    return *both(records, "score", deviated(rng, records["score"], scale, deviation)), {}
+
+
+def frames(rng: np.random.Generator, size: int, scale: float, deviation: str) -> Drawn:
+    """Scores of recordings of 20 frames each, which resemble their neighbours."""
+    recordings = np.arange(size) // 20
+    records = np.zeros(size, FRAME)
+    loud = np.repeat(rng.normal(size=-(-size // 5)), 5)[:size]
+    records["true"] = loud + 0.5 * rng.normal(size=size) > 0.3
+    records["score"] = 0.5 + 0.2 * loud + 0.1 * rng.normal(size=size) + 0.1 * rng.normal(size=recordings[-1] + 1)[recordings]
+    moved = deviated(rng, records["score"], scale, deviation)
+    return *both(records, "score", moved), {"units": (recordings, recordings), "count": int(recordings[-1]) + 1}
+
+
+def properties(rng: np.random.Generator, size: int, scale: float, deviation: str) -> Drawn:
+    """Three properties of a graph, of which some are unknown."""
+    records = np.zeros((size, 3), PROPERTY)
+    records["same"], records["known"] = rng.random((2, size, 3)) < 0.6
+    records["score"] = 0.5 + 0.3 * rng.normal(records["same"] - 0.5)
+    return *both(records, "score", deviated(rng, records["score"], scale, deviation)), {}
+
+
+def with_margins(target: Array, baseline: Array, ours: Array, theirs: Array) -> Drawn:
+    known = {"margins": (ours, theirs), "sample_units": np.arange(len(ours)), "changed": target != baseline}
+    return target, baseline, known
+
+
+def classes(rng: np.random.Generator, size: int, scale: float, deviation: str, count: int = 5) -> Drawn:
+    """Scores of classes, the last of which is rare."""
+    labels = np.minimum(rng.integers(0, 2 * count - 1, size) % count, rng.integers(0, count + 3, size))
+    scores = rng.normal(size=(size, count))
+    scores[np.arange(size), labels] += 2
+    found = [Matthews().records(one, labels, None) for one in (deviated(rng, scores, scale, deviation), scores)]
+    return with_margins(*(one.values for one in found), *(one.margins for one in found))
+
+
+def binary(rng: np.random.Generator, size: int, scale: float, deviation: str) -> Drawn:
+    return classes(rng, size, scale, deviation, 2)
+
+
+def lines(rng: np.random.Generator, size: int, scale: float, deviation: str) -> Drawn:
+    """Lines of twelve steps, each of which is read right if its score is above 0."""
+    steps = rng.normal(4, 2, (size, 12))
+    moved = deviated(rng, steps, scale, deviation)
+    records = np.zeros((2, size), LINE)
+    for one, scores in zip(records, (moved, steps), strict=True):
+        one["edits"], one["length"] = (scores < 0).sum(1), 12
+    return with_margins(*records, *(np.abs(scores).min(1) for scores in (moved, steps)))
+
+
+def answers(rng: np.random.Generator, size: int, scale: float, deviation: str) -> Drawn:
+    """The best of four spans of a text, with their F1."""
+    logits = rng.normal(size=(size, 4)) * 2 + [3, 1, 0, 0]
+    moved = deviated(rng, logits, scale, deviation)
+    values = np.sort(rng.random((size, 4)), axis=1)[:, ::-1] > rng.random((size, 4))
+    records = np.zeros((2, size), QUESTION)
+    for one, scores in zip(records, (moved, logits), strict=True):
+        one["f1"] = values[np.arange(size), scores.argmax(1)]
+    margins = [np.diff(np.sort(scores, axis=1)[:, -2:])[:, 0] for scores in (moved, logits)]
+    return with_margins(*records, *margins)
+
+
+KINDS: dict[str, tuple[Callable[..., Drawn], Metric, int]] = {
+    "auc": (clicks, Clicks(), 300),
+    "accuracy of pairs": (trials, Verification(), 300),
+    "auc of pairs": (trials, Verification("auc"), 300),
+    "eer": (trials, SpeakerVerification(), 1000),
+    "f1 of frames": (frames, FrameScores("f1"), 2000),
+    "auc of frames": (frames, FrameScores("auc"), 2000),
+    "accuracy of properties": (properties, GraphLabels("accuracy"), 300),
+    "macro f1": (classes, MacroF1(), 600),
+    "matthews": (binary, Matthews(), 300),
+    "cer": (lines, CharacterErrorRate(), 300),
+    "f1 of answers": (answers, AnswerF1(), 300),
+}
+"""Generator, metric, and the number of records that bound a deviation of 11 bits."""
+
+
+def drawn(kind: str, run: int, size: int, scale: float, deviation: str = "normal") -> tuple[Pairs, Metric]:
+    make, metric, _ = KINDS[kind]
+    target, baseline, further = make(np.random.default_rng(run), size, scale, deviation)
+    return Pairs(target, baseline, metric.name, **further), metric
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deviation", DEVIATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_of_other_margins_holds(kind: str, deviation: str) -> None:
+    for scale in (0.002, 0.1):
+        pairs, metric = drawn(kind, -1 % 2**32, 200_000, scale, deviation)
+        one, other = values_of(pairs, metric)(np.ones(pairs.total))
+        change = abs(one - other) / abs(other)
+        for size in (100, 1000):
+            bounds = []
+            for run in range(RUNS):
+                found = estimate(*_valued(*drawn(kind, run, size, scale, deviation)), TOLERANCE)
+                bounds.append(math.inf if found is None else found.bound)
+            held = sum(bound >= change for bound in bounds)
+            print(kind, deviation, scale, size, "change %.2g" % change, "median %.2g" % np.median(bounds), held, sum(map(math.isinf,bounds)))
+            assert held >= ENOUGH, (scale, size)
+
+
+def _valued(pairs: Pairs, metric: Metric) -> tuple[Pairs, Valued]:
+    return pairs, Valued(pairs, metric)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_power_of_other_margins(kind: str) -> None:
+    """Scores rounded to 11 bits are bounded by the tolerance."""
+    for size in (300, 1000, 3000, 10000):
+        found = [estimated(*drawn(kind, run, size, 2**-11 / 2)) for run in range(10)]
+        print(kind, size, {one.method for one in found}, sorted(one.bound for one in found)[7], [one.needed for one in found][:3])
 
 
 # ------------------------------------------------------------------------------------------------------------- counts

@@ -65,13 +65,13 @@ def greedy(
     kept = path != empty
     kept[:, 1:] &= path[:, 1:] != path[:, :-1]
     best = _best(steps, path, logits)
-    gaps = _gaps(steps)
+    gaps = step_gaps(steps)
     return [
         _read(row[mask], score, mask, names, gap) for row, mask, score, gap in zip(path, kept, best, gaps, strict=True)
     ]
 
 
-def _gaps(steps: Array) -> list[float]:
+def step_gaps(steps: Array) -> list[float]:
     """Return per sample of N x T x C the smallest gap between the two best classes of a step."""
     if steps.shape[-1] < 2 or not steps.shape[1]:
         return [math.inf] * len(steps)
