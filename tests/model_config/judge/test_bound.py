@@ -227,7 +227,9 @@ def frames(rng: np.random.Generator, size: int, scale: float, deviation: str) ->
     records = np.zeros(size, FRAME)
     loud = np.repeat(rng.normal(size=-(-size // 5)), 5)[:size]
     records["true"] = loud + 0.5 * rng.normal(size=size) > 0.3
-    records["score"] = 0.5 + 0.2 * loud + 0.1 * rng.normal(size=size) + 0.1 * rng.normal(size=recordings[-1] + 1)[recordings]
+    records["score"] = (
+        0.5 + 0.2 * loud + 0.1 * rng.normal(size=size) + 0.1 * rng.normal(size=recordings[-1] + 1)[recordings]
+    )
     moved = deviated(rng, records["score"], scale, deviation)
     return *both(records, "score", moved), {"units": (recordings, recordings), "count": int(recordings[-1]) + 1}
 
@@ -316,7 +318,16 @@ def test_the_bound_of_other_margins_holds(kind: str, deviation: str) -> None:
                 found = estimate(*_valued(*drawn(kind, run, size, scale, deviation)), TOLERANCE)
                 bounds.append(math.inf if found is None else found.bound)
             held = sum(bound >= change for bound in bounds)
-            print(kind, deviation, scale, size, "change %.2g" % change, "median %.2g" % np.median(bounds), held, sum(map(math.isinf,bounds)))
+            print(
+                kind,
+                deviation,
+                scale,
+                size,
+                "change %.2g" % change,
+                "median %.2g" % np.median(bounds),
+                held,
+                sum(map(math.isinf, bounds)),
+            )
             assert held >= ENOUGH, (scale, size)
 
 
@@ -329,7 +340,13 @@ def test_the_power_of_other_margins(kind: str) -> None:
     """Scores rounded to 11 bits are bounded by the tolerance."""
     for size in (300, 1000, 3000, 10000):
         found = [estimated(*drawn(kind, run, size, 2**-11 / 2)) for run in range(10)]
-        print(kind, size, {one.method for one in found}, sorted(one.bound for one in found)[7], [one.needed for one in found][:3])
+        print(
+            kind,
+            size,
+            {one.method for one in found},
+            sorted(one.bound for one in found)[7],
+            [one.needed for one in found][:3],
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------- counts
