@@ -28,7 +28,7 @@ import numpy as np
 from engine import Array
 from model_config.judge.pairs import Pairs
 from utils.metrics.base import Metric
-from utils.metrics.gaps import Gaps
+from utils.metrics.gaps import Gaps, curve_of
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -41,8 +41,6 @@ GROUPS = 100
 
 LIMIT = 10**8
 """Largest number of samples that is recommended."""
-
-_POINTS = 60
 
 _FEWEST, _SHARE = 6, 0.7
 """The ratios that define the tail: ``0.7 * sqrt(samples)``, at least 6."""
@@ -113,19 +111,10 @@ def _of_tail(gaps: Gaps, scale: float, drift: float, tolerance: float, samples: 
     needed = None
     if high > tolerance > share * scale:
         per_sample = effective / _tail_size(len(ratios))
-        needed = _enough(
-            lambda count: share * scale * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios)
-        )
+        limit = share * scale
+        needed = _enough(lambda count: limit * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios))
         needed = needed and whole_samples(needed * samples / len(ratios), samples)
-    return Estimate("margins", (-high, high), needed, _curve(ratios))
-
-
-def _curve(ratios: Floats) -> tuple[tuple[float, float], ...]:
-    """Return some of the ratios above 0 with their shares, evenly spaced in the logarithm of the share."""
-    rising = np.sort(ratios)[::-1]
-    count = int(np.count_nonzero(rising > 0))
-    places = np.unique(np.geomspace(1, max(count, 1), _POINTS).astype(np.int64))[: count or 0]
-    return tuple((float(rising[place - 1]), place / len(ratios)) for place in places.tolist())
+    return Estimate("margins", (-high, high), needed, curve_of(ratios))
 
 
 def tail_share(ratios: Floats, units: Array) -> tuple[float, float]:

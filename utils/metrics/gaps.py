@@ -13,6 +13,9 @@ import numpy as np
 
 from engine import Array
 
+POINTS = 60
+"""Points of :func:`curve_of`."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaps:
@@ -41,6 +44,14 @@ class Gaps:
         ratios[np.isinf(self.target) != np.isinf(self.baseline)] = 1.0  # the deviation is unknown
         found: Array = np.where(self.changed, np.maximum(ratios, 1.0), ratios)
         return found
+
+
+def curve_of(ratios: Array) -> tuple[tuple[float, float], ...]:
+    """Return some of the ratios above 0 with their shares, evenly spaced in the logarithm of the share."""
+    falling = np.sort(ratios)[::-1]
+    count = int(np.count_nonzero(falling > 0))
+    places = np.unique(np.geomspace(1, max(count, 1), POINTS).astype(np.int64))[:count]
+    return tuple((float(falling[place - 1]), place / len(ratios)) for place in places.tolist())
 
 
 def of_threshold(target: Array, baseline: Array, thresholds: Array | float, units: Array) -> Gaps | None:

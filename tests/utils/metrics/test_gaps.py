@@ -11,7 +11,7 @@ from engine import Array
 from utils.metrics.base import Metric
 from utils.metrics.clicks import RECORD as CLICK, Clicks
 from utils.metrics.frames import RECORD as FRAME, FrameScores
-from utils.metrics.gaps import Gaps, of_classes, of_threshold
+from utils.metrics.gaps import POINTS, Gaps, curve_of, of_classes, of_threshold
 from utils.metrics.graph_labels import RECORD as PROPERTY, GraphClasses, GraphLabels
 from utils.metrics.speakers import SpeakerVerification
 from utils.metrics.verification import RECORD as PAIR, Verification
@@ -20,6 +20,14 @@ from utils.metrics.verification import RECORD as PAIR, Verification
 def test_ratios() -> None:
     gaps = Gaps(np.array([1.5, 0, 0.25, -1]), np.array([1, 0, 0, 2.0]), np.array([0, 0, 0, 1], bool), np.arange(4))
     assert gaps.ratios().tolist() == [0.5, 0, 1, 1.5]
+
+
+def test_the_curve_of_ratios() -> None:
+    assert curve_of(np.array([0.5, 0, 2, 0.25])) == ((2.0, 0.25), (0.5, 0.5), (0.25, 0.75))
+    assert curve_of(np.zeros(3)) == ()
+    many = curve_of(np.linspace(0, 1, 1001))
+    assert len(many) <= POINTS
+    assert (many[0], many[-1]) == ((1.0, 1 / 1001), (0.001, 1000 / 1001))
 
 
 def test_distances_from_a_threshold() -> None:
