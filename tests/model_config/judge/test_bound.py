@@ -31,6 +31,7 @@ from utils.metrics.frames import RECORD as FRAME, FrameScores
 from utils.metrics.gaps import Gaps
 from utils.metrics.graph_labels import RECORD as PROPERTY, GraphLabels
 from utils.metrics.ranking import Ranking
+from utils.metrics.segmentation import MeanIoU
 from utils.metrics.speakers import SpeakerVerification
 from utils.metrics.text.answers import RECORD as QUESTION, AnswerF1
 from utils.metrics.text.edits import RECORD as LINE, CharacterErrorRate
@@ -399,6 +400,33 @@ def test_the_bound_of_a_ratio_over_units_holds(speakers: int, drift: float) -> N
         pairs = Pairs(target, baseline, "wer", units=(units, units), count=speakers)
         held += estimated(pairs, Ratio()).bound >= drift
     assert held >= ENOUGH
+
+
+def segmented(rng: np.random.Generator, count: int, scale: float) -> Pairs:
+    """Images of 32 x 32 pixels and three classes, with the scores of two runs, some images harder than others."""
+    found = []
+    for _ in range(count):
+        real = rng.integers(0, 3, (4, 4)).repeat(8, 0).repeat(8, 1)
+        scores = rng.normal(size=(3, 32, 32)) * rng.uniform(0.5, 1.5) + 2 * (np.arange(3)[:, None, None] == real)
+        moved = scores + scale * rng.normal(size=scores.shape)
+        found.append((moved.argmax(0), scores.argmax(0), real))
+    ours, theirs, truths = zip(*found, strict=True)
+    target, baseline = (MeanIoU().records(one, truths) for one in (ours, theirs))
+    units = np.asarray(target.samples), np.asarray(baseline.samples)
+    return Pairs(target.values, baseline.values, "mIoU", units=units, count=count)
+
+
+@pytest.mark.slow
+def test_the_bound_of_segmentation_holds_without_margins() -> None:
+    """Some pixels of nearly every image change, so 30 images are enough for the paired differences."""
+    for scale in (0.002, 0.05):
+        one, other = values_of(segmented(np.random.default_rng(RUNS), 3000, scale), MeanIoU())(np.ones(3000))
+        change = abs(one - other) / other
+        found = [estimated(segmented(np.random.default_rng(run), 30, scale), MeanIoU()) for run in range(RUNS)]
+        assert {one.method for one in found} == {"differences"}
+        assert sum(one.bound >= change for one in found) >= ENOUGH, scale
+        if scale < 0.01:
+            assert np.median([one.bound for one in found]) < TOLERANCE
 
 
 def test_equal_values_have_a_bound_of_zero() -> None:
