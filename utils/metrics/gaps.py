@@ -25,12 +25,19 @@ class Gaps:
         target, baseline: float64 N, the margins of both runs, in one unit.
         changed: N booleans, whether what the metric counts differs.
         units: N, or N x R, integers: the independent unit that a margin is of, or the R units.
+        weight: number of margins that each one stands for, of which it is a sample.
     """
 
     target: Array
     baseline: Array
     changed: Array
     units: Array
+    weight: float = 1.0
+
+    @property
+    def changes(self) -> float:
+        """Number of changed margins, estimated if these are a sample."""
+        return float(np.count_nonzero(self.changed)) * self.weight
 
     def ratios(self) -> Array:
         """Return the deviation of each margin over the margin, float64 N, at least 1 where it changed.
@@ -68,8 +75,8 @@ def of_threshold(target: Array, baseline: Array, thresholds: Array | float, unit
     if np.isnan(ours).any() or np.isnan(theirs).any():
         return None
     with np.errstate(invalid="ignore"):
-        gaps = [np.nan_to_num(one - thresholds, nan=0.0, posinf=np.inf, neginf=-np.inf) for one in (ours, theirs)]
-    return Gaps(*gaps, (ours >= thresholds) != (theirs >= thresholds), units)
+        own, other = (_known(one - thresholds) for one in (ours, theirs))
+    return Gaps(own, other, (ours >= thresholds) != (theirs >= thresholds), units)
 
 
 def of_classes(target: Array, baseline: Array, same: Array, units: Array, count: int = 0) -> Gaps | None:
@@ -93,6 +100,14 @@ def of_classes(target: Array, baseline: Array, same: Array, units: Array, count:
     places = np.arange(count or max(map(len, kinds)))
     positive, negative = (kind[places % len(kind)] for kind in kinds)
     with np.errstate(invalid="ignore"):  # equal infinities
-        gaps = [np.nan_to_num(one[positive] - one[negative], posinf=np.inf, neginf=-np.inf) for one in (ours, theirs)]
+        own, other = (_known(one[positive] - one[negative]) for one in (ours, theirs))
     columns = units.reshape(len(units), -1)
-    return Gaps(*gaps, np.sign(gaps[0]) != np.sign(gaps[1]), np.hstack([columns[positive], columns[negative]]))
+    both = np.hstack([columns[positive], columns[negative]])
+    weight = max(1.0, len(kinds[0]) * len(kinds[1]) / len(places))
+    return Gaps(own, other, np.sign(own) != np.sign(other), both, weight)
+
+
+def _known(gaps: Array) -> Array:
+    """Return gaps with 0 for those of equal infinities, which are NaN."""
+    found: Array = np.nan_to_num(gaps, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    return found

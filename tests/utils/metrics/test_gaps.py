@@ -55,6 +55,8 @@ def test_gaps_between_classes() -> None:
     first, second = found.units[:, 0], found.units[:, 2]
     assert found.baseline.tolist() == (theirs[first] - theirs[second]).tolist()
     assert found.changed.tolist() == ((first == 3) & (second == 2)).tolist()
+    assert found.weight == 2
+    assert found.changes == 2 * found.changed.sum()
     assert of_classes(ours, theirs, np.ones(5, bool), np.arange(5)) is None
 
 
