@@ -45,7 +45,7 @@ class Heard(NamedTuple):
             mean of the tokens' probabilities, which makes long and short texts comparable. NaN: the outputs have NaN.
         words: words with their times, if requested.
         seconds: length of the recording.
-        margin: greedy, of CTC: the smallest gap between the two best classes of a step; NaN: unknown.
+        margin: greedy, of CTC: see :class:`~utils.postprocess.text.ctc.Text`; NaN: unknown.
     """
 
     text: str

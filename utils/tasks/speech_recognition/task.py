@@ -104,7 +104,7 @@ class SpeechRecognition(StreamNotes, Transcription):
         return [self._heard(unpacked(steps), context) for steps, context in zip(outputs, contexts, strict=True)]
 
     def _heard(self, steps: Array, context: Context) -> Heard:
-        from utils.postprocess.text.ctc import greedy_classes, probabilities, step_gaps
+        from utils.postprocess.text.ctc import greedy_classes, probabilities, text_gaps
 
         if not len(steps):
             return Heard("", 0.0, (), context.seconds)
@@ -113,7 +113,7 @@ class SpeechRecognition(StreamNotes, Transcription):
         margin = math.nan
         if self.options.decoder == "greedy":
             classes, score = greedy_classes(likely, alphabet.blank)
-            (margin,) = step_gaps(steps[None])
+            (margin,) = text_gaps(steps[None], alphabet.blank)
         else:
             classes, score = self._searched(likely, alphabet)
         words: tuple[Word, ...] = ()
