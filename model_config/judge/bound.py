@@ -230,11 +230,11 @@ class Valued:
             found = metric.gaps(*pairs.records, pairs.codes[1])
         if found is None and pairs.margins is not None:
             found = Gaps(*pairs.margins, self.changed(), pairs.sample_units)
-        if found is None or (self.bounds is None and metric is None):
+        if found is None:
             return None
         if self.bounds is not None:
             return found, (self.bounds[1] - self.bounds[0]) / abs(self.whole()[1])
-        effect = metric.effect(*pairs.records)
+        effect = math.nan if metric is None else metric.effect(*pairs.records)
         return (found, effect) if math.isfinite(effect) else None
 
     def changed(self) -> Array:
