@@ -2,15 +2,14 @@
 
 Three methods, in this order:
 
-* ``margins``: the metric is a mean of one value per sample, and gives for each sample a *margin*: how far its outputs
-  are from changing that value (top-1: the score of the label minus the best other score). The margins of the
-  two runs differ by a deviation. A prediction changes where the ratio deviation / margin reaches 1. Because the
-  density of margins near 0 is finite, the ratios have a tail P(ratio > x) proportional to 1 / x or lighter, so the
-  share beyond 1 follows from the largest observed ratios without any changed prediction (Hill's idea with the
-  exponent fixed at 1).
+* ``margins``: the metric gives for each sample a *margin*: how far its outputs are from changing what it counts (top-1:
+  the score of the label minus the best other score). The two runs show how far the margins move. A prediction changes
+  where the ratio deviation / margin reaches 1. Because the density of margins near 0 is finite, the ratios have a tail
+  P(ratio > x) proportional to 1 / x or lighter, so the share beyond 1 follows from the largest observed ratios without
+  any changed prediction (Hill's idea with the exponent fixed at 1).
 * ``counts``: values of 0 and 1 without margins: the upper limit of a Poisson count of changed units.
-* ``differences``: any other metric: a delete-a-group jackknife of the paired relative change over units, with
-  Student's t (Shao and Tu 1995, 2.3). No sample that was not observed is assumed.
+* ``differences``: any other metric, and one of which many units differ: a delete-a-group jackknife of the paired
+  relative change over units, with Student's t (Shao and Tu 1995, 2.3). No sample that was not observed is assumed.
 
 Margins and deviations are in the unit of the outputs; shares, changes and bounds are relative (0.001 is 0.1 %).
 """
@@ -29,6 +28,7 @@ import numpy as np
 from engine import Array
 from model_config.judge.pairs import Pairs
 from utils.metrics.base import Metric
+from utils.metrics.gaps import Gaps, curve_of
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -42,7 +42,8 @@ GROUPS = 100
 LIMIT = 10**8
 """Largest number of samples that is recommended."""
 
-_POINTS = 60
+MANY = 20
+"""With so many changes, in as many groups, the differences are enough, even if the metric has margins."""
 
 _FEWEST, _SHARE = 6, 0.7
 """The ratios that define the tail: ``0.7 * sqrt(samples)``, at least 6."""
@@ -58,9 +59,9 @@ class Estimate:
     Attributes:
         method: ``margins``, ``counts`` or ``differences``.
         interval: 95 % interval of the relative change of the metric.
-        needed: number of samples with which the bound would be within the tolerance in nine runs of ten; ``None`` where
-            the bound already is, or where no number of samples is enough.
-        tail: of ``margins``: pairs of a ratio deviation / margin and the share of samples with at least this ratio, for
+        needed: samples with which the bound would be within the tolerance in nine runs of ten; ``None`` where the bound
+            is within it, or where no number of samples would do.
+        tail: with margins: pairs of a ratio deviation / margin and the share of samples with at least this ratio, for
             a plot; the largest ratio first.
     """
 
@@ -90,34 +91,23 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
     target, reference = valued.whole()
     if not reference or pairs.total < 2:
         return None
-    if pairs.margins is not None and valued.bounds is not None:
-        ratios, units = changes_of_margins(replace(pairs, changed=valued.changed()))
-        scale = (valued.bounds[1] - valued.bounds[0]) / abs(reference)
-        return _of_tail(ratios, units, scale, abs(target - reference) / abs(reference), tolerance)
-    if _is_binary(pairs) and valued.is_mean():
+    drift, scaled = (target - reference) / abs(reference), valued.gaps()
+    if scaled is None and _is_binary(pairs) and valued.is_mean():
         return _of_counts(pairs, abs(reference), tolerance)
-    return _of_differences(valued.without(seed), (target - reference) / abs(reference), pairs, tolerance)
+    without = valued.without(seed)
+    if scaled is None or (scaled[0].changes >= MANY and _kurtosis(without) <= 3 + len(without) / MANY):
+        found = _of_differences(without, drift, pairs, tolerance)
+        return found and replace(found, tail=curve_of(scaled[0].ratios()) if scaled else ())
+    return _of_tail(*scaled, abs(drift), tolerance, pairs.sampled)
 
 
 # ---------------------------------------------------------------------------------------------------------- margins
 
 
-def changes_of_margins(pairs: Pairs) -> tuple[Floats, Array]:
-    """Return each sample's deviation of the margin over the margin, at least 1 where its records changed, and its unit.
-
-    Shapes: both N. A margin of 0, or an infinite one, in both runs has a ratio of 0 unless the records changed. A
-    margin that is infinite in one run only has a ratio of 1.
-    """
-    ours, theirs = pairs.margins or (np.zeros(0), np.zeros(0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.abs(ours - theirs) / np.abs(theirs)
-    ratios = np.nan_to_num(ratios, nan=0.0, posinf=1.0)
-    ratios[np.isinf(ours) != np.isinf(theirs)] = 1.0  # the deviation is unknown
-    return np.where(pairs.changed, np.maximum(ratios, 1.0), ratios), pairs.sample_units
-
-
-def _of_tail(ratios: Floats, units: Array, scale: float, drift: float, tolerance: float) -> Estimate:
-    share, effective = tail_share(ratios, units)
+def _of_tail(gaps: Gaps, scale: float, drift: float, tolerance: float, samples: int) -> Estimate:
+    """Bound the change by the ratios; ``scale``: relative change per share of ratios of 1 or more."""
+    ratios = gaps.ratios()
+    share, effective = tail_share(ratios, gaps.units)
     high = min(1.0, share * poisson_upper(effective) / effective)
     changed = int(np.count_nonzero(ratios >= 1))
     if poisson_lower(changed) > high * len(ratios):  # more changes than the margins explain
@@ -126,34 +116,29 @@ def _of_tail(ratios: Floats, units: Array, scale: float, drift: float, tolerance
     needed = None
     if high > tolerance > share * scale:
         per_sample = effective / _tail_size(len(ratios))
-        needed = _enough(
-            lambda count: share * scale * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios)
-        )
-    return Estimate("margins", (-high, high), needed, _curve(ratios))
-
-
-def _curve(ratios: Floats) -> tuple[tuple[float, float], ...]:
-    """Return some of the ratios above 0 with their shares, evenly spaced in the logarithm of the share."""
-    rising = np.sort(ratios)[::-1]
-    count = int(np.count_nonzero(rising > 0))
-    places = np.unique(np.geomspace(1, max(count, 1), _POINTS).astype(np.int64))[: count or 0]
-    return tuple((float(rising[place - 1]), place / len(ratios)) for place in places.tolist())
+        limit = share * scale
+        needed = _enough(lambda count: limit * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios))
+        needed = needed and whole_samples(needed * samples / len(ratios), samples)
+    return Estimate("margins", (-high, high), needed, curve_of(ratios))
 
 
 def tail_share(ratios: Floats, units: Array) -> tuple[float, float]:
     """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios used.
 
     The number is divided by the design effect of the units among the ratios that were used: the sum over units of their
-    squared counts over the count (Rao and Scott 1992).
+    squared counts over the count (Rao and Scott 1992). Of ratios with several units each, the excess over 1 adds up.
+
+    Args:
+        ratios: N. units: N, or N x R.
     """
     count = _tail_size(len(ratios))
     beyond = int(np.count_nonzero(ratios >= 1))
     used = max(count, beyond)
     chosen = np.argsort(-ratios, kind="stable")[:used]
     level = min(1.0, float(ratios[chosen[-1]]))
-    sizes = np.bincount(units[chosen]).astype(np.float64)
-    effective = used**2 / float((sizes**2).sum())
-    return used / len(ratios) * level, effective
+    columns = units[chosen].reshape(used, -1).T
+    excess = sum(float((np.unique(one, return_counts=True)[1] ** 2).sum()) / used - 1 for one in columns)
+    return used / len(ratios) * level, used / (1 + excess)
 
 
 def _tail_size(count: int) -> int:
@@ -238,6 +223,20 @@ class Valued:
         """Return the metric of all records of both runs."""
         return self._compute(np.ones(self._pairs.total))
 
+    def gaps(self) -> tuple[Gaps, float] | None:
+        """Return the margins of both runs, and the relative change per share of samples that change; or ``None``."""
+        pairs, metric, found = self._pairs, self._metric, None
+        if metric is not None and pairs.target.shape == pairs.baseline.shape and np.array_equal(*pairs.codes):
+            found = metric.gaps(*pairs.records, pairs.codes[1])
+        if found is None and pairs.margins is not None:
+            found = Gaps(*pairs.margins, self.changed(), pairs.sample_units)
+        if found is None:
+            return None
+        if self.bounds is not None:
+            return found, (self.bounds[1] - self.bounds[0]) / abs(self.whole()[1])
+        effect = math.nan if metric is None else metric.effect(*pairs.records)
+        return (found, effect) if math.isfinite(effect) else None
+
     def changed(self) -> Array:
         """Return for each sample of both runs whether its value differs, N booleans.
 
@@ -245,7 +244,8 @@ class Valued:
         number of records than one count as changed if any record differs.
         """
         pairs, changed = self._pairs, self._pairs.changed.copy()
-        if self._metric is not None and len(pairs.target) == len(pairs.baseline) == len(changed):
+        single = len(pairs.target) == len(pairs.baseline) == len(changed)
+        if self._metric is not None and self.bounds is not None and single:
             for place in np.flatnonzero(changed).tolist():
                 one, other = (
                     _number(self._metric.weighing(records[place : place + 1]), np.ones(1)) for records in pairs.records
@@ -302,6 +302,16 @@ def is_mean(pairs: Pairs, metric: Metric | None) -> bool:
             if not math.isclose(_number(value, weights), mean(weights), rel_tol=1e-9, abs_tol=1e-12):
                 return False
     return True
+
+
+def _kurtosis(without: Floats) -> float:
+    """Return the fourth moment over the squared variance of both runs' differences; NaN if all are equal.
+
+    It is 3 for a normal distribution, and the groups over the changes more for rare changes of one size.
+    """
+    drifts = without[:, 0] - without[:, 1]
+    squares = (drifts - drifts.mean()) ** 2
+    return float((squares**2).mean() / squares.mean() ** 2) if squares.any() else math.nan
 
 
 def _of_differences(without: Floats, drift: float, pairs: Pairs, tolerance: float) -> Estimate | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError
+from engine import ConfigError, DataError
 from model_config.judge.bound import Estimate, Valued, estimate
 from model_config.judge.pairs import Pairs, read_pairs
 from model_config.results import Accuracy, Verdict
@@ -85,7 +85,8 @@ def _with_differences(result: Accuracy, pairs: Pairs, mean: bool) -> Accuracy:
     """Add how many units differ, the names of the first of them, and for a mean the records better and worse."""
     changed = pairs.differing_units()
     names = pairs.unit_names and tuple(pairs.unit_names[unit] for unit in changed[:MOST_NAMES].tolist())
-    better, worse = _flips(pairs, result.higher_is_better) if mean else (0, 0)
+    signs = np.sign(pairs.target.astype(np.float64) - pairs.baseline) if mean else np.zeros(0)
+    better, worse = (int(np.count_nonzero(signs == side)) for side in ((1, -1) if result.higher_is_better else (-1, 1)))
     return replace(result, differing=len(changed), changed=names, better=better, worse=worse)
 
 
@@ -179,13 +180,6 @@ def _spaced(number: int) -> str:
     return f"{number:,}".replace(",", " ") if number >= 10_000 else str(number)
 
 
-def _flips(pairs: Pairs, higher_is_better: bool) -> tuple[int, int]:
-    """Return how many records are better and worse."""
-    rose = int(np.count_nonzero(pairs.target > pairs.baseline))
-    fell = int(np.count_nonzero(pairs.target < pairs.baseline))
-    return (rose, fell) if higher_is_better else (fell, rose)
-
-
 def _unusable(pairs: Pairs, metric: float, reference: float) -> str:
     """Return why the runs cannot be compared; empty where they can."""
     for names, did, did_not in ((pairs.lost, "baseline", "target"), (pairs.gained, "target", "baseline")):
@@ -194,17 +188,11 @@ def _unusable(pairs: Pairs, metric: float, reference: float) -> str:
     if not pairs.total:
         return "no sample was evaluated in both runs"
     for records, run in zip(pairs.records, ("target", "baseline"), strict=True):
-        bad = _not_finite(records)
+        plain = records.dtype.kind in "fc" and records.ndim == 1  # in several columns, NaN may have a meaning
+        bad = int(np.count_nonzero(~np.isfinite(records))) if plain else 0
         if bad:
             return f"{bad} records of the {run} are NaN or infinite"
     return _not_comparable(metric, reference)
-
-
-def _not_finite(records: Array) -> int:
-    """Return how many numbers are NaN or infinite; 0 for records of several columns, where such values may be valid."""
-    if records.dtype.kind not in "fc" or records.ndim > 1:
-        return 0
-    return len(records) - int(np.count_nonzero(np.isfinite(records)))
 
 
 def _not_comparable(metric: float, reference: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Columns:
         values: records along the first dimension. samples: index of the sample of each record, int64.
         count: number of samples. units: name of the unit of each record, if the metric has units.
         sample_units: name of the unit of each sample, if the data has units.
+        margins: of each sample, float64 (:attr:`utils.metrics.base.Records.margins`); ``None``: a part has none.
     """
 
     values: Array
@@ -31,6 +32,7 @@ class Columns:
     count: int
     units: list[str] | None = None
     sample_units: list[str] | None = None
+    margins: Array | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -62,6 +64,7 @@ def joined(found: Iterable[tuple[Feed, Array | Records]]) -> Columns:
     samples: list[Array] = [np.zeros(0, np.int64)]
     units: list[str] = []
     names: list[str] = []
+    margins: list[Array | None] = []
     count = 0
     for part, record in found:
         columns = record if isinstance(record, Records) else Records(record)
@@ -69,8 +72,11 @@ def joined(found: Iterable[tuple[Feed, Array | Records]]) -> Columns:
         samples.append(_places(columns) + count)
         units += columns.units or ()
         names += part.units or ()
+        margins.append(columns.margins)
         count += len(part.names)
-    return Columns(_together(values), np.concatenate(samples), count, units or None, names or None)
+    known = [one for one in margins if one is not None]
+    whole = np.concatenate(known) if known and len(known) == len(margins) else None
+    return Columns(_together(values), np.concatenate(samples), count, units or None, names or None, whole)
 
 
 def _together(values: Sequence[Array]) -> Array:
@@ -93,12 +99,30 @@ def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
         ours, theirs: records of the run and of the baseline, over the same samples. name: of the metric.
     """
     if ours.bare and theirs.bare and ours.values.shape == theirs.values.shape:
-        return Pairs(ours.values, theirs.values, name)
-    first: Iterable[Hashable] = ()
+        return _with_margins(Pairs(ours.values, theirs.values, name), ours, theirs, np.arange(ours.count))
+    first: Sequence[Hashable] = ()
     if ours.units is None and theirs.units is None:  # includes units without records
         first = ours.sample_units or range(ours.count)
-    codes, count = coded([ours.named, theirs.named], first)
-    return Pairs(ours.values, theirs.values, name, units=(codes[0], codes[1]), count=count, samples=ours.count)
+    codes, count = coded([ours.named, theirs.named, first], first)
+    pairs = Pairs(ours.values, theirs.values, name, units=(codes[0], codes[1]), count=count, samples=ours.count)
+    return _with_margins(pairs, ours, theirs, codes[2])
+
+
+def _with_margins(pairs: Pairs, ours: Columns, theirs: Columns, units: Array) -> Pairs:
+    """Add the margins of both runs, if known, with each sample's unit and whether any of its records differs.
+
+    Args:
+        units: of each sample; empty if only records have units.
+    """
+    if ours.margins is None or theirs.margins is None or np.isnan([ours.margins, theirs.margins]).any():
+        return pairs
+    if not len(units):
+        units = pairs.count + np.arange(ours.count)  # a sample without records is a unit of its own
+        for columns, codes in zip((ours, theirs), pairs.codes, strict=True):
+            units[columns.samples] = codes
+    changed = np.zeros(ours.count, np.bool_)
+    changed[replace(pairs, units=(ours.samples, theirs.samples), count=ours.count).differing_units()] = True
+    return replace(pairs, margins=(ours.margins, theirs.margins), sample_units=units, changed=changed)
 
 
 def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:

@@ -16,6 +16,8 @@ from engine import Array, ConfigError, DataError, InputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from utils.metrics.gaps import Gaps
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
@@ -46,8 +48,8 @@ class Metric(ABC):
         name: short name for reports, such as ``top1``.
         higher_is_better: direction of every comparison of two values.
         per_sample: one number per sample, which is its record: stored as CSV, all others as ``.npz``.
-        has_margins: the value is the mean over samples of a number within ``bounds``, and :meth:`update` returns
-            :class:`Records` with margins; the gate bounds the change on other data by them.
+        has_margins: :meth:`update` returns :class:`Records` with margins; the gate bounds the change on other data by
+            them if the value is the mean over samples of a number within ``bounds``, or by :meth:`effect`.
         bounds: minimum and maximum of a record, if known.
     """
 
@@ -118,6 +120,24 @@ class Metric(ABC):
         thousands of weightings.
         """
         return partial(self.value, records)
+
+    def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
+        """Return margins that follow from the records of two runs; ``None``: only those of :attr:`Records.margins`.
+
+        Args:
+            target, baseline: records of both runs over the same samples, in one order. units: N integers, their units.
+        """
+        return None
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return the relative change of the value over the share of changed samples (or gaps), at most.
+
+        Only for a metric that is not a mean of numbers within ``bounds``; to first order in the share. NaN: unknown.
+
+        Args:
+            target, baseline: records of both runs, as for :meth:`gaps`.
+        """
+        return math.nan
 
     def unknown(self) -> str:
         """Return why :meth:`compute` gave NaN although no output has any, and the fix; empty: unknown."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, InputError
 from utils.metrics.base import WeighingMetric
+from utils.metrics.gaps import Gaps, of_classes
 from utils.metrics.roc import area, in_order, roc_curve
 
 METRICS = ("auc", "log_loss", "gauc")
@@ -76,6 +77,16 @@ class Clicks(WeighingMetric):
             return _Grouped(records).value
         order = in_order(records)
         return lambda weights: area(roc_curve(order, weights))
+
+    def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
+        """Return for the AUC the gaps between clicked and other rows."""
+        if self.primary != "auc":
+            return None
+        return of_classes(target["score"], baseline["score"], baseline["same"], units)
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return 1 over the AUC, which is the share of pairs with the clicked row ahead."""
+        return 1 / (self.value(baseline, np.ones(len(baseline))) or math.nan)
 
     def unknown(self) -> str:
         """Return why the value is NaN."""

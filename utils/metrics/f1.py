@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,12 +17,17 @@ from utils.metrics.classification import margins
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
 """A sample: its label, its prediction (-1 for a NaN score), and whether its label is among the best ``k``."""
 
+MOST_FLIPS = 2000
+"""Largest number of changed predictions whose effect on a metric is computed."""
+
 RATED_RECORD = np.dtype([*RECORD.descr, ("score", np.float64), ("rating", np.float64)])
 """The same, with the mean class by the scores, and the rating by people."""
 
 
 class Labelled(RecordMetric):
     """Base of :class:`Accuracy`, :class:`MacroF1` and :class:`Matthews`.
+
+    The margin of a sample is the gap between its two best classes.
 
     Args:
         k: number of highest scores for accuracy.
@@ -30,6 +36,8 @@ class Labelled(RecordMetric):
             class, weighted by the scores, is a secondary figure.
         neutral: with ``rated``, also compute the accuracy without ratings closer to 0 than this; 0: do not.
     """
+
+    has_margins: ClassVar[bool] = True
 
     def __init__(
         self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
@@ -42,8 +50,8 @@ class Labelled(RecordMetric):
 
     def records(
         self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
-    ) -> Array | Records:
-        """Return a record of :data:`RECORD` per sample, of :data:`RATED_RECORD` with ``rated``.
+    ) -> Records:
+        """Return a record of :data:`RECORD` per sample, of :data:`RATED_RECORD` with ``rated``, and their margins.
 
         Args:
             predictions: scores, N x C real numbers.
@@ -73,7 +81,34 @@ class Labelled(RecordMetric):
         if self.rated:
             found["score"] = scores.astype(np.float64) @ np.arange(scores.shape[1])
             found["rating"] = [target.rating for target in targets]
-        return found
+        return Records(found, margins=self._margins(scores, found))
+
+    def _margins(self, scores: Array, found: Array) -> Array:
+        return np.abs(margins(scores, np.maximum(found["predicted"], 0)))
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return the largest relative change of the value by one changed prediction, times the samples.
+
+        NaN if there are more than :data:`MOST_FLIPS` kinds of changes.
+        """
+        classes = np.unique([baseline["label"], baseline["predicted"]])
+        cells, counts = np.unique(baseline[["label", "predicted"]], return_counts=True)
+        if len(cells) * len(classes) > MOST_FLIPS:
+            return math.nan
+        rows = np.zeros(len(cells) * len(classes), RECORD)
+        rows["label"], rows["predicted"] = np.repeat(cells["label"], len(classes)), np.tile(classes, len(cells))
+        rows["right"] = rows["label"] == rows["predicted"]
+        weights = np.zeros(len(rows))
+        own = np.arange(len(cells)) * len(classes) + np.searchsorted(classes, cells["predicted"])
+        weights[own] = counts
+        value = self.value(rows, weights)
+        changes = []
+        for place in np.flatnonzero(weights):
+            for other in range(place // len(classes) * len(classes), (place // len(classes) + 1) * len(classes)):
+                moved = weights.copy()
+                moved[place], moved[other] = moved[place] - 1, moved[other] + 1
+                changes.append(abs(self.value(rows, moved) - value))
+        return len(baseline) * max(changes) / abs(value) if value else math.nan
 
     def _of_ratings(self) -> dict[str, float]:
         """Return the figures that use ratings; empty without ratings."""
@@ -136,7 +171,6 @@ class Labelled(RecordMetric):
 class Accuracy(Labelled):
     """Share of samples, 0 to 1, whose class is among the ``k`` highest scores, ranked as in :class:`TopK`."""
 
-    has_margins: ClassVar[bool] = True
     bounds = (0.0, 1.0)
 
     def __init__(
@@ -145,12 +179,8 @@ class Accuracy(Labelled):
         super().__init__(k, labels, rated, neutral)
         self.name = f"top{k}"
 
-    def records(
-        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
-    ) -> Records:
-        """Return the records of :class:`Labelled`, with margins (:func:`~utils.metrics.classification.margins`)."""
-        found: Any = super().records(predictions, targets, contexts)
-        return Records(found, margins=margins(np.asarray(predictions), found["label"], self.k))
+    def _margins(self, scores: Array, found: Array) -> Array:
+        return margins(scores, found["label"], self.k)
 
     def value(self, records: Array, weights: Array) -> float:
         """Return the weighted share of right samples; NaN if all weights are 0."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import Array, ConfigError, InputError
 from utils.metrics.base import Records, WeighingMetric
+from utils.metrics.gaps import Gaps, of_classes, of_threshold
 
 RECORD = np.dtype([("score", np.float32), ("true", np.bool_), ("said", np.bool_)])
 """A frame: its score (higher is more), its label, and its label in the final answer."""
@@ -76,6 +77,25 @@ class FrameScores(WeighingMetric):
         level, falling = score[order], true[order]
         ends = np.flatnonzero(np.append(level[1:] != level[:-1], True)) if len(order) else order
         return lambda weights: _auc(falling, weights[order], ends)
+
+    def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
+        """Return the scores' distances from the threshold; for the AUC the gaps between both kinds of frames."""
+        ours, theirs = target["score"], baseline["score"]
+        if self.primary == "auc":
+            return of_classes(ours, theirs, baseline["true"], units)
+        return of_threshold(ours, theirs, self.threshold, units)
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return the relative change of the value over the share of frames that change sides.
+
+        F1 is 2 TP over the frames that are positive by the label plus those by the score. A frame that is missed takes
+        2 - F1 over this sum from F1, one that is falsely found takes F1 over it.
+        """
+        value = self.value(baseline, np.ones(len(baseline)))
+        if self.primary == "auc" or not value:
+            return 1 / value if value else math.nan
+        both = int(np.count_nonzero(baseline["true"])) + int(np.count_nonzero(baseline["score"] >= self.threshold))
+        return max(2 - value, value) / value * len(baseline) / both
 
     def unknown(self) -> str:
         """Return why the value is NaN: all frames have the same label."""

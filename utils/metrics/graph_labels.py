@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.metrics.base import RecordMetric, WeighingMetric
+from utils.metrics.base import RecordMetric, Records, WeighingMetric
+from utils.metrics.classification import margins
+from utils.metrics.gaps import Gaps, of_classes, of_threshold
 from utils.metrics.roc import Ordered, area, in_order, roc_curve
 
 KINDS = ("roc_auc", "accuracy")
@@ -31,8 +33,6 @@ class GraphLabels(WeighingMetric):
         names: of the properties.
         scored: ``False``: predictions are labels, without a ROC curve.
     """
-
-    bounds = None
 
     def __init__(self, primary: str = "roc_auc", names: Sequence[str] = (), scored: bool = True) -> None:
         if primary not in KINDS:
@@ -74,6 +74,21 @@ class GraphLabels(WeighingMetric):
         columns = [_column(records[:, place]) for place in range(records.shape[1])]
         return lambda weights: _mean([_area(order, weights[places]) for places, order in columns])
 
+    def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
+        """Return the distances of all probabilities from one half; for a single property's area its pairs' gaps."""
+        if len(self._kinds) == 1:  # labels, which have no margins
+            return None
+        known = baseline["known"]
+        ours, theirs, same = target["score"][known], baseline["score"][known], baseline["same"][known]
+        units = np.broadcast_to(units[:, None], known.shape)[known]
+        if self.primary == "accuracy":
+            return of_threshold(ours, theirs, 0.5, units)
+        return of_classes(ours, theirs, same, units) if known.shape[1] == 1 else None
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return 1 over the value, a share of probabilities or of pairs."""
+        return 1 / (self.value(baseline, np.ones(len(baseline))) or math.nan)
+
     def unknown(self) -> str:
         """Return why the value is NaN."""
         if self.primary == "roc_auc":
@@ -112,13 +127,18 @@ class GraphClasses(RecordMetric):
         scored: ``False``: predictions are labels, without a ROC curve.
     """
 
+    has_margins: ClassVar[bool] = True
+
     def __init__(self, primary: str = "accuracy", scored: bool = True) -> None:
         if primary not in KINDS:
             raise ConfigError(f"metric {primary!r} must be one of {', '.join(KINDS)}")
         self.name = self.primary = primary
+        self.bounds = (0.0, 1.0) if primary == "accuracy" else None
         self._scored = scored
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Return a record per sample: whether it is right, the second class's probability, and whether it is true.
 
         Args:
@@ -129,6 +149,7 @@ class GraphClasses(RecordMetric):
             DataError: a target is not a class of the model.
         """
         found = np.zeros(len(targets), [("right", np.bool_), ("score", np.float64), ("same", np.bool_)])
+        gaps: list[float] = []
         for row, one, given in zip(found, predictions, targets, strict=True):
             scores, place = np.asarray(one, np.float64), float(np.ravel(given)[0])
             if np.size(given) != 1 or not place.is_integer() or not 0 <= place < len(scores):
@@ -136,7 +157,18 @@ class GraphClasses(RecordMetric):
             two = len(scores) == 2
             right = not np.isnan(scores).any() and int(np.argmax(scores)) == place
             row["right"], row["score"], row["same"] = right, scores[1] if two else np.nan, two and place == 1
-        return found
+            gaps.append(margins(scores[None], np.array([int(place)]))[0] if self._scored else math.nan)
+        return Records(found, margins=np.array(gaps, np.float64))
+
+    def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
+        """Return for the area under the curve the gaps between both classes."""
+        if self.primary == "accuracy":  # their own margins
+            return None
+        return of_classes(target["score"], baseline["score"], baseline["same"], units)
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return 1 over the value."""
+        return 1 / (self.value(baseline, np.ones(len(baseline))) or math.nan)
 
     def value(self, records: Array, weights: Array) -> float:
         """Return the primary metric."""

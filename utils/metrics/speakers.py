@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from engine import Array, ConfigError
+from utils.metrics.gaps import Gaps, of_threshold
 from utils.metrics.roc import (
     accepted_at,
     accepted_intervals,
@@ -17,7 +19,7 @@ from utils.metrics.roc import (
     least_cost,
     roc_curve,
 )
-from utils.metrics.verification import FARS, Verification
+from utils.metrics.verification import FARS, Verification, people
 
 P_TARGETS = (0.01, 0.05)
 """Shares of trials of one speaker for the minimum cost: those of VoxCeleb's and NIST's evaluations."""
@@ -56,6 +58,24 @@ class SpeakerVerification(Verification):
         """Return the function from weights to the equal error rate; the records are sorted once."""
         ordered = in_order(records)
         return lambda weights: equal_error(roc_curve(ordered, weights))
+
+    def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
+        """Return the scores' distances from the baseline's threshold of equal errors; the units are both speakers."""
+        ordered = in_order(baseline)
+        threshold = equal_error_threshold(ordered, roc_curve(ordered, np.ones(len(baseline))))
+        below = ordered.levels[ordered.levels < threshold]  # the middle of two scores: no score's distance is 0
+        threshold = float(threshold + below[0]) / 2 if len(below) else threshold
+        return of_threshold(target["score"], baseline["score"], threshold, people(baseline))
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return the trials over those of the rarer kind, over the value.
+
+        At the same threshold, neither error rate changes by more than the share of its trials that cross it, and the
+        equal error rate lies between the new error rates.
+        """
+        value, same = self.value(baseline, np.ones(len(baseline))), int(np.count_nonzero(baseline["same"]))
+        rarer = min(same, len(baseline) - same)
+        return len(baseline) / rarer / value if rarer and value else math.nan
 
     def secondary(self) -> Mapping[str, float]:
         """Return the secondary figures of the class."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, InputError
 from utils.metrics.base import WeighingMetric, mean_or_nan
+from utils.metrics.gaps import Gaps, of_classes, of_threshold
 from utils.metrics.roc import accepted_at, accepted_intervals, area, equal_error, in_order, roc_curve
 
 RECORD = np.dtype(
@@ -91,6 +92,29 @@ class Verification(WeighingMetric):
         kept = records[order]
         return lambda weights: mean_or_nan([fold.accuracy for fold in _by_folds(kept, weights[order]).values()])
 
+    def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
+        """Return the scores' distances from the threshold of their folds; for the AUC the gaps between both kinds.
+
+        The units are both people of a pair.
+        """
+        if self.primary == "auc":
+            return of_classes(target["score"], baseline["score"], baseline["same"], people(baseline))
+        kept = baseline["fold"] >= 0
+        ours, theirs = target[kept], baseline[kept]
+        folds = self._folds(theirs, np.ones(len(theirs)))
+        if not folds:
+            return None
+        thresholds = np.array([folds[fold].threshold for fold in theirs["fold"].tolist()])
+        return of_threshold(ours["score"], theirs["score"], thresholds, people(theirs))
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return the largest weight of a pair in the value, over the value."""
+        value = self.value(baseline, np.ones(len(baseline)))
+        if self.primary == "auc" or not value:
+            return 1 / value if value else math.nan
+        sizes = np.unique(baseline["fold"][baseline["fold"] >= 0], return_counts=True)[1]
+        return float(sizes.sum() / (len(sizes) * sizes.min()) / value)
+
     def unknown(self) -> str:
         """Return why the value is NaN: all pairs are of one kind, or there are fewer than two folds."""
         kept = self._all()
@@ -159,6 +183,12 @@ class Fold(NamedTuple):
     accuracy: float
     threshold: float
     pairs: float
+
+
+def people(records: Array) -> Array:
+    """Return both people of each pair, N x 2; of a pair of one person the second is a number of its own."""
+    own = -1 - np.arange(len(records))
+    return np.stack([records["first"], np.where(records["first"] == records["second"], own, records["second"])], 1)
 
 
 @lru_cache(maxsize=65536)

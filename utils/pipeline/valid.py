@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, usable_cores
@@ -176,20 +178,25 @@ def part(content: bytes) -> Report:
 
 def _compare(task: type[Task], opt: Options, report: Report) -> int:
     """Run again at the target's full exactness, print the differences of speed and metric, and judge the latter."""
-    reference = _evaluated(task, opt.exactly())
-    if reference is None:
-        return 0
+    with TemporaryDirectory() as folder:
+        exact = opt.exactly()
+        if report.records is not None and opt.launcher == "none" and rank_and_size()[1] == 1:
+            exact = Options(**{**vars(exact), "json": Path(folder) / "exact.json"})  # only its records are written
+        reference = _evaluated(task, exact)
+        if reference is None:
+            return 0
+        risk = _at_risk(report, reference)
     what = " and ".join(opt.faster)
     change = Change.of(report.metric, reference.metric, report.higher_is_better)
     ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None
-    found = _comparison(report, reference, what, change, ratio, opt.max_drop)
+    found = _comparison(report, reference, what, change, ratio, opt.max_drop) | {"at_risk": risk}
     if reference.nan_outputs:
         warn("the exact run cannot be compared with:")
         list_nan((), reference.nan_outputs, reference.samples, reference.engine)
     write_result(report, opt, comparison=found)
     print(
         f"{what} against exact: {report.metric_name} {report.metric:.6f} against {reference.metric:.6f} "
-        f"({change.text}), {_speed(ratio, found['slower'])}"
+        f"({change.text}), {_speed(ratio, found['slower'])}{_risk_text(risk, report.samples)}"
     )
     if found["slower"]:
         print(f"{what} made this run slower: leave it out here")
@@ -201,6 +208,22 @@ def _compare(task: type[Task], opt: Options, report: Report) -> int:
         by = f"the metric is {report.metric:.6g} with {what} and {reference.metric:.6g} without, which cannot be judged"
     warn(f"error: {by}; use less of {what}, or allow it by --max_drop")
     return DROPPED
+
+
+def _at_risk(report: Report, reference: Report) -> dict[str, Any] | None:
+    """Return the samples whose margins are within the deviation of both runs; ``None`` without records of both."""
+    if report.records is None or reference.records is None:
+        return None
+    from utils.pipeline.report.risk import at_risk
+
+    reference.records.place()
+    return at_risk(report.records.path, reference.records.path)
+
+
+def _risk_text(risk: Mapping[str, Any] | None, samples: int) -> str:
+    if risk is None or not risk["deviation"]:
+        return ""
+    return f"; {len(risk['samples'])} of {samples} samples at risk (margin within {risk['deviation']:.2g})"
 
 
 def _speed(ratio: float | None, slower: bool | None) -> str:

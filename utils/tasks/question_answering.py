@@ -7,6 +7,7 @@ several rows of a call, and the answer is the best one over all windows.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -64,6 +65,9 @@ class Answer(NamedTuple):
     end: int  # end in the text, in characters
     best: tuple[Span, ...]  # the spans with the highest scores, the answer included
     gap: float  # score of "no answer" minus that of the best span, in logits; -inf if "no answer" is not allowed
+    margin: float = (
+        math.nan
+    )  # how far the logits are from another answer, see :class:`~utils.postprocess.text.spans.Found`
 
 
 class QuestionAnswering(TextTask):
@@ -213,7 +217,7 @@ class QuestionAnswering(TextTask):
             threshold=self.options.null_threshold,
         )
         answer = found.answer
-        return Answer(answer.text, answer.score, answer.begin, answer.end, found.best, found.gap)
+        return Answer(answer.text, answer.score, answer.begin, answer.end, found.best, found.gap, found.margin)
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the metric of record."""

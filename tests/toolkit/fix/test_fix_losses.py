@@ -10,9 +10,10 @@ import pytest
 from foreign_task import TagErrorRate
 
 from engine import ConfigError, DataError, TensorSpec
-from toolkit.fix.columns import Columns, losses
+from toolkit.fix.columns import Columns, joined, losses, paired
+from toolkit.fix.records import Feed
 from toolkit.fix.samples import sizes_of
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, Records
 
 Array = np.ndarray
 
@@ -39,6 +40,39 @@ class Ranking(RecordMetric):
         score, right = records[:, 0], records[:, 1]
         pairs = (right[:, None] > right) * weights[:, None] * weights
         return float((pairs * (score[:, None] > score)).sum() / pairs.sum()) if pairs.any() else float("nan")
+
+
+def parts(*runs: Records, units: str = "") -> Columns:
+    """Return the columns of parts of two samples."""
+    feeds = [Feed([], None, ["x", "y"], list(units[2 * i : 2 * i + 2]) or None) for i in range(len(runs))]
+    return joined(zip(feeds, runs, strict=True))
+
+
+def test_margins_are_kept() -> None:
+    one, other = (Records(np.array([1.0, 0]), margins=np.array([0.5, -2.0])) for _ in range(2))
+    moved = Records(np.array([1.0, 1]), margins=np.array([0.25, 1.0]))
+    pairs = paired(parts(one, moved), parts(one, other), "top1")
+    assert pairs.margins is not None
+    assert [run.tolist() for run in pairs.margins] == [[0.5, -2, 0.25, 1], [0.5, -2, 0.5, -2]]
+    assert pairs.changed.tolist() == [False, False, False, True]
+    assert pairs.sample_units.tolist() == [0, 1, 2, 3]
+    grouped = paired(parts(one, moved, units="abba"), parts(one, other, units="abba"), "top1")
+    assert grouped.sample_units.tolist() == [0, 1, 1, 0]
+    assert grouped.changed.tolist() == [False, False, False, True]
+    assert paired(parts(one, Records(np.ones(2))), parts(one, other), "top1").margins is None
+    unknown = Records(np.ones(2), margins=np.array([np.nan, 1]))
+    assert paired(parts(one, unknown), parts(one, other), "top1").margins is None
+
+
+def test_margins_of_several_records_per_sample() -> None:
+    margins = np.array([0.5, 2.0])
+    one = Records(np.array([1.0, 0, 2]), np.array([0, 0, 0]), ["a", "b", "b"], margins)
+    other = Records(np.array([1.0, 0, 3]), np.array([0, 0, 1]), ["a", "b", "c"], margins)
+    pairs = paired(parts(one), parts(other), "ratio")
+    assert pairs.changed.tolist() == [True, True]
+    assert pairs.sample_units.tolist() == [1, 2]
+    silent = paired(parts(one), parts(one), "ratio")
+    assert silent.sample_units.tolist() == [1, 3]
 
 
 def test_losses_per_sample_unit_or_exchange() -> None:

@@ -13,7 +13,7 @@ from engine import ConfigError, DataError, InputError
 from utils.metrics.base import Records
 from utils.metrics.class_names import WrongLabelError
 from utils.metrics.classification import TopK
-from utils.metrics.f1 import Accuracy, Labelled, MacroF1, Matthews
+from utils.metrics.f1 import RECORD, Accuracy, Labelled, MacroF1, Matthews
 
 CLASSES = 4
 
@@ -74,7 +74,7 @@ def test_weights_repeat_samples(
 def test_labels_by_name_and_number() -> None:
     metric = MacroF1(labels=["no", "yes"])
     scores = np.array([[1, 0], [0, 1], [0, 1], [1, 0]], np.float32)
-    assert metric.update(scores, ["no", "yes", 1, "0"])["right"].all()
+    assert _values(metric.update(scores, ["no", "yes", 1, "0"]))["right"].all()
     with pytest.raises(DataError, match=r"'yess' is not a class .*'yes'"):
         metric.update(scores[:1], ["yess"])
     with pytest.raises(DataError, match="the model stores no names"):
@@ -94,7 +94,7 @@ def test_nan_is_wrong_for_any_k() -> None:
 
 
 def test_an_empty_batch() -> None:
-    assert len(MacroF1().update(np.zeros((0, 3)), [])) == 0
+    assert len(_values(MacroF1().update(np.zeros((0, 3)), []))) == 0
 
 
 def test_merge_and_replay() -> None:
@@ -145,6 +145,28 @@ def test_accuracy_has_the_margins_of_topk(batch: tuple[np.ndarray, np.ndarray], 
 
 
 @pytest.mark.parametrize("kind", [MacroF1, Matthews])
-def test_other_metrics_have_no_margins(kind: type[Labelled]) -> None:
-    assert not kind.has_margins
-    assert isinstance(kind().update(np.eye(3), [0, 1, 2]), np.ndarray)
+def test_other_metrics_have_the_gap_of_the_two_best_classes(kind: type[Labelled]) -> None:
+    scores = np.array([[0.5, 2.0, 1.75], [3.0, 3.0, 0.0], [np.nan, 1.0, 0.0]])
+    found = kind().update(scores, [0, 1, 2])
+    assert isinstance(found, Records)
+    assert np.array_equal(found.margins, [0.25, 0, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", [MacroF1, Matthews])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_effect_is_that_of_the_worst_changed_prediction(kind: type[Labelled], classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    metric, records = kind(), np.zeros(60, RECORD)
+    records["label"] = rng.integers(0, classes, 60)
+    records["predicted"] = np.where(rng.random(60) < 0.7, records["label"], rng.integers(0, classes, 60))
+    value, ones = metric.value(records, np.ones(60)), np.ones(60)
+    worst = 0.0
+    for place in range(60):
+        for other in range(classes):
+            moved = records.copy()
+            moved["predicted"][place] = other
+            worst = max(worst, abs(metric.value(moved, ones) - value))
+    assert metric.effect(records, records) == pytest.approx(60 * worst / value)
+    many = np.zeros(200, RECORD)
+    many["label"] = many["predicted"] = np.arange(200)
+    assert np.isnan(metric.effect(many, many))

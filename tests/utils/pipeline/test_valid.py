@@ -32,6 +32,7 @@ LINE = re.compile(
     r"(?P<mode>--.+) against exact: top1 (?P<metric>[\d.]+) against (?P<exact>[\d.]+) "
     r"\((?P<change>[+-][\d.]+) % relative\), (?P<speed>[\d.]+ times the samples/s|speeds not comparable)"
     r"(?: \(runs under 1 s, which say little of speed\))?"
+    r"(?:; (?P<risk>\d+) of \d+ samples at risk \(margin within [\d.e-]+\))?"
 )
 
 Valid = Callable[..., tuple[int, dict[str, Any]]]
@@ -110,6 +111,7 @@ def test_a_faster_decode_is_compared(valid: Valid, decode: str, capsys: pytest.C
     assert data["comparison"]["metric"] == data["metric"] == pytest.approx(float(found["metric"]), abs=1e-6)
     assert data["comparison"]["exact_metric"] == pytest.approx(float(found["exact"]), abs=1e-6)
     assert data["comparison"]["speed_ratio"] > 0
+    assert data["comparison"]["at_risk"] == {"deviation": 0.0, "samples": []}  # images of the input's size
     assert out.count("eval_metric") == 1  # scripts read the metric there: it is that of the mode asked for
 
 
@@ -127,8 +129,11 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
     assert found["mode"] == comparison["mode"] == "--dtype int8 and --decode fused"
     assert comparison.keys() == {
         *("mode", "metric", "exact_metric", "relative_change", "higher_is_better", "speed_ratio", "max_drop"),
-        *("slower", "exact_nan_outputs", "accepted"),
+        *("slower", "exact_nan_outputs", "accepted", "at_risk"),
     }
+    risk = comparison["at_risk"]
+    assert risk["deviation"] > 0
+    assert len(set(risk["samples"])) == len(risk["samples"]) == int(found["risk"])
     (agreement,) = data["int8"].values()
     assert agreement.keys() == {"cosine", "output", "samples", "recipe"}
     assert (agreement["samples"], agreement["recipe"]) == (16, "full")

@@ -15,12 +15,12 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, Records
 
 LANGUAGES = ("en", "zh")
 """Languages of normalisation."""
@@ -65,6 +65,7 @@ class AnswerMetric(RecordMetric):
     """
 
     bounds = (0.0, 1.0)
+    has_margins: ClassVar[bool] = True
     column: str
 
     def __init__(self, language: str = "en") -> None:
@@ -74,11 +75,12 @@ class AnswerMetric(RecordMetric):
 
     def records(
         self, predictions: Sequence[Any], targets: Sequence[Any] | Array, contexts: Sequence[Any] | None
-    ) -> Array:
+    ) -> Records:
         """Compare one batch.
 
         Args:
-            predictions: per question a text, or an object with a ``text`` and a ``score``; NaN: not answered.
+            predictions: per question a text, or an object with a ``text`` and a ``score`` (NaN: not answered); a
+                ``margin`` of it is kept.
             targets: per question the correct answers; none, or only empty ones: unanswerable.
 
         Raises:
@@ -99,7 +101,7 @@ class AnswerMetric(RecordMetric):
                 known * max(f1(text, one, self.language) for one in right or [""]),
                 bool(right),
             )
-        return found
+        return Records(found, margins=np.array([getattr(one, "margin", np.nan) for one in predictions], np.float64))
 
     def value(self, records: Array, weights: Array) -> float:
         """Return the weighted mean; NaN if all weights are 0."""

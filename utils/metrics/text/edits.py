@@ -48,6 +48,7 @@ class TextMetric(RecordMetric):
 
     forms: ClassVar[tuple[str, ...]] = FORMS
     record: ClassVar[np.dtype[Any]] = RECORD
+    has_margins: ClassVar[bool] = True
 
     def __init__(self, form: str | None = None) -> None:
         self.form = self.forms[0] if form is None else form
@@ -56,11 +57,12 @@ class TextMetric(RecordMetric):
 
     def records(
         self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
-    ) -> Array | Records:
+    ) -> Records:
         """Compare one batch.
 
         Args:
-            predictions: per line its text, or an object with a ``text`` and a ``score``; a NaN score: not read.
+            predictions: per line its text, or an object with a ``text`` and a ``score`` (NaN: not read); the ``margin``
+                of such an object is kept.
             targets: per line the correct text.
 
         Raises:
@@ -72,8 +74,6 @@ class TextMetric(RecordMetric):
             if not isinstance(target, str):
                 raise DataError(f"{self.name}: the target {target!r} is not a text; correct the data set")
             found[place] = self.compared(_text(prediction, self.name), target)
-        if not self.has_margins:
-            return found
         return Records(found, margins=np.array([getattr(one, "margin", math.nan) for one in predictions], np.float64))
 
     def compared(self, read: str | None, target: str) -> tuple[Any, ...]:
@@ -121,7 +121,6 @@ class SequenceAccuracy(TextMetric):
     """Share of lines, 0 to 1, that are read without errors. An empty text is right for an empty target."""
 
     name = "sequence_accuracy"
-    has_margins: ClassVar[bool] = True
     bounds = (0.0, 1.0)
 
     def value(self, records: Array, weights: Array) -> float:
@@ -141,6 +140,10 @@ class CharacterErrorRate(TextMetric):
     def value(self, records: Array, weights: Array) -> float:
         """Return the weighted rate; NaN if all weights are 0."""
         return error_rate(records["edits"], records["length"], weights)
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return :func:`effect_of_edits`."""
+        return effect_of_edits(target["edits"], baseline["edits"])
 
 
 METRICS: dict[str, type[TextMetric]] = {one.name: one for one in (SequenceAccuracy, CharacterErrorRate)}
@@ -179,6 +182,20 @@ def _text(prediction: Any, name: str) -> str | None:
         raise InputError(f"{name}: a prediction is a {type(prediction).__name__}; pass texts, as decode returns them")
     score = getattr(prediction, "score", 0.0)
     return None if score != score else text
+
+
+def effect_of_edits(target: Array, baseline: Array) -> float:
+    """Return the relative change of an error rate over the share of changed texts; NaN without an edit.
+
+    Another class at one step of a path changes at most two characters (``aba`` with an ``a`` in the middle is ``a``),
+    and at most two words (without the space between them).
+
+    Args:
+        target, baseline: edits of each text in both runs.
+    """
+    whole = int(baseline.sum())
+    most = max(2, int(np.abs(target - baseline).max(initial=0)))
+    return most * len(baseline) / whole if whole else math.nan
 
 
 def error_rate(edits: Array, length: Array, weights: Array) -> float:

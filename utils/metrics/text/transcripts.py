@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array
-from utils.metrics.text.edits import TextMetric, edit_distance
+from utils.metrics.text.edits import TextMetric, edit_distance, effect_of_edits
 
 FORMS = ("plain", "NFC", "NFKC", "none")
 """Normalisations before comparison. ``plain``: NFKC, case-folded, with all punctuation but apostrophes in words
@@ -87,6 +87,10 @@ class WordErrorRate(TranscriptMetric):
         """Return the weighted rate; NaN if the target texts are empty."""
         return word_error_rate(records, weights)
 
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return :func:`~utils.metrics.text.edits.effect_of_edits` of words."""
+        return effect_of_edits(_wrong(target), _wrong(baseline))
+
 
 class SpokenCharacterErrorRate(TranscriptMetric):
     """The same in characters, including spaces: for languages without spaces, and for single words."""
@@ -96,6 +100,10 @@ class SpokenCharacterErrorRate(TranscriptMetric):
     def value(self, records: Array, weights: Array) -> float:
         """Return the weighted rate; NaN if the target texts are empty."""
         return _rate(records["edits"], records["length"], weights)
+
+    def effect(self, target: Array, baseline: Array) -> float:
+        """Return :func:`~utils.metrics.text.edits.effect_of_edits`."""
+        return effect_of_edits(target["edits"], baseline["edits"])
 
 
 METRICS: dict[str, type[TranscriptMetric]] = {one.name: one for one in (WordErrorRate, SpokenCharacterErrorRate)}
@@ -160,8 +168,12 @@ def _table(right: Sequence[str], said: Sequence[str]) -> Array:
 
 def word_error_rate(records: Array, weights: Array) -> float:
     """Return the word error rate of :data:`RECORD`; NaN if no word has a weight."""
-    wrong = records["substitutions"] + records["deletions"] + records["insertions"]
-    return _rate(wrong, records["words"], weights)
+    return _rate(_wrong(records), records["words"], weights)
+
+
+def _wrong(records: Array) -> Array:
+    found: Array = records["substitutions"] + records["deletions"] + records["insertions"]
+    return found
 
 
 def _rate(edits: Array, length: Array, weights: Array) -> float:

@@ -26,8 +26,8 @@ class Text(NamedTuple):
         text: the characters, left to right; empty if every step is blank.
         score: 0 to 1. Greedy: the mean probability of the steps that gave a character. Beam: the probability of the
             whole text. 0 for an empty text of greedy decoding.
-        margin: greedy: the smallest gap between the two best classes of a step, in the unit of the outputs; NaN for
-            other decoders.
+        margin: greedy: the smallest gap by which the best path exceeds one with another text (:func:`text_gaps`); NaN
+            for other decoders.
     """
 
     text: str
@@ -55,20 +55,50 @@ def greedy(
     kept = path != empty
     kept[:, 1:] &= path[:, 1:] != path[:, :-1]
     best = _best(steps, path, logits)
-    gaps = _gaps(steps)
+    gaps = text_gaps(steps, empty)
     return [
         _read(row[mask], score, mask, names, gap) for row, mask, score, gap in zip(path, kept, best, gaps, strict=True)
     ]
 
 
-def _gaps(steps: Array) -> list[float]:
-    """Return per sample of N x T x C the smallest gap between the two best classes of a step."""
+def text_gaps(steps: Array, blank: int = 0) -> list[float]:
+    """Return how far the outputs are from another text of the most likely path, in their unit; at least so far.
+
+    Another class at one step often leaves the text as it is, such as where a character begins. So the margin is the
+    smallest gap of a step's best class to one with which the text differs, or, if two neighbouring steps change, the
+    larger one of their gaps to the second best class. (Changes of steps that are not neighbours do not interact.)
+
+    Args:
+        steps: N x T x C, float. blank: class of the blank, 0 or more.
+
+    Returns:
+        One number per sample; infinite if no other text is possible, NaN for NaN or several infinite outputs.
+    """
     if steps.shape[-1] < 2 or not steps.shape[1]:
         return [math.inf] * len(steps)
-    best = np.partition(steps, -2, axis=-1)[..., -2:].astype(np.float64)
+    path = steps.argmax(axis=-1)
+    before, after = (np.full_like(path, blank) for _ in range(2))
+    before[:, 1:], after[:, :-1] = path[:, :-1], path[:, 1:]
+    best = np.take_along_axis(steps, path[..., None], axis=-1)[..., 0].astype(np.float64)
+    others = steps.astype(steps.dtype if steps.dtype.kind == "f" else np.float64)
+    written = _written(path, before, after, blank)
+    for other in (path, before, after, np.full_like(path, blank)):
+        same = (_written(other, before, after, blank) == written).all(axis=0)
+        place = np.where(same, other, path)[..., None]
+        np.put_along_axis(others, place, -np.inf, axis=-1)
     with np.errstate(invalid="ignore"):  # infinite outputs give NaN
-        gaps: list[float] = (best[..., 1] - best[..., 0]).min(axis=1).tolist()
+        single = best - others.max(axis=-1).astype(np.float64)
+        second = best - np.partition(steps, -2, axis=-1)[..., -2].astype(np.float64)
+    double = np.maximum(second[:, 1:], second[:, :-1]).min(axis=1, initial=math.inf)
+    gaps: list[float] = np.minimum(single.min(axis=1), double).tolist()
     return gaps
+
+
+def _written(classes: Array, before: Array, after: Array, blank: int) -> Array:
+    """Return the characters that a step and the next one write, 2 x N x T; -1 for none, which is the second."""
+    own = np.where((classes != blank) & (classes != before), classes, -1)
+    next_one = np.where((after != blank) & (after != classes), after, -1)
+    return np.stack([np.where(own < 0, next_one, own), np.where(own < 0, -1, next_one)])
 
 
 def _read(classes: Array, score: Array, kept: Array, names: Sequence[str], gap: float) -> Text:

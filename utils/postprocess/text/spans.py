@@ -53,11 +53,14 @@ class Found(NamedTuple):
         answer: the best one; empty if "no answer" is more likely.
         best: different texts, highest score first, with ``[no answer]`` if that is allowed.
         gap: logit of "no answer" minus that of the best span; ``-inf`` if it is not allowed.
+        margin: how far the logits are from another answer: the gap to the best span with another text, and to the
+            threshold of "no answer"; at least 0.
     """
 
     answer: Span
     best: tuple[Span, ...]
     gap: float
+    margin: float
 
 
 def best_answer(
@@ -84,13 +87,16 @@ def best_answer(
         seen.add(stripped)
         begin += len(whole) - len(whole.lstrip())
         spans.append(Span(stripped, begin, begin + len(stripped), logit, _share(logit, total)))
-        if len(spans) == count:
+        if len(spans) == max(count, 2):
             break
     nothing = Span("", 0, 0, free, _share(free, total))
     gap = free - spans[0].logit if spans else math.inf
     answer = nothing if not spans or (silent and gap > threshold) else spans[0]
-    best = sorted([*spans, nothing] if silent else spans, key=lambda span: -span.logit)[:count]
-    return Found(answer, tuple(best), gap if silent else -math.inf)
+    best = sorted([*spans[:count], nothing] if silent else spans[:count], key=lambda span: -span.logit)[:count]
+    second = [*(span.logit for span in spans[1:2]), *logits[max(count, 1) * BEST - 1 :]]  # the last one is a limit
+    margin = spans[0].logit - max(second, default=-math.inf) if spans and answer is not nothing else math.inf
+    margin = min(margin, abs(threshold - gap)) if silent else margin
+    return Found(answer, tuple(best), gap if silent else -math.inf, margin)
 
 
 def _share(logit: float, total: float) -> float:

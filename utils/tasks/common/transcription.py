@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,12 +43,14 @@ class Heard(NamedTuple):
             mean of the tokens' probabilities, which makes long and short texts comparable. NaN: the outputs have NaN.
         words: words with their times, if requested.
         seconds: length of the recording.
+        margin: greedy, of CTC: see :class:`~utils.postprocess.text.ctc.Text`; NaN: unknown.
     """
 
     text: str
     score: float
     words: tuple[Word, ...] = ()
     seconds: float = 0.0
+    margin: float = math.nan
 
 
 class Transcription(TextAnswers, SoundNotes, Task):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -93,20 +94,22 @@ class SpeechRecognition(StreamNotes, Transcription):
         return [self._heard(unpacked(steps), context) for steps, context in zip(outputs, contexts, strict=True)]
 
     def _heard(self, steps: Array, context: Context) -> Heard:
-        from utils.postprocess.text.ctc import greedy_classes, probabilities
+        from utils.postprocess.text.ctc import greedy_classes, probabilities, text_gaps
 
         if not len(steps):
             return Heard("", 0.0, (), context.seconds)
         alphabet = alphabet_of(self.model, self.options, steps.shape[-1])
         likely = probabilities(steps, are_logits(self.model.form(self.options)))
+        margin = math.nan
         if self.options.decoder == "greedy":
             classes, score = greedy_classes(likely, alphabet.blank)
+            (margin,) = text_gaps(steps[None], alphabet.blank)
         else:
             classes, score = self._searched(likely, alphabet)
         words: tuple[Word, ...] = ()
         if self.options.script != "valid" and classes:
             words = _timed(likely, classes, alphabet, context.seconds)
-        return Heard(alphabet.text(classes), score, words, context.seconds)
+        return Heard(alphabet.text(classes), score, words, context.seconds, margin)
 
     def _searched(self, likely: Array, alphabet: Alphabet) -> tuple[list[int], float]:
         from utils.postprocess.text.beam import beam_classes

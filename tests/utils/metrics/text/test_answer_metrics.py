@@ -83,6 +83,15 @@ def test_several_correct_answers_and_unanswerable_questions() -> None:
     assert "no_answer_exact" not in other.secondary()
 
 
+def test_margins_are_those_of_the_predictions() -> None:
+    class Answer(NamedTuple):
+        text: str
+        margin: float
+
+    found = AnswerF1().update([Answer("cat", 1.5), Answer("", 0.25), "dog"], [("cat",), (), ("dog",)])
+    assert np.array_equal(found.margins, [1.5, 0.25, np.nan], equal_nan=True)
+
+
 def test_weights_and_merge() -> None:
     chance = np.random.default_rng(0)
     words = ["cat", "dog", "red cat", ""]
@@ -90,7 +99,7 @@ def test_weights_and_merge() -> None:
     right = [(words[place],) if words[place] else () for place in chance.integers(0, 4, 40)]
     for kind in METRICS.values():
         whole, one, two = kind(), kind(), kind()
-        records = whole.update(found, right)
+        records = whole.update(found, right).values
         one.update(found[:13], right[:13])
         two.update(found[13:], right[13:])
         two.merge(one)

@@ -45,7 +45,7 @@ def test_normalisations():
 
 def test_weights_repeat_recordings():
     rate = WordErrorRate()
-    records = rate.update(["a b", "x"], ["a b", "c d"])
+    records = rate.update(["a b", "x"], ["a b", "c d"]).values
     assert rate.value(records, np.array([1.0, 0.0])) == 0.0
     assert rate.value(records, np.array([1.0, 2.0])) == pytest.approx(4 / 6)
     assert np.isnan(rate.value(records, np.zeros(2)))

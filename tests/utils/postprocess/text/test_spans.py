@@ -48,9 +48,22 @@ def test_all_spans_of_all_windows_are_compared(
     own = nothing if wanted == (0, 0) else every[order[0]]
     assert found.answer.score == pytest.approx(math.exp(own) / weights.sum())
     assert found.gap == (pytest.approx(gap) if silent else -math.inf)
+    texts = [TEXT[slice(*where)].strip() for where in order]
+    second = next(every[where] for where, text in zip(order, texts, strict=True) if text != texts[0])
+    margin = abs(threshold - gap) if silent else math.inf
+    margin = margin if wanted == (0, 0) else min(margin, every[order[0]] - second)
+    assert found.margin == pytest.approx(margin)
     logits = [span.logit for span in found.best]
     assert logits == sorted(logits, reverse=True)
     assert len({span.text for span in found.best}) == len(found.best) == 3
+
+
+def test_the_margin_without_another_text() -> None:
+    one = window(0, 1, 0, 0.0)
+    found = best_answer([one], TEXT, longest=1, count=1, silent=False)
+    assert found.margin == math.inf
+    same = Window(np.arange(30.0), np.zeros(30), np.full((30, 2), (0, 2)), np.ones(30, bool), (0, 0))
+    assert best_answer([same], TEXT, longest=1, count=1, silent=False).margin == 19  # the last span that is compared
 
 
 def test_nan_gives_nan_scores() -> None:
