@@ -65,9 +65,7 @@ class Answer(NamedTuple):
     end: int  # end in the text, in characters
     best: tuple[Span, ...]  # the spans with the highest scores, the answer included
     gap: float  # score of "no answer" minus that of the best span, in logits; -inf if "no answer" is not allowed
-    margin: float = (
-        math.nan
-    )  # how far the logits are from another answer, see :class:`~utils.postprocess.text.spans.Found`
+    margin: float = math.nan  # distance of the logits from another answer, see utils.postprocess.text.spans.Found
 
 
 class QuestionAnswering(TextTask):
