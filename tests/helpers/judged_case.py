@@ -69,7 +69,7 @@ class JudgedCase:
         result, stdout, stderr = (self.root / f"{name}.{ending}" for ending in ("json", "stdout", "stderr"))
         words = [*step.arguments, *extra, "--json", str(result)]
         with ExitStack() as stack, warnings.catch_warnings():
-            warnings.simplefilter("default")  # a script prints them
+            warnings.simplefilter("ignore")  # a script prints them and goes on
             stack.enter_context(chdir(self.folder))
             stack.enter_context(redirect_stdout(stack.enter_context(stdout.open("w"))))
             stack.enter_context(redirect_stderr(stack.enter_context(stderr.open("w"))))
