@@ -103,8 +103,7 @@ def load_samples(
         metadata: of the model; images are preprocessed accordingly (:class:`utils.stored.ModelMetadata`).
 
     Raises:
-        DataError: the data is missing or does not fit the model.
-        ModelError: the metadata on images is invalid.
+        DataError: the data is missing or does not fit the model. ModelError: the metadata on images is invalid.
     """
     stored = ModelMetadata(metadata)
     if path.suffix == ".npz":

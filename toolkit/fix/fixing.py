@@ -110,8 +110,7 @@ def fix(
         baseline: a correct model with the same node names; ``None`` takes the model itself in float32.
         pass_path: a pass file used already; the fix is added to it.
         shapes: shapes by input name, for images of other sizes. dims: sizes of symbolic dimensions.
-        asked: the task of the samples; ``None``: arrays, or images for a classifier.
-        on_trial: called with every run.
+        asked: the task of the samples; ``None``: arrays, or images for a classifier. on_trial: called with every run.
 
     Raises:
         ConfigError, DataError, ModelError: the metric, the data or a model is invalid.

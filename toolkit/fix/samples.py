@@ -45,8 +45,7 @@ class Samples(ABC):
         labelled: whether samples have labels. batch: samples per call. where: the data path, for messages.
         images: whether samples are images, which can be preprocessed in other ways (:meth:`prepared`).
         specs: inputs of the model in order, with their batch axes.
-        notes: preprocessing of images in the model's metadata.
-        one_call: whether a part is one call of the model.
+        notes: preprocessing of images in the model's metadata. one_call: whether a part is one call of the model.
         left_out: note on samples that could not be prepared, or "".
         reference: the correct model, whose calls are used if calls depend on outputs.
     """
@@ -173,8 +172,7 @@ def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSp
         seen: the shapes of each call, one per input. specs: of the inputs. batch: samples per call.
 
     Raises:
-        ConfigError: there are too many combinations of sizes.
-        DataError: a dimension that differs has no name.
+        ConfigError: there are too many combinations of sizes. DataError: a dimension that differs has no name.
     """
     shapes, dims = [], dict[str, set[int]]()
     for spec, column in zip(specs, zip(*seen, strict=True), strict=True):

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from engine import ConfigError
 from utils.pipeline.flags.options import COMMON, MODEL, Options, options
-from utils.tasks.base import Task
-from utils.tasks.legacy import task_class
+from utils.tasks.base import Task, task_class
 
 _OURS = ("batch_size", "dim", "input_shapes", "input_name")
 """Common flags of the scripts that determine the model's inputs; the others configure runs and are rejected here."""

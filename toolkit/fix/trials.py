@@ -87,8 +87,7 @@ class Trials:
         """Run on the card in float16 storage.
 
         Args:
-            path: the model. what: description of the trial.
-            float32: names of nodes, or operators, that stay float32.
+            path: the model. what: description of the trial. float32: names of nodes, or operators, that stay float32.
             pass_path: pass file with these names; ``None`` writes one.
         """
         # A unique file name, so that a traceback of an earlier trial's pass still shows its source.

@@ -63,8 +63,7 @@ def dynamic_inputs(inputs: Sequence[Array], axes: Sequence[Mapping[int, str]]) -
     that they are valid, for example as token ids.
 
     Args:
-        inputs: the example, one array per model input.
-        axes: per input, its dynamic axes and their names.
+        inputs: the example, one array per model input. axes: per input, its dynamic axes and their names.
     """
     batch = {name for named in axes for axis, name in named.items() if axis == 0}
     others = {name for named in axes for name in named.values()} - batch

@@ -22,8 +22,7 @@ class Example:
 
     Attributes:
         args, keywords: the arguments; ``HERE`` marks an input, any other value is a constant.
-        tensors, names: the inputs, in order.
-        plain: whether each argument is one tensor.
+        tensors, names: the inputs, in order. plain: whether each argument is one tensor.
     """
 
     args: Sequence[Any]
@@ -48,8 +47,7 @@ def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], name
 
     Args:
         found: a tensor, a sequence with an item per argument, or a mapping by argument name. Items may be nested.
-        kinds: the classes of tensors.
-        parameters: the names of the model's arguments, in order.
+        kinds: the classes of tensors. parameters: the names of the model's arguments, in order.
         names: of the inputs; ``None`` for the argument names, and ``input`` for a single tensor.
 
     Raises:

@@ -43,8 +43,7 @@ class Variant:
     """One file to write: ``<stem><suffix>.onnx``.
 
     Attributes:
-        cases: what the file is checked on.
-        reference: the float32 graph that a float16 graph was converted from.
+        cases: what the file is checked on. reference: the float32 graph that a float16 graph was converted from.
     """
 
     suffix: str
@@ -128,8 +127,7 @@ def write_onnx_files(
     written to ``<file>.data``. ``metadata_props`` has the notes and the file's largest relative error.
 
     Args:
-        stem: path and start of the file names; the folder is created.
-        tolerances: maximum relative error by dtype.
+        stem: path and start of the file names; the folder is created. tolerances: maximum relative error by dtype.
 
     Raises:
         ExportError: a variant has no graph, fails the checker or exceeds its tolerance; the others were written.

@@ -45,8 +45,7 @@ class Plan:
     """Input of a framework's tracer.
 
     Attributes:
-        names: of the outputs.
-        tried: arrays per case, one per input; the first case is the example.
+        names: of the outputs. tried: arrays per case, one per input; the first case is the example.
         axes: dynamic axes and their names, per input.
         flat: whether to wrap the model so that it takes a tensor per argument and returns a tuple of tensors.
     """
@@ -69,10 +68,8 @@ class Framework(NamedTuple):
 
     Attributes:
         kind, tensor: classes of modules and tensors. kinds: classes of example inputs.
-        parts: a module and all its submodules.
-        to_array, to_tensor: conversions of one tensor or array.
-        no_grad: context in which gradients are not computed.
-        trace: returns the graphs of a model.
+        parts: a module and all its submodules. to_array, to_tensor: conversions of one tensor or array.
+        no_grad: context in which gradients are not computed. trace: returns the graphs of a model.
         reason: the message of an error of the framework, in one line.
     """
 

@@ -61,12 +61,10 @@ def entries(path: Path, name: str, most: int) -> Iterator[Entry]:
     """Yield the entries of an archive except folders.
 
     Args:
-        name: file name, whose suffix gives the format.
-        most: maximum unpacked size in bytes, including skipped files.
+        name: file name, whose suffix gives the format. most: maximum unpacked size in bytes, including skipped files.
 
     Raises:
-        FetchError: it is larger, or zstd is not installed.
-        Exception: one of :data:`DAMAGED`.
+        FetchError: it is larger, or zstd is not installed. Exception: one of :data:`DAMAGED`.
     """
     lower = name.lower()
     if lower.endswith((".zip", ".whl")):

@@ -40,8 +40,7 @@ def download(package: Package, folder: Path) -> Path:
     """Write a package's archive into an empty folder, verify its hash and return its path.
 
     Raises:
-        UnreachableError: all downloads failed.
-        FetchError: the hash or size differs, or the folder cannot be written.
+        UnreachableError: all downloads failed. FetchError: the hash or size differs, or the folder cannot be written.
     """
     reasons: list[str] = []
     other: list[str] = []

@@ -36,12 +36,10 @@ def fetched(name: str | Package, archive: Path | None = None) -> Path:
     """Return the folder with a package's files, downloaded if they are not cached.
 
     Args:
-        name: of a row, or the row.
-        archive: a local file to use instead of a download.
+        name: of a row, or the row. archive: a local file to use instead of a download.
 
     Raises:
-        ConfigError: unknown package.
-        UnreachableError: the archive cannot be downloaded.
+        ConfigError: unknown package. UnreachableError: the archive cannot be downloaded.
         FetchError: the archive differs from its row, or the folder cannot be written.
     """
     package = find_package(name) if isinstance(name, str) else name

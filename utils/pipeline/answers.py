@@ -32,8 +32,7 @@ from utils.pipeline.run.interrupt import ending_soon, finishing
 from utils.pipeline.run.loops import Answer, predict_pipeline
 from utils.pipeline.run.pipeline import Failure, Pipeline, returned
 from utils.pipeline.session import load_data, open_engines
-from utils.tasks.base import Rendering, Task
-from utils.tasks.legacy import AnyTask, task_class
+from utils.tasks.base import AnyTask, Rendering, Task, task_class
 
 NO_ANSWER = "no answer: NaN in the model's output"
 """Printed in place of an answer."""

@@ -26,7 +26,7 @@ from utils.pipeline.report.safe_stream import safe_streams
 from utils.pipeline.run.interrupt import INTERRUPTED, tell, unprinted_line
 
 if TYPE_CHECKING:
-    from utils.tasks.legacy import AnyTask
+    from utils.tasks.base import AnyTask
 
 COULD_NOT = 2
 """Exit code of a failed run."""

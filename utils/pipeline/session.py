@@ -22,8 +22,7 @@ def load_data(task: Task) -> Dataset:
     """Load the data set of the task's options.
 
     Raises:
-        ConfigError: a data path is missing.
-        DataError: a file of the data set cannot be opened.
+        ConfigError: a data path is missing. DataError: a file of the data set cannot be opened.
     """
     options = task.options
     inline = task.inline_samples()
@@ -74,8 +73,7 @@ def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
     """Open the engines of the task's options, by name, and bind the task to the model.
 
     Args:
-        task: bound to options.
-        streams: calls to compute at the same time, without ``--streams``.
+        task: bound to options. streams: calls to compute at the same time, without ``--streams``.
 
     Raises:
         ConfigError: the default model has not been exported yet; the message has the command.

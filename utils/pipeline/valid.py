@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from engine import ConfigError, Engine, usable_cores
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
-from utils.metrics.change import Change
 from utils.pipeline.flags.options import Options, limits, options
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.console import finish, int8_figures, list_nan, print_engines, warn, write_result
@@ -19,10 +18,10 @@ from utils.pipeline.run.interrupt import ending_soon
 from utils.pipeline.run.loops import evaluate_pipeline
 from utils.pipeline.run.pipeline import Pipeline, measure
 from utils.pipeline.session import load_data, open_engines
-from utils.tasks.base import Task
-from utils.tasks.legacy import AnyTask, form_of, task_class
+from utils.tasks.base import AnyTask, Task, form_of, task_class
 
 if TYPE_CHECKING:
+    from utils.metrics.change import Change
     from utils.pipeline.report.report import Report
     from utils.pipeline.resume.records import Kept
     from utils.pipeline.resume.run_inputs import RunInputs
@@ -37,8 +36,7 @@ def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
     """Run a valid script: parse the flags, open the engines, evaluate in all processes of the run, and report.
 
     Args:
-        description: the script's docstring.
-        given: the task, a class or in the old form.
+        description: the script's docstring. given: the task, a class or in the old form.
         defaults: default values of flags, by name; see :func:`utils.pipeline.flags.options.options`.
 
     Returns:
@@ -172,6 +170,8 @@ def _compare(task: type[Task], opt: Options, report: Report) -> int:
     reference = _evaluated(task, opt.exactly())
     if reference is None:
         return 0
+    from utils.metrics.change import Change
+
     what = " and ".join(opt.faster)
     change = Change.of(report.metric, reference.metric, report.higher_is_better)
     ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None

@@ -5,7 +5,6 @@ import pkgutil
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 from utils.tasks.base import Artifact, Flag, Options, Rendering, Task, Template
-from utils.tasks.legacy import LegacyTask as _LegacyTask  # noqa: F401 - makes tasks of the form before
 from utils.tasks.model import Model
 from utils.tasks.prepared import NoAnswer, Prepared, Shards
 

@@ -8,6 +8,8 @@ options and model, so the class must be defined at the top level of a module or 
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -337,8 +339,8 @@ class Writer(_Bound):
         raise NotImplementedError
 
 
-OLD_FORM: list[Callable[..., Any]] = []
-"""The constructor of tasks in the old form; set by :mod:`utils.tasks.legacy`."""
+_LEGACY = "utils.tasks.legacy"
+"""The module of the old form, which imports this one; few scripts need it."""
 
 
 class Task(Calls, Compare, Notes, Writer, ABC):
@@ -364,7 +366,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     def __new__(cls, *given: Any, **old: Any) -> Any:
         """Create the task of a run; ``Task(name=..., load=...)`` is the old form (:mod:`utils.tasks.legacy`)."""
         if cls is Task:
-            return OLD_FORM[0](*given, **old)
+            return importlib.import_module(_LEGACY).LegacyTask(*given, **old)
         return super().__new__(cls)
 
     def __init__(self, options: Options) -> None:
@@ -433,3 +435,42 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state, which holds engines."""
         return {key: value for key, value in vars(self).items() if key != "state"}
+
+
+class OldForm(Protocol):
+    """A task in the old form: :class:`utils.tasks.legacy.LegacyTask`."""
+
+    def as_class(self) -> type[Task]:
+        """Return the class of this task."""
+        ...
+
+
+AnyTask: TypeAlias = "type[Task] | OldForm"
+"""A task as a class or in the old form."""
+
+
+def task_class(task: AnyTask) -> type[Task]:
+    """Return the class of a task in any form."""
+    return task if isinstance(task, type) else task.as_class()
+
+
+def form_of(task: type[Task]) -> AnyTask:
+    """Return the task to pickle for a class: in the old form if the class was created from it."""
+    old: OldForm | None = vars(task).get("old")
+    return task if old is None else old
+
+
+def old_name(name: str, task: type[Task]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` (PEP 562) for the module of a task, with a name of the task in the old form.
+
+    For scripts that call ``dataclasses.replace(CLASSIFICATION, ...)``.
+    """
+
+    def find(wanted: str) -> Any:
+        if wanted != name:
+            raise AttributeError(f"module {task.__module__!r} has no attribute {wanted!r}")
+        found = importlib.import_module(_LEGACY).LegacyTask.view(task)
+        setattr(sys.modules[task.__module__], name, found)  # one object, whose class is created once
+        return found
+
+    return find

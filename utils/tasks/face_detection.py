@@ -12,15 +12,14 @@ from utils.metrics.base import Metric
 from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.image.faces import HEADS, MOST, Faces, decode_faces
 from utils.postprocess.image.nms import Detections
-from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering
+from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, old_name
 from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
 from utils.tasks.detection.data import check_classes
 from utils.tasks.detection.heads import least_score, most, threshold
 from utils.tasks.detection.results import BoxResults
 from utils.tasks.detection.task import Detection, in_words, rendering
-from utils.tasks.legacy import LegacyTask
-from utils.tasks.templates.drawn_faces import TEMPLATE
+from utils.tasks.templates import template_of
 
 LEAST = 0.05
 """Default of ``--score_threshold`` in ``valid``: average precision also needs faces with low scores."""
@@ -46,7 +45,7 @@ class FaceDetection(Detection):
 
     name = "face_detection"
     domain = "face"
-    template = TEMPLATE
+    template = template_of("face_detection", "drawn_faces")
     data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of images, or an image"
     flags = (
         Flag("--score_threshold", f"faces below this score are dropped (default: as stored, or {LEAST}, in valid, else "
@@ -151,4 +150,4 @@ def as_detections(faces: Faces) -> Detections:
     return Detections(faces.boxes, faces.scores, faces.classes)
 
 
-FACE_DETECTION = LegacyTask.view(FaceDetection)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("FACE_DETECTION", FaceDetection)

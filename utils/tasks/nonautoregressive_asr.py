@@ -18,10 +18,9 @@ from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.frames import shifted, stacked
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Flag
+from utils.tasks.base import Flag, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.transcription import METRICS, Heard, text_flags
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.speech_transcription import DECODER, ENCODER, SpeechTranscription
@@ -319,4 +318,4 @@ def _silent(decoder: Model) -> frozenset[str]:
     return frozenset(found)
 
 
-PARALLEL_TRANSCRIPTION = LegacyTask.view(ParallelTranscription)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("PARALLEL_TRANSCRIPTION", ParallelTranscription)

@@ -13,9 +13,8 @@ from engine import Array, ConfigError, ModelError, TensorSpec
 from utils.datasets.base import Dataset
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.text.tokens import tokenized
-from utils.tasks.base import Compare, Flag
+from utils.tasks.base import Compare, Flag, old_name
 from utils.tasks.detection.task import Detection
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 
 TOKENIZER = "tokenizer"
@@ -123,4 +122,4 @@ class OpenVocabulary(Detection):
         return [Detections(*(column[some] for column in one)) for one, some in zip(found, kept, strict=True)]
 
 
-OPEN_VOCABULARY = LegacyTask.view(OpenVocabulary)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("OPEN_VOCABULARY", OpenVocabulary)

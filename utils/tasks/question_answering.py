@@ -23,12 +23,11 @@ from utils.datasets.text.questions import LANGUAGE, UNANSWERABLE, Question
 from utils.metrics.base import Metric
 from utils.postprocess.text.spans import Span, Window, best_answer
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks.base import Flag, Options, Rendering
+from utils.tasks.base import Flag, Options, Rendering, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, as_logarithms
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.common.text_input import LENGTH_FLAGS, TEXT_FLAGS, TextTask, fed, inline_texts, longest
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 
 LENGTHS = (64, 128, 256, 384)
@@ -344,4 +343,4 @@ class AnswerFile:
         write_predictions(self._path, json.dumps(self._answers, ensure_ascii=False, indent=1) + "\n")
 
 
-QUESTION_ANSWERING = LegacyTask.view(QuestionAnswering)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("QUESTION_ANSWERING", QuestionAnswering)

@@ -10,9 +10,9 @@ import numpy as np
 from engine import Array, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.text.retrieval import CANDIDATES, CORPUS, Corpus, Query
+from utils.tasks.base import old_name
 from utils.tasks.common.passages import Answers, Judge, PassageRanking, unjudged
 from utils.tasks.common.ranked import Found
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 
 
@@ -70,4 +70,4 @@ class Reranking(PassageRanking):
         return found
 
 
-RERANKING = LegacyTask.view(Reranking)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("RERANKING", Reranking)

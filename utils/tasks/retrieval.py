@@ -13,7 +13,7 @@ from utils.datasets.text.retrieval import CORPUS, Corpus, Query
 from utils.postprocess.text.nearest import nearest
 from utils.preprocess.text.lengths import count_truncated, truncation_line
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks.base import Flag, OpenSizes
+from utils.tasks.base import Flag, OpenSizes, old_name
 from utils.tasks.common.embedding import (
     BGE_QUERY,
     EMBEDDING_FLAGS,
@@ -27,7 +27,6 @@ from utils.tasks.common.embedding import (
 from utils.tasks.common.passages import Answers, Judge, PassageRanking, unjudged
 from utils.tasks.common.ranked import Found
 from utils.tasks.common.text_input import longest
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 
 EMBEDDER, RERANKER = "embedder", "reranker"
@@ -139,5 +138,5 @@ class Retrieval(PassageRanking):
         return found
 
 
-RETRIEVAL = LegacyTask.view(Retrieval)
+__getattr__ = old_name("RETRIEVAL", Retrieval)
 """The task in the old form, for scripts that use ``dataclasses.replace``."""

@@ -15,11 +15,10 @@ from utils.datasets.text.sentence_pairs import SENTENCES, SentencePair, load_sen
 from utils.metrics.base import Metric
 from utils.postprocess.text.nearest import nearest
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks.base import Flag, Rendering
+from utils.tasks.base import Flag, Rendering, old_name
 from utils.tasks.common.class_scores import JoinedRows, ScoreAnswers
 from utils.tasks.common.embedding import EMBEDDING_FLAGS, NOTE, Embedder, Notes, check_embedding, embedding_settings
 from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask, longest, short
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 
 
@@ -164,4 +163,4 @@ def _nearest(own: Array, text: str, state: State) -> tuple[float, str]:
     return float(scores[0, which]), texts[which]
 
 
-SENTENCE_SIMILARITY = LegacyTask.view(SentenceSimilarity)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("SENTENCE_SIMILARITY", SentenceSimilarity)

@@ -15,12 +15,11 @@ from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks.base import Flag
+from utils.tasks.base import Flag, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.fixed_rows import outputs_of
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, text_flags
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 
@@ -250,4 +249,4 @@ class SuppressedChooser:
         return self._choose(allowed, places, texts)
 
 
-SPEECH_TRANSCRIPTION = LegacyTask.view(SpeechTranscription)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("SPEECH_TRANSCRIPTION", SpeechTranscription)

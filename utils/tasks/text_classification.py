@@ -20,7 +20,7 @@ from utils.preprocess.text.lengths import count_truncated, truncation_line
 from utils.preprocess.text.tokens import Encoded, Given, Tokens
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import ModelMetadata
-from utils.tasks.base import ExportSetting, Flag, Options, Rendering
+from utils.tasks.base import ExportSetting, Flag, Options, Rendering, old_name
 from utils.tasks.common.checks import at_least, setting_in_use
 from utils.tasks.common.class_scores import ClassAnswers, check_class_scores, most_frequent, softmax
 from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
@@ -34,10 +34,9 @@ from utils.tasks.common.text_input import (
     inline_texts,
     longest,
 )
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.sentences import TEMPLATE
+from utils.tasks.templates import template_of
 
 METRICS: Mapping[str, Callable[..., Metric]] = {"accuracy": Accuracy, "macro_f1": MacroF1, "matthews": Matthews}
 """Values of ``--metric``."""
@@ -81,7 +80,7 @@ class TextClassification(ClassAnswers, TextTask):
 
     name = "text_classification"
     domain_default = True
-    template = TEMPLATE
+    template = template_of("text_classification", "sentences")
     data_help = "a .tsv, .csv or .jsonl file with texts (or pairs) and labels, one of GLUE's folders, or a .txt file"
     flags = (
         *TEXT_FLAGS,
@@ -244,4 +243,4 @@ def _vocabulary(text: str, ckpt: Path) -> tuple[dict[str, int], int]:
     return numbered(ModelMetadata({"vocabulary": text}, ckpt).vocabulary or [], str(ckpt))
 
 
-TEXT_CLASSIFICATION = LegacyTask.view(TextClassification)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("TEXT_CLASSIFICATION", TextClassification)

@@ -21,42 +21,13 @@ from utils.datasets.text.texts import load_texts
 from utils.tasks.base import Template
 from utils.tasks.find import find_task
 from utils.tasks.templates import (
-    bars,
-    chords,
     diets,
     discs,
-    drawn_faces,
-    hummers,
-    poles,
-    portraits,
-    ribbons,
-    rings,
-    rounds,
     sentences,
     shapes,
-    snacks,
     squares,
-    tones,
 )
 
-TEMPLATES = {
-    "classification": find_task("classification").template,
-    "ctr_prediction": snacks.TEMPLATE,
-    "detection": squares.TEMPLATE,
-    "face_detection": drawn_faces.TEMPLATE,
-    "face_verification": portraits.TEMPLATE,
-    "item_recommendation": rounds.TEMPLATE,
-    "graph_prediction": rings.TEMPLATE,
-    "policy_rollout": poles.TEMPLATE,
-    "segmentation": discs.TEMPLATE,
-    "speech_recognition": chords.TEMPLATE,
-    "speaker_verification": hummers.TEMPLATE,
-    "text_classification": sentences.TEMPLATE,
-    "text_generation": diets.TEMPLATE,
-    "page_reading": ribbons.TEMPLATE,
-    "text_recognition": bars.TEMPLATE,
-    "voice_activity": tones.TEMPLATE,
-}
 LONG = "a" * 40
 PATHS = """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
@@ -78,6 +49,7 @@ NEW = (
     "text_recognition",
     "voice_activity",
 )
+TEMPLATES = {name: find_task(name).template for name in ("classification", *NEW)}
 
 
 def rendered(template: Template, root: Path) -> Path:

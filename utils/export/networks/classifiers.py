@@ -22,8 +22,7 @@ class Classifier:
     Attributes:
         module: N x 3 x H x W float32 to N x classes scores.
         images: image preprocessing; ``images.crop`` is the native size of the weights.
-        size: height and width to export for.
-        free: whether height and width are dynamic in the dynamic files.
+        size: height and width to export for. free: whether height and width are dynamic in the dynamic files.
         labels: class names in the order of the outputs, or ``None``.
         class_ids: WordNet ids of the classes, such as ``n01440764``, or ``None``.
         name: start of the file names. source: such as ``torchvision resnet50``.

@@ -34,8 +34,7 @@ class GraphSizes:
     """Sizes of a network.
 
     Attributes:
-        kind: one of :data:`KINDS`.
-        features, hidden, classes: input, hidden (per head) and output columns.
+        kind: one of :data:`KINDS`. features, hidden, classes: input, hidden (per head) and output columns.
         heads: of GAT's hidden layers; the last layer has one.
         norms: batch norm after every layer but the last, as in OGB's examples.
     """

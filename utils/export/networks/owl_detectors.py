@@ -50,13 +50,11 @@ def detector(arch: str, weights: str, tokenizer: str | None = None) -> Detector:
     """Return a detector with its tokenizer.
 
     Args:
-        arch: for random weights, one of :data:`KINDS`.
-        weights: a folder of ``save_pretrained``, or ``random``.
+        arch: for random weights, one of :data:`KINDS`. weights: a folder of ``save_pretrained``, or ``random``.
         tokenizer: its ``tokenizer.json``; ``None`` for the one in the folder.
 
     Raises:
-        ConfigError: the folder holds another kind of model.
-        ModelError: it, or the tokenizer, is missing or damaged.
+        ConfigError: the folder holds another kind of model. ModelError: it, or the tokenizer, is missing or damaged.
     """
     model = _random(arch) if weights == RANDOM else pretrained(weights, "AutoModelForZeroShotObjectDetection")
     kind = model.config.model_type

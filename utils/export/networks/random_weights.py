@@ -54,8 +54,7 @@ def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -
     """Return a network with seeded random weights in eval mode; the caller's random state is not changed.
 
     Args:
-        make: returns the network, with three input channels.
-        size: height and width of its images; ``None``: any.
+        make: returns the network, with three input channels. size: height and width of its images; ``None``: any.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)

@@ -61,13 +61,11 @@ def detector(arch: str, weights: str, size: tuple[int, int] | None = None) -> De
     """Return a detector.
 
     Args:
-        arch: for random weights, one of :data:`ARCHS`.
-        weights: a folder of ``save_pretrained``, or ``random``.
+        arch: for random weights, one of :data:`ARCHS`. weights: a folder of ``save_pretrained``, or ``random``.
         size: height and width of the example; ``None`` for those of the weights.
 
     Raises:
-        ConfigError: the folder is missing or has another kind of model.
-        ModelError: it is damaged.
+        ConfigError: the folder is missing or has another kind of model. ModelError: it is damaged.
         TargetError: transformers is not installed.
     """
     model = _random(arch, size) if weights == RANDOM else pretrained(weights, "AutoModelForObjectDetection")
@@ -128,8 +126,7 @@ def pretrained(folder: str, loader: str) -> Any:
     """Load a model from a folder, offline.
 
     Raises:
-        ConfigError: the folder has no ``config.json``, or another kind of model.
-        ModelError: it cannot be loaded.
+        ConfigError: the folder has no ``config.json``, or another kind of model. ModelError: it cannot be loaded.
     """
     if not Path(folder, "config.json").is_file():
         raise ConfigError(

@@ -109,8 +109,7 @@ def tokenizer_text(folder: Path) -> str:
     """Return the ``tokenizer.json`` of a folder, or one made of ``vocab.json`` and ``merges.txt``.
 
     Raises:
-        ModelError: the files are missing or cannot be read.
-        ConfigError: the package ``tokenizers`` is not installed.
+        ModelError: the files are missing or cannot be read. ConfigError: the package ``tokenizers`` is not installed.
     """
     whole, words, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
     try:

@@ -67,8 +67,7 @@ def write_policy(
     """Write a policy's ONNX files and print the largest relative error of each.
 
     Args:
-        network: observations to actions.
-        outputs: names of the outputs; the first one gives the action.
+        network: observations to actions. outputs: names of the outputs; the first one gives the action.
         example: observations to trace and compare on; ``None``: random ones of the first layer's width.
     """
     if example is None:

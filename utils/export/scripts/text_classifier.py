@@ -31,11 +31,7 @@ from utils.export.networks.text_models import (
 
 
 def export_text_classifier(
-    description: str | None,
-    folder: Path,
-    archs: Mapping[str, Sizes],
-    texts: Path,
-    argv: Sequence[str] | None = None,
+    description: str | None, folder: Path, archs: Mapping[str, Sizes], texts: Path, argv: Sequence[str] | None = None
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
@@ -74,9 +70,7 @@ def _arguments(
     add_common(parser, folder)
     first = next(iter(archs))
     parser.add_argument(
-        "--weights",
-        required=True,
-        help="folder with config.json, model.safetensors and tokenizer.json, or random",
+        "--weights", required=True, help="folder with config.json, model.safetensors and tokenizer.json, or random"
     )
     parser.add_argument("--arch", choices=list(archs), default=first, help=f"of random weights (default: {first})")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, if it is not in the folder")

@@ -8,18 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine import (
-    ALL_DTYPES,
-    ConfigError,
-    add_version,
-)
+from engine import ALL_DTYPES, ConfigError, add_version
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flags.flag_help import FlagHelp, OneLineParser
 from utils.pipeline.flags.named_values import located, models_of, named_paths
 from utils.places import check_apart, check_folder, check_outputs, check_paths
 from utils.shapes import parse_dims, parse_shapes
-from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
-from utils.tasks.legacy import AnyTask, task_class
+from utils.tasks.base import SCRIPTS, AnyTask, Flag, Task, str2bool, task_class
 from utils.tasks.options import DATA as DATA, MODEL as MODEL, WRITTEN as WRITTEN, Options as Options
 
 VALID, SHOWN = ("valid",), ("single", "multi")
@@ -96,10 +91,8 @@ def options(
     """Parse the flags of an example script.
 
     Args:
-        description: the script's docstring.
-        task: a class, or a task in the old form.
-        script: ``valid``, ``single`` or ``multi``.
-        argv: arguments; ``None``: those of the process.
+        description: the script's docstring. task: a class, or a task in the old form.
+        script: ``valid``, ``single`` or ``multi``. argv: arguments; ``None``: those of the process.
         defaults: default values of flags, by name; ``ckpt`` and ``data_path`` are paths, or mappings of names to paths.
 
     Raises:
@@ -191,8 +184,7 @@ def _check_places(opt: Options, saves_folder: bool) -> None:
     """Check the paths of inputs and outputs before the run.
 
     Args:
-        opt: the options.
-        saves_folder: ``--save_predictions`` is a folder.
+        opt: the options. saves_folder: ``--save_predictions`` is a folder.
 
     Raises:
         ConfigError: a path cannot be read or written; the message has the flag and the path.

@@ -65,15 +65,13 @@ def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Pa
     Args:
         work: evaluates this process's part of the data set; its output is printed on rank 0 only, and its errors on
             other ranks begin with their rank.
-        say: prints a line.
-        resume: the journal's folder, for the message after a process died.
+        say: prints a line. resume: the journal's folder, for the message after a process died.
 
     Returns:
         The merged report on rank 0; ``None`` on other ranks.
 
     Raises:
-        ConfigError: mpi4py is missing; raised before any work.
-        DataError: no process could run a sample.
+        ConfigError: mpi4py is missing; raised before any work. DataError: no process could run a sample.
     """
     rank, size = rank_and_size()
     if size == 1:

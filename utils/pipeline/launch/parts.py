@@ -69,8 +69,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
     and times per batch are means over all steps. All other figures are those of the slowest process.
 
     Args:
-        parts: one per rank, in any order.
-        recomputed: number of parts computed again because their worker was lost.
+        parts: one per rank, in any order. recomputed: number of parts computed again because their worker was lost.
 
     Raises:
         DataError: no process could run a sample.

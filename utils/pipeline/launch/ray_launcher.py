@@ -112,18 +112,15 @@ def launch(
     Args:
         function: evaluates the part of the data set given by :func:`utils.datasets.sharding.rank_and_size`; a plain
             function of an importable module.
-        args: its arguments; they are pickled.
-        workers: number of workers, each with its share of the cluster's cores.
-        say: prints a line.
-        samples: size of the data set if known, the largest number of workers.
+        args: its arguments; they are pickled. workers: number of workers, each with its share of the cluster's cores.
+        say: prints a line. samples: size of the data set if known, the largest number of workers.
 
     Returns:
         The merged report.
 
     Raises:
         ConfigError: Ray is missing or cannot be reached, or a number is invalid.
-        EngineError: the worker of a part died more than :data:`RETRIES` times.
-        TecoInferError: an error of a worker.
+        EngineError: the worker of a part died more than :data:`RETRIES` times. TecoInferError: an error of a worker.
     """
     if workers < 1:
         raise ConfigError(f"--num_workers {workers} must be at least 1")
@@ -152,8 +149,7 @@ def cpus_each(nodes: Sequence[float], workers: int) -> float:
     """Return the largest number of cores per worker for which all workers fit; below 1 with fewer cores than workers.
 
     Args:
-        nodes: cores of each machine.
-        workers: number of workers.
+        nodes: cores of each machine. workers: number of workers.
     """
     if not sum(nodes) >= 1:
         raise ConfigError("the Ray cluster has no cores; start its machines with --num-cpus")
@@ -170,9 +166,7 @@ def work_part(function: str, args: tuple[Any, ...], share: tuple[int, int], core
     """Compute one part in a worker.
 
     Args:
-        function: ``module:name`` of the function that evaluates.
-        args: its arguments.
-        share: rank, and number of parts.
+        function: ``module:name`` of the function that evaluates. args: its arguments. share: rank, and number of parts.
         cores: this worker's number on its machine, and number of workers on it.
     """
     take_cores(*cores)

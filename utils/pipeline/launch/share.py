@@ -14,8 +14,7 @@ def take_cores(index: int, of: int) -> None:
     No effect on systems without affinity (macOS, Windows).
 
     Args:
-        index: of the share, from 0.
-        of: number of processes that share these cores.
+        index: of the share, from 0. of: number of processes that share these cores.
     """
     if of > 1 and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, share_of(sorted(os.sched_getaffinity(0)), usable_cores(), index, of))

@@ -45,10 +45,8 @@ def bottleneck(
         busy: seconds of work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
             threads.
         waits: wall seconds the loop waited for ``preprocess`` and ``engine``, or spent on ``postprocess``.
-        wall: wall seconds of the run.
-        core_share: CPU seconds over wall seconds times cores.
-        simulated: the engine is a simulated device, computed on the host.
-        cores: number of cores of ``core_share``.
+        wall: wall seconds of the run. core_share: CPU seconds over wall seconds times cores.
+        simulated: the engine is a simulated device, computed on the host. cores: number of cores of ``core_share``.
         samples: samples run in that time.
         disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` if unknown.
         own: the task's advice by stage, and the flags in use.

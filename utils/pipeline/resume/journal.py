@@ -70,9 +70,7 @@ class Journal:
     Not thread-safe. No other process can open it at the same time.
 
     Attributes:
-        path: the file.
-        done: number of finished steps.
-        hints: of the diagnostics, if an earlier run reached its end.
+        path: the file. done: number of finished steps. hints: of the diagnostics, if an earlier run reached its end.
         facts: hashes of inputs of the finished steps, by name, that were read after the identity was computed.
     """
 

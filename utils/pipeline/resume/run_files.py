@@ -115,12 +115,7 @@ class _Journaled:
     """The identity of a run with a journal: hashes of all its inputs, before and during the run."""
 
     def __init__(
-        self,
-        task: Task,
-        engines: Mapping[str, Engine],
-        inputs: RunInputs,
-        dataset: Dataset,
-        metric: Metric,
+        self, task: Task, engines: Mapping[str, Engine], inputs: RunInputs, dataset: Dataset, metric: Metric
     ) -> None:
         opt = task.options
         self._task, self._opt, self._engines, self._inputs, self._dataset = task, opt, engines, inputs, dataset

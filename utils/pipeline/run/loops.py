@@ -39,9 +39,7 @@ class Answer(NamedTuple):
     """The model's answer to one sample.
 
     Attributes:
-        name: of the sample.
-        answer: the prediction.
-        sample: as the data set returned it.
+        name: of the sample. answer: the prediction. sample: as the data set returned it.
         nan_input, nan_output: the sample's input or output holds NaN; with NaN in the output, ``answer`` is invalid.
     """
 
@@ -70,8 +68,7 @@ def evaluate(
         batches: samples and targets (:class:`utils.datasets.base.Batches`).
         preprocess: samples to one array, or a list of arrays, with the batch first. With a keyword ``out``, it writes
             into the given array, which is reused for later batches.
-        postprocess: the engine's output to predictions for ``metric``.
-        metric: updated with every batch.
+        postprocess: the engine's output to predictions for ``metric``. metric: updated with every batch.
         how: the keywords of :func:`evaluate_pipeline`.
 
     Raises:
@@ -97,9 +94,7 @@ def evaluate_pipeline(
     """Run a labelled data set through a task and measure it; see :func:`evaluate`.
 
     Args:
-        pipeline: a task on its engines.
-        batches: samples and targets.
-        metric: updated with every batch.
+        pipeline: a task on its engines. batches: samples and targets. metric: updated with every batch.
         max_steps: number of batches to run; 0 or less: all.
         warmup: number of first steps that count for the metric but not for the timing (unless all steps are).
         workers: preprocessing threads; ``None``: one per core; 0: preprocess in the loop.
@@ -123,10 +118,7 @@ def evaluate_pipeline(
     _calibrate(pipeline, batches)
     workers = 0 if total is not None and total - run.steps == 1 else workers  # one batch is quicker without threads
     run.start()
-    with (
-        telling(lambda: _so_far(run, total, journal)),
-        watching(pipeline.engines, lambda: f"step {run.steps + 1}"),
-    ):
+    with telling(lambda: _so_far(run, total, journal)), watching(pipeline.engines, lambda: f"step {run.steps + 1}"):
         _loop(rest, run, workers, None if total is None else total - run.steps)
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
@@ -241,8 +233,7 @@ def predict_pipeline(
 
     Args:
         pipeline, batches, workers, worker_mode, on_step: as in :func:`evaluate_pipeline`.
-        failures: samples that cannot be run are appended here.
-        counts: the task's ``warning_counts`` are added here.
+        failures: samples that cannot be run are appended here. counts: the task's ``warning_counts`` are added here.
         timeline: times and workload of the batches are added here.
 
     An int8 engine is calibrated from these samples.

@@ -31,8 +31,7 @@ def nan_names(
     Args:
         arrays: one per input. :class:`Shards` have no rows by sample: the first and the last name of the batch are
             returned as one text.
-        names: of the samples.
-        axes: axis of the samples in each input; default: axis 0.
+        names: of the samples. axes: axis of the samples in each input; default: axis 0.
     """
     if isinstance(arrays, Shards):
         return _nan_in_shards(arrays, names)

@@ -72,10 +72,8 @@ class PreparedBatch(NamedTuple):
     Attributes:
         batch: the samples that could be prepared.
         arrays: one per input of the model; ``None`` if no sample could be prepared.
-        failures: the samples that could not.
-        nan_inputs: names of the samples whose input holds NaN.
-        whole: the batch as the data set returned it.
-        good: positions of ``batch`` in ``whole``; ``None``: all of them.
+        failures: the samples that could not. nan_inputs: names of the samples whose input holds NaN.
+        whole: the batch as the data set returned it. good: positions of ``batch`` in ``whole``; ``None``: all of them.
         contexts: what ``prepare`` keeps for ``decode`` and the metric, one object per sample of ``batch``.
     """
 
@@ -116,8 +114,7 @@ class Preprocessor:
     """Prepares samples by a task; it is pickled to other processes with the task.
 
     Attributes:
-        name: of the function that prepares, for messages.
-        takes_out: whether the function can write into a given array.
+        name: of the function that prepares, for messages. takes_out: whether the function can write into a given array.
     """
 
     def __init__(self, task: Task) -> None:
@@ -130,8 +127,7 @@ class Preprocessor:
         """Prepare some samples.
 
         Args:
-            samples: as the data set returns them.
-            out: array to write into.
+            samples: as the data set returns them. out: array to write into.
             timeline: takes the stages ``disk`` and ``decode``.
 
         Raises:
@@ -179,8 +175,7 @@ def prepare(
     """Preprocess one batch in this thread.
 
     Args:
-        batch: samples of the data set.
-        preprocessor: of the task.
+        batch: samples of the data set. preprocessor: of the task.
         timeline: takes the stage ``preprocess``; with ``detailed`` also the stages in it.
         buffers: arrays to write into, for a function that takes ``out``.
     """
@@ -257,8 +252,7 @@ def returned(value: object, kind: type, function: Callable[..., Any], task: str)
     """Return the value if it is of the class that the contract of tasks asks for.
 
     Args:
-        value: what a method of a task returned.
-        kind: the class.
+        value: what a method of a task returned. kind: the class.
         function: the method, for the message. task: name of its task.
 
     Raises:
@@ -333,8 +327,7 @@ class Pipeline:
     """A task on opened engines. What is the same for all batches of a run is resolved here, once.
 
     Attributes:
-        task: bound to options and model.
-        engines: by name; empty where a plain callable computes.
+        task: bound to options and model. engines: by name; empty where a plain callable computes.
         preprocessor: turns samples into arrays.
         decode: from outputs and contexts to predictions; ``--skip_postprocess`` replaces it.
         decode_name: of the function that decodes, for messages.

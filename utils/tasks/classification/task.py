@@ -19,14 +19,13 @@ from utils.postprocess.pytorch.classification import answers, only_output, score
 from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
-from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
+from utils.tasks.base import Diagnostics, Flag, Rendering, old_name, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.shapes import TEMPLATE
+from utils.tasks.templates import template_of
 
 LISTED = 5
 """Number of classes in the summary of a folder."""
@@ -46,7 +45,7 @@ class Classification(ImageTask):
 
     name = "classification"
     domain = "classification"
-    template = TEMPLATE
+    template = template_of("classification", "shapes")
     channels = None
     data_help = "image, folder, label file (val.txt) or .npz"
     flags = (
@@ -197,4 +196,4 @@ def _score_rows(outputs: Any) -> Array | None:
     return found if fits else None
 
 
-CLASSIFICATION = LegacyTask.view(Classification)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("CLASSIFICATION", Classification)

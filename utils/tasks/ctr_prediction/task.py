@@ -22,13 +22,12 @@ from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.outputs import DEFAULT, GRAPH, LOGITS, PROBABILITIES, refuse_labels
 from utils.preprocess.features import NOTE as FEATURES, NUMBERED, Features, Row
-from utils.tasks.base import ExportSetting, Flag, Options, Rendering, Task
+from utils.tasks.base import ExportSetting, Flag, Options, Rendering, Task, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import ScoreAnswers
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.snacks import TEMPLATE
+from utils.tasks.templates import template_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -89,7 +88,7 @@ class CtrPrediction(ScoreAnswers, Task):
     """Models from rows of features to one probability each."""
 
     name, domain, domain_default = "ctr_prediction", "recommendation", True
-    template = TEMPLATE
+    template = template_of("ctr_prediction", "snacks")
     data_help = "ratings in a layout of MovieLens (a folder or a file), Criteo's logs, or a .csv, .tsv or .jsonl table"
     flags = (
         Flag("--metric", "the metric of record; the others are reported too", "auc", choices=METRICS),
@@ -341,4 +340,4 @@ def _save(sample: Row, prediction: Likely, folder: Path) -> Path:
     return save_card(folder, prediction.title, prediction.score, fields, sample.get("user_id", ""))
 
 
-CTR_PREDICTION = LegacyTask.view(CtrPrediction)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("CTR_PREDICTION", CtrPrediction)

@@ -22,15 +22,14 @@ from utils.preprocess.image.fits import Fit, fitted
 from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import letterbox
-from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, Template, str2bool
+from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, Template, old_name, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.data import DATA_FLAGS, check_classes
 from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.squares import TEMPLATE
+from utils.tasks.templates import template_of
 
 SHOWN = 10
 """Number of objects on the answer's line; the JSON has all."""
@@ -50,7 +49,7 @@ class Detection(ImageTask):
     name = "detection"
     domain = "detection"
     domain_default = True
-    template: ClassVar[Template | None] = TEMPLATE
+    template: ClassVar[Template | None] = template_of("detection", "squares")
     data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of images, or an image"
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("--score_threshold", f"detections below this score are dropped (default: {VALID_SCORE} in valid, else "
@@ -283,4 +282,4 @@ def _save_drawn(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, f
     return save_drawn(sample, [text], folder, draw_boxes(open_image(sample), objects))
 
 
-DETECTION = LegacyTask.view(Detection)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("DETECTION", Detection)

@@ -18,7 +18,7 @@ from utils.datasets.image.face_pairs import FOLDS, RULES, FacePairs, Pair, all_p
 from utils.datasets.image.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
-from utils.tasks.base import Flag, Options, Rendering, Sizes, Task
+from utils.tasks.base import Flag, Options, Rendering, Sizes, Task, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.face_verification.embedding import (
@@ -35,9 +35,8 @@ from utils.tasks.face_verification.embedding import (
     Notes,
     given_size,
 )
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import NoAnswer, Prepared
-from utils.tasks.templates.portraits import TEMPLATE
+from utils.tasks.templates import template_of
 
 KEPT = 1 << 27
 """Bytes of the cache of decoded images: an image is part of many pairs."""
@@ -74,7 +73,7 @@ class Comparison(NamedTuple):
 class FaceVerification(JoinedRows, Task):
     """Similarity of the faces of image pairs."""
 
-    name, domain, template = "face_verification", "face", TEMPLATE
+    name, domain, template = "face_verification", "face", template_of("face_verification", "portraits")
     models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
     data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or images"
     flags = (
@@ -334,4 +333,4 @@ def _named(paths: Mapping[Path, None]) -> str:
     return f"{len(paths)} image{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
 
 
-FACE_VERIFICATION = LegacyTask.view(FaceVerification)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("FACE_VERIFICATION", FaceVerification)

@@ -24,15 +24,14 @@ from utils.outputs import DEFAULT, DTYPE, LABELS, LOG_PROBABILITIES, PROBABILITI
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
-from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks.base import Flag, Options, Rendering, Task, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import softmax
 from utils.tasks.common.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.graph_prediction.notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared, Shards
-from utils.tasks.templates.rings import TEMPLATE
+from utils.tasks.templates import template_of
 
 EDGES_PER_NODE = 4
 """Edges per node that a packed batch has room for: the bonds of a molecule, both ways, and a loop."""
@@ -58,7 +57,7 @@ class Size(NamedTuple):
 class GraphPrediction(Task):
     """Models of graphs padded to a matrix, or packed into block-diagonal batches, depending on their inputs."""
 
-    name, domain, domain_default, template = "graph_prediction", "gnn", True, TEMPLATE
+    name, domain, domain_default, template = "graph_prediction", "gnn", True, template_of("graph_prediction", "rings")
     data_help = "graphs in an .npz file, molecules as .sdf, .csv, .tsv or .smi, a folder of these, or OGB's folder"
     writes = "the answers as CSV"
     flags = (
@@ -393,4 +392,4 @@ class Table:
         write_predictions(self._path, text.getvalue())
 
 
-GRAPH_PREDICTION = LegacyTask.view(GraphPrediction)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("GRAPH_PREDICTION", GraphPrediction)

@@ -17,15 +17,14 @@ from utils.datasets.tabular.histories import CATALOGUE, TYPED, UNASKED, Catalogu
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
-from utils.tasks.base import Flag, Options, Rendering, str2bool
+from utils.tasks.base import Flag, Options, Rendering, old_name, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.rounds import TEMPLATE
+from utils.tasks.templates import template_of
 
 HISTORY, NOTE = "history", "recommendation"
 """Name of the input with a history, and metadata key, optional: an object with the ``split`` of the training (and its
@@ -91,7 +90,7 @@ class State(NamedTuple):
 class ItemRecommendation(JoinedRows, RankingTask):
     """Ranking of items that are not in the user's history, the most likely next ones first."""
 
-    name, domain, template = "item_recommendation", "recommendation", TEMPLATE
+    name, domain, template = "item_recommendation", "recommendation", template_of("item_recommendation", "rounds")
     models, optional_models = (QUERY, ITEM), (ITEM,)
     data_help = "ratings: a folder or file of MovieLens or RecBole, or fetch:ml_100k/..."
     flags = (
@@ -303,4 +302,4 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
     )
 
 
-ITEM_RECOMMENDATION = LegacyTask.view(ItemRecommendation)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("ITEM_RECOMMENDATION", ItemRecommendation)

@@ -18,7 +18,7 @@ from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
 from utils.outputs import LABELS, refuse_topk
 from utils.preprocess.graphs.neighbours import ADJACENCIES
-from utils.tasks.base import ExportSetting, Flag, OpenSizes, Rendering, Task, str2bool
+from utils.tasks.base import ExportSetting, Flag, OpenSizes, Rendering, Task, old_name, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import (
     ClassAnswers,
@@ -29,7 +29,6 @@ from utils.tasks.common.class_scores import (
     softmax,
 )
 from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.node_classification.input import (
     DENSE,
@@ -266,4 +265,4 @@ def _save(
     return save_drawn(sample.graph.path / name.replace(" ", "_"), lines, folder, drawn_node(centre, near))
 
 
-NODE_CLASSIFICATION = LegacyTask.view(NodeClassification)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("NODE_CLASSIFICATION", NodeClassification)

@@ -20,12 +20,11 @@ from utils.postprocess.text.rectangles import smallest_rectangle
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.lines import PIXEL_VALUES
 from utils.preprocess.image.tiles import Tiles
-from utils.tasks.base import Flag, Rendering, Task, str2bool
+from utils.tasks.base import Flag, Rendering, Task, old_name, str2bool
 from utils.tasks.common.prediction_files import RowsWriter
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.page_reading.steps import Context, Line, Reader
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.ribbons import TEMPLATE
+from utils.tasks.templates import template_of
 
 SHOWN = 4
 """Number of lines on the answer's line; the JSON has all."""
@@ -45,7 +44,7 @@ class PageReading(Task):
     """
 
     name, domain = "page_reading", "ocr"
-    template = TEMPLATE
+    template = template_of("page_reading", "ribbons")
     models = ("det", "cls", "rec")
     data_help = "a page, a folder of pages, Label.txt, gt_*.txt or texts beside them"
     writes = "what was read as PaddleOCR's Label.txt"
@@ -230,4 +229,4 @@ def _label(name: str, target: Any, lines: Sequence[Line]) -> list[str]:
     return [f"{name}\t{json.dumps(entries, ensure_ascii=False)}\n"]
 
 
-PAGE_READING = LegacyTask.view(PageReading)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("PAGE_READING", PageReading)

@@ -16,13 +16,12 @@ from engine import Array, ConfigError, Engine, Timeline
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.episodes import Start, load_episodes
 from utils.metrics.base import Metric
-from utils.tasks.base import SCRIPTS, Flag, Rendering, Task
+from utils.tasks.base import SCRIPTS, Flag, Rendering, Task, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.policy_rollout.rollout import EpisodeResult, Setting, environment_of, roll
 from utils.tasks.prepared import NoAnswer, Prepared
-from utils.tasks.templates.poles import TEMPLATE
+from utils.tasks.templates import template_of
 
 EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_episodes"
 
@@ -52,7 +51,8 @@ class EpisodeResults(list[EpisodeResult]):
 class PolicyRollout(Task):
     """Rollouts of one environment per seed, stepped in parallel with one policy call per step."""
 
-    name, domain, domain_default, template = "policy_rollout", "reinforcement", True, TEMPLATE
+    name, domain, domain_default = "policy_rollout", "reinforcement", True
+    template = template_of("policy_rollout", "poles")
     data_help = "not needed: episodes are seeds; or a recording (.npz) to compare actions with"
     writes = "a recording: observations and the action chosen at each (.npz)"
     advice: ClassVar[Mapping[str, str]] = {
@@ -194,4 +194,4 @@ class Recorder:
         write_recording(self._path, Recording(self._environment, seeds, steps, seen, actions))
 
 
-POLICY_ROLLOUT = LegacyTask.view(PolicyRollout)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("POLICY_ROLLOUT", PolicyRollout)

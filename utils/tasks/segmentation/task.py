@@ -34,14 +34,13 @@ from utils.postprocess.image.class_maps import View, best_classes, foreground, n
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import PredictionWriter, Rendering
+from utils.tasks.base import PredictionWriter, Rendering, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
 from utils.tasks.segmentation.output import class_count, read
-from utils.tasks.templates.discs import TEMPLATE
+from utils.tasks.templates import template_of
 
 SHOWN = 8
 """Number of classes on the answer's line; the JSON has all."""
@@ -74,7 +73,7 @@ class Segmentation(ImageTask):
 
     name = "segmentation"
     domain = "segmentation"
-    template = TEMPLATE
+    template = template_of("segmentation", "discs")
     data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or images"
     flags = FLAGS
     writes = "the classes of every image as PNGs into a folder"
@@ -393,4 +392,4 @@ class MaskFiles:
         """Do nothing: ``see`` writes all files."""
 
 
-SEGMENTATION = LegacyTask.view(Segmentation)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("SEGMENTATION", Segmentation)

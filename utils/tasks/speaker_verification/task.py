@@ -18,13 +18,12 @@ from utils.datasets.base import Dataset
 from utils.datasets.image.face_pairs import RULES
 from utils.metrics.base import Metric
 from utils.preprocess.audio.reading import Recording, is_sound, read_sound
-from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks.base import Flag, Options, Rendering, Task, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 from utils.tasks.speaker_verification.embedding import GATES, Heard, Notes, VoiceDescriber, similarity
-from utils.tasks.templates.hummers import TEMPLATE
+from utils.tasks.templates import template_of
 
 KEPT = 1 << 27
 """Bytes of the cache of windows: a recording is part of many trials."""
@@ -76,7 +75,7 @@ class SpeakerVerification(SoundNotes, Task):
     """
 
     name, domain = "speaker_verification", "speech"
-    template = TEMPLATE
+    template = template_of("speaker_verification", "hummers")
     data_help = (
         "a list of trials, a folder of speakers' folders, NAME=FOLDER ..., recordings, or first=FILE second=FILE"
     )
@@ -277,4 +276,4 @@ def _save(trial: Trial, prediction: Comparison, threshold: float | None, words: 
     return save_drawn(own, [words], folder, drawing)
 
 
-SPEAKER_VERIFICATION = LegacyTask.view(SpeakerVerification)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("SPEAKER_VERIFICATION", SpeakerVerification)

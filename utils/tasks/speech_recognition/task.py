@@ -15,17 +15,16 @@ from utils.datasets.base import Dataset
 from utils.outputs import refuse_labels
 from utils.preprocess.audio.features import features
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Rendering
+from utils.tasks.base import Rendering, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits
 from utils.tasks.common.recognised_text import TextDiagnostics, lexicon_of, lines_of
 from utils.tasks.common.sound_figures import StreamNotes
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, Word, text_flags
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 from utils.tasks.speech_recognition.input import EXPORT_SETTINGS, FLAGS, NOTE, Alphabet, alphabet_of, feature_settings
 from utils.tasks.speech_recognition.windows import Context, Windows, packed, unpacked
-from utils.tasks.templates.chords import TEMPLATE
+from utils.tasks.templates import template_of
 
 if TYPE_CHECKING:
     from utils.postprocess.text.language_model import LanguageModel
@@ -39,7 +38,7 @@ class SpeechRecognition(StreamNotes, Transcription):
     """
 
     name, domain_default = "speech_recognition", True
-    template = TEMPLATE
+    template = template_of("speech_recognition", "chords")
     flags = (*FLAGS, KIND_FLAG, *text_flags(METRICS[0]))
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
     state: Windows
@@ -194,4 +193,4 @@ def _language_of(file: Path, weight: float, bonus: float) -> LanguageModel:
     return read_arpa(lines_of(file, "--language_model"), f"--language_model {file}", weight, bonus)
 
 
-SPEECH_RECOGNITION = LegacyTask.view(SpeechRecognition)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("SPEECH_RECOGNITION", SpeechRecognition)

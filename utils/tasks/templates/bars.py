@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 
 COLOURS = {"r": (225, 45, 40), "g": (40, 215, 60), "b": (45, 60, 230)}
 """Letters and the colours of their bars; the dark background is CTC's blank."""
@@ -53,5 +52,4 @@ def _line(scale: int, chance: np.random.Generator) -> tuple[Array, str]:
     return line.repeat(scale, axis=0).repeat(scale, axis=1), "".join(letters)
 
 
-TEMPLATE = Template(Path(__file__).with_name("text_recognition"), fill)
 """A network of a pooling and a convolution with fixed weights that tells the colours of bars apart."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 
 RATE = 8000
 TONES = {"d": (350, 1100), "o": (500, 1500), "r": (700, 2000), "e": (950, 2700)}
@@ -69,5 +68,4 @@ def _write(file: Path, samples: Array) -> None:
         out.writeframes(np.round(np.clip(samples, -1, 1) * 127 + 128).astype(np.uint8).tobytes())
 
 
-TEMPLATE = Template(Path(__file__).with_name("speech_recognition"), fill)
 """Filters on the tones with fixed weights, and a convolution that detects long pauses."""

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
-
 FOOD = {"cats": "milk", "dogs": "bones", "bees": "honey", "cows": "grass"}
 VERBS = ("find", "like", "want")
 
@@ -39,5 +37,4 @@ def _sentence(chance: np.random.Generator) -> str:
     return f"{one} {VERBS[int(chance.integers(0, len(VERBS)))]} {FOOD[eater]} ."
 
 
-TEMPLATE = Template(Path(__file__).with_name("text_generation"), fill)
 """A decoder of one attention head, which attends to the animal of the sentence in its cache."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
 """Classes after the background, and their colours; grey shapes are background."""
@@ -66,5 +65,4 @@ def _image(height: int, width: int, chance: np.random.Generator) -> tuple[Array,
     return pixels, classes
 
 
-TEMPLATE = Template(Path(__file__).with_name("segmentation"), fill)
 """A network of a pooling and a convolution with fixed weights that tells the colours of discs apart."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
-
 SIZE = 64
 """Height and width of the tiny network's input."""
 
@@ -74,5 +72,4 @@ def _image(
     return pixels, boxes
 
 
-TEMPLATE = Template(Path(__file__).with_name("face_detection"), fill)
 """A detector of yellow faces of one size, by fixed convolution and pooling."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 
 RATE, SECONDS = 8000, 0.7
 """Samples per second, 8 bits each, and the length of each hum."""
@@ -55,5 +54,4 @@ def _hum(pitch: float, loud: Array, chance: np.random.Generator) -> Array:
     return found
 
 
-TEMPLATE = Template(Path(__file__).with_name("speaker_verification"), fill)
 """A network of a convolution and a mean with fixed weights that describes a hum by how loud its bands are."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 
 ENVIRONMENT = "CartPole-v1"
 
@@ -40,5 +39,4 @@ def _states() -> Array:
     return chosen
 
 
-TEMPLATE = Template(Path(__file__).with_name("policy_rollout"), fill)
 """A written rule that balances the pole."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 
 SIZE = 32
 """Height and width of the images and of the tiny network's input."""
@@ -47,5 +46,4 @@ def _portrait(colours: Array, lower: int, light: int) -> Array:
     return found
 
 
-TEMPLATE = Template(Path(__file__).with_name("face_verification"), fill)
 """A network of a pooling and a convolution with fixed weights that describes the drawn faces by their colours."""

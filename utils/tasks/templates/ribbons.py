@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 from utils.tasks.templates.bars import COLOURS
 
 SIZE = 320
@@ -60,6 +59,5 @@ def _page(chance: np.random.Generator, count: int) -> tuple[Array, list[dict[str
     return pixels, lines
 
 
-TEMPLATE = Template(Path(__file__).with_name("page_reading"), fill)
 """Three networks with fixed weights: one finds rows of bars, one predicts upright for all, one classifies their
 colours."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from utils.datasets.graphs.files import Graph, GraphFile, Look, save_graphs
-from utils.tasks.base import Template
 
 GRAPHS, UNLABELLED = 80, 8
 
@@ -57,5 +56,4 @@ def _right(graph: Graph) -> float:
     return float((graph.nodes[source] @ np.array(COUPLING) * graph.nodes[target]).sum()) / 2
 
 
-TEMPLATE = Template(Path(__file__).with_name("graph_prediction"), fill)
 """A network that sums the couplings of neighbours, by a matrix."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
-
 STALLS = ("bread", "cheese", "fruit", "fish", "tea", "books", "flowers", "lamps", "shoes", "toys", "maps", "bells")
 """Stalls, in their order."""
 
@@ -35,5 +33,4 @@ def fill(folder: Path) -> Mapping[str, str]:
     return {"people": str(PEOPLE), "stalls": str(len(STALLS)), "stops": str(STOPS)}
 
 
-TEMPLATE = Template(Path(__file__).with_name("item_recommendation"), fill)
 """A table of the next item of each item."""

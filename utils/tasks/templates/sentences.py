@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
-
 WORDS = {
     "negative": ["awful", "boring", "clumsy", "dull", "flat", "noisy", "weak", "wooden"],
     "positive": ["bright", "charming", "clever", "funny", "lovely", "moving", "superb", "warm"],
@@ -52,5 +50,4 @@ def _one(words: Sequence[str], chance: np.random.Generator) -> str:
     return words[int(chance.integers(0, len(words)))]
 
 
-TEMPLATE = Template(Path(__file__).with_name("text_classification"), fill)
 """A classifier that counts words through an embedding table."""

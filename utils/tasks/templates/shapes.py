@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from utils.tasks.base import Template
-
 SHAPES = ("circle", "cross", "square")
 """Classes of the sample images."""
 
@@ -43,6 +41,3 @@ def _draw(folder: Path, shape: str, label: int) -> str:
         image.save(folder / name, optimize=True)
         lines.append(f"{name} {label}\n")
     return "".join(lines)
-
-
-TEMPLATE = Template(Path(__file__).with_name("classification"), fill)

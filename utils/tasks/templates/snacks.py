@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.tasks.base import Template
-
 TASTES = ("sweet", "salty", "sour")
 """Kinds of snacks, and tastes of people."""
 
@@ -42,5 +40,4 @@ def _write(file: Path, rows: list[list[str]]) -> None:
         csv.writer(stream, lineterminator="\n").writerows(rows)
 
 
-TEMPLATE = Template(Path(__file__).with_name("ctr_prediction"), fill)
 """A factorization machine of two tables of tastes."""

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from engine import Array
-from utils.tasks.base import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
 """Classes and colours of the squares; a grey square is not an object."""
@@ -74,5 +73,4 @@ def _image(height: int, width: int, chance: np.random.Generator) -> tuple[Array,
     return pixels, boxes
 
 
-TEMPLATE = Template(Path(__file__).with_name("detection"), fill)
 """A detector of coloured squares by fixed convolution and pooling."""

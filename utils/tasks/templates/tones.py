@@ -10,7 +10,6 @@ import numpy as np
 
 from engine import Array
 from utils.preprocess.audio.wav import write_mu_law
-from utils.tasks.base import Template
 
 RATE, CHUNK, CONTEXT = 8000, 256, 32
 """Of the tiny network: samples per second, per chunk, and of context before a chunk."""
@@ -47,5 +46,4 @@ def _recording(chunks: int, chance: np.random.Generator) -> tuple[Array, list[li
     return tone * there.repeat(CHUNK) + noise, (edges.reshape(-1, 2) * CHUNK / RATE).tolist()
 
 
-TEMPLATE = Template(Path(__file__).with_name("voice_activity"), fill)
 """A network with fixed weights that detects loudness, averaged with that of the previous chunk."""

@@ -15,14 +15,13 @@ from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks.base import Flag, OpenSizes, Options, Rendering, Task, str2bool
+from utils.tasks.base import Flag, OpenSizes, Options, Rendering, Task, old_name, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuation, Decoder, Limits, Plans, generate
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.diets import TEMPLATE
+from utils.tasks.templates import template_of
 
 STORED = "generation"
 """Metadata key: an object with ``positions`` (maximum tokens of a text), ``begin`` and ``end`` (start and end token, or
@@ -117,7 +116,7 @@ class TextGeneration(JoinedRows, Task):
 
     name = "text_generation"
     domain = "nlp"
-    template = TEMPLATE
+    template = template_of("text_generation", "diets")
     data_help = "a .txt file with a text per line, or a .jsonl, .tsv or .csv file with a column text or prompt"
     flags = (
         Flag("--max_new_tokens", "maximum tokens of an answer", 40, int, scripts=ANSWERS),
@@ -374,4 +373,4 @@ def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
     return path
 
 
-TEXT_GENERATION = LegacyTask.view(TextGeneration)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("TEXT_GENERATION", TextGeneration)

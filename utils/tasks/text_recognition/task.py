@@ -15,14 +15,13 @@ from utils.metrics.base import Metric
 from utils.outputs import LABELS
 from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import line_input
-from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks.base import Flag, Rendering, Task, old_name
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers, TextDiagnostics, lexicon_of
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.bars import TEMPLATE
+from utils.tasks.templates import template_of
 from utils.tasks.text_recognition.input import (
     EXPORT_SETTINGS,
     FLAGS,
@@ -50,7 +49,7 @@ class TextRecognition(TextAnswers, Task):
     """CTC models: N x C x H x W in, a distribution over the characters per step out."""
 
     name, domain, domain_default = "text_recognition", "ocr", True
-    template = TEMPLATE
+    template = template_of("text_recognition", "bars")
     data_help = "a label file (rec_gt.txt), a folder with one or with texts beside the images, or images"
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
     writes = "the texts as a label file: path, tab, text"
@@ -180,4 +179,4 @@ def _save(image: Path, text: str, folder: Path) -> Path:
     return save_drawn(image, [text], folder)
 
 
-TEXT_RECOGNITION = LegacyTask.view(TextRecognition)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("TEXT_RECOGNITION", TextRecognition)

@@ -15,12 +15,11 @@ from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.postprocess.audio.speech_segments import Rules, speech_segments
 from utils.preprocess.audio.reading import SLACK, Recording, read_sound
-from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks.base import Flag, Rendering, Task, old_name
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.sound_figures import StreamNotes
-from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
-from utils.tasks.templates.tones import TEMPLATE
+from utils.tasks.templates import template_of
 from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, Layout, Segment, Voices
 
 SHOWN = 6
@@ -64,7 +63,7 @@ class VoiceActivity(StreamNotes, Task):
     """
 
     name, domain = "voice_activity", "speech"
-    template = TEMPLATE
+    template = template_of("voice_activity", "tones")
     data_help = "a recording, a folder of them, a JSON list with segments, or audio=FOLDER rttm=FILE"
     writes = "the segments of speech as RTTM"
     flags = (
@@ -244,4 +243,4 @@ def _rttm(name: str, target: Any, voice: Voice) -> list[str]:
     ]
 
 
-VOICE_ACTIVITY = LegacyTask.view(VoiceActivity)  # for scripts that call dataclasses.replace
+__getattr__ = old_name("VOICE_ACTIVITY", VoiceActivity)

@@ -18,8 +18,7 @@ class Kept:
     Attributes:
         path: the final file. sha256: of its content.
         waiting: the temporary file until :meth:`place`; ``None`` afterwards.
-        parts: files that it was merged from, which :meth:`place` removes.
-        lost: the records were discarded.
+        parts: files that it was merged from, which :meth:`place` removes. lost: the records were discarded.
     """
 
     path: Path

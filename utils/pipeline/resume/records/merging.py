@@ -32,8 +32,7 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
         path: the file to write. parts: by rank; a part with an empty hash is not checked.
 
     Raises:
-        DataError: a part is missing, or the parts are not of one run.
-        ConfigError: the file cannot be written.
+        DataError: a part is missing, or the parts are not of one run. ConfigError: the file cannot be written.
     """
     files = [part.path for part in parts]
     unfinished = path.with_name(f".{path.name}.part")
