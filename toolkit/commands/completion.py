@@ -1,7 +1,8 @@
 """Print a script that completes the commands, models, steps and flags of teco in your shell.
 
-bash: add  source <(teco completion bash)   to ~/.bashrc zsh:  add  source <(teco completion zsh)    to ~/.zshrc, after
-compinit fish: run  teco completion fish > ~/.config/fish/completions/teco.fish
+bash: add  source <(teco completion bash)   to ~/.bashrc
+zsh:  add  source <(teco completion zsh)    to ~/.zshrc, after compinit
+fish: run  teco completion fish > ~/.config/fish/completions/teco.fish
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Store the tensors inside a model, as .npy files or one HDF5 file, or compare two dumps.
 
-full     dump every node, or every N-th (--every) once     dump one output, selected by the name of the node or tensor
-(--name) range    dump from one node to another, by index or name (--from, --to) compare  compare two dumps, for example
-of one model on two machines recover  copy the readable part of an incomplete dump
+full     dump every node, or every N-th (--every)
+once     dump one output, selected by the name of the node or tensor (--name)
+range    dump from one node to another, by index or name (--from, --to)
+compare  compare two dumps, for example of one model on two machines
+recover  copy the readable part of an incomplete dump
 
 A dump can be used as inputs ('--data DUMP') and as golden values ('teco compare MODEL --a DUMP').
 """

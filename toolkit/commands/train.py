@@ -1,9 +1,10 @@
 """Tools for trainings.
 
-gate     check whether a script trains on a device as on the CPU, by its loss curves and its metric compare  find the
-first wrong operator of a training, from two dumps replay   repeat one operator of a training from its dump profile
-show where the time of a training goes, and what slows it down ops      list the operators that a training needs, and
-how the card serves each
+gate     check whether a script trains on a device as on the CPU, by its loss curves and its metric
+compare  find the first wrong operator of a training, from two dumps
+replay   repeat one operator of a training from its dump
+profile  show where the time of a training goes, and what slows it down
+ops      list the operators that a training needs, and how the card serves each
 
 'teco train gate --help' lists the arguments of 'gate'; the other tools likewise.
 """

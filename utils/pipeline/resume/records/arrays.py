@@ -3,14 +3,17 @@
 A ``.npz`` of plain arrays (no pickle). Texts are UTF-8 in one array of bytes, with a second array of their ends.
 
 =================  =====================================================================================================
-``metric_name``    name of the metric, as bytes ``index``          per sample its position in the data set ``name``
-per sample its name; ``name_ends`` ``ran``            per sample whether it could be run ``values``         per record
-the metric's values, ordered by samples ``sample``         per record the position of its sample in ``index`` ``unit``
-names of the units, sorted; ``unit_ends``. Missing without units, with the two below ``sample_unit``    per sample the
-position of its unit in ``unit``; missing if only records have units ``margin``         per sample its margin
-(``utils.metrics.base.Records``); missing if the metric computes none ``record_unit``    per record the position of its
-unit; missing if only samples have units =================
-=====================================================================================================
+``metric_name``    name of the metric, as bytes
+``index``          per sample its position in the data set
+``name``           per sample its name; ``name_ends``
+``ran``            per sample whether it could be run
+``values``         per record the metric's values, ordered by samples
+``sample``         per record the position of its sample in ``index``
+``unit``           names of the units, sorted; ``unit_ends``. Missing without units, with the two below
+``sample_unit``    per sample the position of its unit in ``unit``; missing if only records have units
+``margin``         per sample its margin (``utils.metrics.base.Records``); missing if the metric computes none
+``record_unit``    per record the position of its unit; missing if only samples have units
+=================  =====================================================================================================
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ class RecordArrays:
     """The columns of a records file.
 
     Attributes:
-        metric_name: name of the metric. index: per sample its position in the data set, int64. names, ran: per sample.
+        metric_name: name of the metric.
+        index: per sample its position in the data set, int64. names, ran: per sample.
         values: of the metric, records first. sample: per record the position of its sample, int64.
         sample_units, record_units: names of units per sample and per record; ``None``: no units.
         margins: per sample, float64, NaN for samples that were not run; ``None``: the metric computes none.
