@@ -139,11 +139,7 @@ def row(one: Judgement) -> dict[str, Any]:
 
 
 def write_rewrites(found: Sequence[Judgement], folder: Path) -> list[Path]:
-    """Write every suggested rewrite; return the files.
-
-    Raises:
-        DataError: the folder cannot be written.
-    """
+    """Write every suggested rewrite; return the files; raise DataError if the folder cannot be written."""
     files = []
     for i, one in enumerate(found):
         if one.rewrite is None:

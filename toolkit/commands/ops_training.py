@@ -90,11 +90,9 @@ def _asked(watched: Watched, stored: bool) -> tuple[DeviceTable, Asked | None, l
 def report(
     what: str, watched: Watched, found: Sequence[Served], table: DeviceTable, notes: Sequence[str] = ()
 ) -> ToolReport:
-    """Return the report of the command.
+    """Return the report of the command on ``what``, the name of the training.
 
-    Args:
-        what: name of the training. watched: record of the run. found: every operator. table: the support table used.
-        notes: first notes of the report.
+    ``watched``: record of the run; ``table``: the support table used; ``notes``: first notes of the report.
     """
     total = sum(one.seconds or 0.0 for one in found)
     bad = frozenset(i for i, one in enumerate(found) if one.level == MISSING)

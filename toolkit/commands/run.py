@@ -42,8 +42,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 def command_line(model: Model, case: Case | None, step: str, flags: Sequence[str]) -> list[str]:
     """Return the script and its arguments: the parameters of the case without those given as flags, then the flags.
 
-    Raises:
-        ConfigError: the model has no script for the step.
+    Raises ConfigError if the model has no script for the step.
     """
     if step not in model.scripts:
         raise ConfigError(f"{model.path} has no step {step!r}; it has: {', '.join(model.scripts)}")

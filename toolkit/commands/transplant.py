@@ -118,11 +118,7 @@ class _Sub(argparse.ArgumentParser):
 
 
 def _entry(given: Path, root: Path, only: str) -> str:
-    """Return the file of ``-m`` relative to the root of the input.
-
-    Raises:
-        ConfigError: the file is not a Python file of the input.
-    """
+    """Return the file of ``-m`` relative to the root of the input; raise ConfigError if it is no Python file of it."""
     for base in (root, Path.cwd()):
         path = (base / given).resolve()
         if path.is_file() and path.is_relative_to(root.resolve()) and path.suffix == ".py":

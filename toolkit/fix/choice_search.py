@@ -77,11 +77,8 @@ class FoundChoices:
 
 @dataclass
 class Search:
-    """Search for the values of settings that explain a measure.
-
-    Attributes:
-        bench: runs trials on the samples of the search. screen: on a few of them, for pairs.
-        on_trial: called with every trial.
+    """Search for the values of settings that explain a measure: ``bench`` runs trials on the samples of the search,
+    ``screen`` on a few of them, for pairs; ``on_trial`` is called with every trial.
     """
 
     bench: Bench
@@ -204,8 +201,7 @@ def find_choices(
         make: returns a bench for the samples at some indices. count: number of samples.
         on_trial: called with every trial. start: values that are already known.
 
-    Raises:
-        DataError: there are too few samples.
+    Raises DataError if there are too few samples.
     """
     known = dict(start or {})
     whole = make(range(count))
@@ -238,10 +234,8 @@ def find_choices(
 
 
 def halves(count: int) -> tuple[list[int], list[int]]:
-    """Return the sample indices of the search and of the confirmation, drawn with a fixed seed.
-
-    Raises:
-        DataError: there are too few samples.
+    """Return the sample indices of the search and of the confirmation, drawn with a fixed seed; raise DataError if
+    there are too few samples.
     """
     if count < 2 * LEAST:
         raise DataError(f"{count} samples are too few for a search and its confirmation; pass {2 * LEAST} or more")

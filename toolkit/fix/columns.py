@@ -87,11 +87,7 @@ def _places(records: Records) -> Array:
 
 
 def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
-    """Return the records of a run paired with the baseline's by unit.
-
-    Args:
-        ours, theirs: records of the run and of the baseline, over the same samples. name: of the metric.
-    """
+    """Return the records of a run of metric ``name`` paired, by unit, with the baseline's over the same samples."""
     if ours.bare and theirs.bare and ours.values.shape == theirs.values.shape:
         return Pairs(ours.values, theirs.values, name)
     first: Iterable[Hashable] = ()
@@ -106,13 +102,8 @@ def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:
 
     It is the loss over the records of the sample. A metric that is undefined for one sample (a ranking, an area under a
     curve) is computed over the records of its unit, or else over all records of the baseline with those of the unit
-    replaced by the run's.
-
-    Args:
-        metric: the metric. ours, theirs: records of the run and of the baseline, over the same samples.
-
-    Returns:
-        float64, one per sample; infinite if only the run has no value.
+    replaced by the run's. ``ours`` and ``theirs`` (the baseline) are records over the same samples; the result is
+    float64, one per sample; infinite if only the run has no value.
     """
     both = (ours, theirs)
     samples = [list(run.samples.tolist()) for run in both]

@@ -136,10 +136,8 @@ def fix(
 
 
 def _named(path: Path) -> tuple[ModelProto, bool]:
-    """Load a model in float32 with unique node names that are not operator names, since ``skip_ops`` accepts both.
-
-    Returns:
-        The model, and whether node names differ from the file's.
+    """Load a model in float32 with unique node names that are not operator names, since ``skip_ops`` accepts both;
+    return it, and whether node names differ from the file's.
     """
     from engine.onnx import load_model
     from engine.sdaa import inlined

@@ -36,11 +36,7 @@ def grafted(model: ModelProto, donor: ModelProto, names: Collection[str]) -> Mod
 
 
 def check_twins(model: ModelProto, donor: ModelProto, where: str) -> None:
-    """Check that two models have the same node and tensor names.
-
-    Raises:
-        ModelError: they differ.
-    """
+    """Raise ModelError if two models differ in their node or tensor names."""
     ours, theirs = ({node.name: list(node.output) for node in m.graph.node} for m in (model, donor))
     if ours != theirs:
         lone = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))

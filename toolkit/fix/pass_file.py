@@ -11,11 +11,9 @@ from tecoinfer_modelzoo.files import write_file
 
 
 def write_pass(path: Path, float32: Collection[str], why: str, base: Path | None = None) -> Path:
-    """Write a pass file that keeps nodes in float32, and return its path.
+    """Write a pass file that keeps nodes (names, or operators) in float32, and return its path.
 
-    Args:
-        path: output. float32: names of nodes, or operators. why: comment.
-        base: a pass file whose text is copied; the nodes are added to its ``skip_ops``.
+    ``why``: comment. ``base``: a pass file whose text is copied; the nodes are added to its ``skip_ops``.
     """
     before = PassOptions.load(base).skip_ops - set(float32)
     names = "".join(f"    {json.dumps(name, ensure_ascii=False)},\n" for name in (*sorted(before), *float32))

@@ -54,9 +54,8 @@ class Outputs:
 
 
 class Agree(MeanMetric):
-    """Share of positions with the same best class as the baseline, for the worst output; both are :class:`Outputs`.
-
-    The class axis is the second of arrays with at least four dimensions, else the last.
+    """Share of positions with the same best class as the baseline, for the worst output; both are :class:`Outputs`; the
+    class axis is the second of arrays with at least four dimensions, else the last.
     """
 
     name = "agree"
@@ -96,11 +95,7 @@ class Close(MeanMetric):
 
 
 def metric_named(name: str) -> Metric:
-    """Return a metric of raw outputs by its name.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Return a metric of raw outputs by its name; raise ConfigError if it is unknown."""
     from utils.metrics import TopK
 
     top = re.fullmatch(r"top([1-9]\d*)", name)
@@ -163,8 +158,7 @@ class RawMeasure:
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Update the metric with the outputs of a part and return the records.
 
-        Raises:
-            DataError: an output has not one row of numbers per sample, or labels are missing.
+        Raises DataError if an output has not one row of numbers per sample, or labels are missing.
         """
         rows = [self._rows(array, i) for i, array in enumerate(listed(ours))]
         check_rows(rows, len(part.names))
@@ -204,8 +198,7 @@ class TaskMeasure:
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Decode the outputs of a part, update the metric and return the records.
 
-        Raises:
-            DataError: samples have no targets, or the number of predictions differs from that of samples.
+        Raises DataError if samples have no targets, or the number of predictions differs from that of samples.
         """
         if part.targets is None:
             raise DataError(
@@ -220,11 +213,7 @@ class TaskMeasure:
 
 
 def check_rows(outputs: Sequence[Array], samples: int) -> None:
-    """Check that outputs have one row of numbers per sample, as metrics of raw outputs need.
-
-    Raises:
-        DataError: an output has not.
-    """
+    """Raise DataError if an output has not one row of numbers per sample, as metrics of raw outputs need."""
     for i, array in enumerate(outputs):
         what = ""
         if array.dtype.kind not in "fiub":

@@ -75,9 +75,8 @@ class Samples(ABC):
     def measure(self, metric: str | None) -> Measure:
         """Return the measure of the runs: the named metric, or the default.
 
-        Raises:
-            ConfigError: the name is unknown, or the metric does not support these samples.
-            DataError: the metric needs labels, but the data has none.
+        Raises ConfigError if the name is unknown, or the metric does not support these samples; DataError if it needs
+        labels that the data lacks.
         """
 
     @abstractmethod
@@ -130,12 +129,7 @@ class Samples(ABC):
         yield from self
 
     def sizes(self) -> Sizes:
-        """Return the shapes of all calls, with the batch set to :attr:`batch`.
-
-        Raises:
-            ConfigError: calls have too many combinations of sizes.
-            DataError: a dimension without a name has several sizes.
-        """
+        """Return the shapes of all calls, with the batch set to :attr:`batch`; errors as of :func:`sizes_of`."""
         if not self._seen:
             self._seen = {shapes_of(part.inputs) for part in self.calls()}
         specs = [replace(spec, batch_axis=None) for spec in self.specs] if self.sharded else self.specs
@@ -166,13 +160,9 @@ def shapes_of(arrays: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
 
 
 def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSpec], batch: int) -> Sizes:
-    """Return the shapes of all calls, in the form of an engine.
+    """Return the shapes of all calls, in the form of an engine; ``seen``: the shapes of each call, one per input.
 
-    Args:
-        seen: the shapes of each call, one per input. specs: of the inputs. batch: samples per call.
-
-    Raises:
-        ConfigError: there are too many combinations of sizes. DataError: a dimension that differs has no name.
+    Raises ConfigError for too many combinations of sizes, DataError if a dimension that differs has no name.
     """
     shapes, dims = [], dict[str, set[int]]()
     for spec, column in zip(specs, zip(*seen, strict=True), strict=True):

@@ -36,10 +36,8 @@ class TaskRequest:
 
     @property
     def name(self) -> str:
-        """Name of the model in the task.
-
-        Raises:
-            ConfigError: the name is missing or unknown, or given for a task with one model.
+        """Name of the model in the task; raises ConfigError if it is missing or unknown, or given for a task with one
+        model.
         """
         known = self.task.models
         if not known:
@@ -52,14 +50,11 @@ class TaskRequest:
         return self.model_name
 
     def options(self, path: Path, data: Sequence[str], batch: int, dims: Mapping[str, Sequence[int]]) -> Options:
-        """Return the task's options for a model.
+        """Return the task's options for the model at ``path``; raise ConfigError for a flag that is invalid or not
+        supported here.
 
-        Args:
-            path: the model. data: data paths, each ``PATH`` or ``NAME=PATH``. batch: samples per call.
-            dims: sizes of symbolic dimensions.
-
-        Raises:
-            ConfigError: a flag is invalid or not supported here.
+        ``data``: data paths, each ``PATH`` or ``NAME=PATH``; ``batch``: samples per call; ``dims``: sizes of symbolic
+        dimensions.
         """
         files = {**self.others, self.name: path} if self.task.models else path
         words = ["--data_path", *data] if data else []

@@ -35,8 +35,7 @@ class TaskSamples(Samples):
         path: the model. names: of its inputs, in order. asked: the task and the model's name in it.
         opt: the task's options. limit: number of samples, from the beginning.
 
-    Raises:
-        DataError: samples are missing.
+    Raises DataError if samples are missing.
     """
 
     def __init__(
@@ -123,10 +122,8 @@ class TaskSamples(Samples):
         return next(iter(self)).shards is not None
 
     def parts(self, **changes: Any) -> Iterator[Feed]:
-        """Yield batches of the samples that can be prepared, with arrays in the task's order.
-
-        Raises:
-            DataError: no sample can be prepared.
+        """Yield batches of the samples that can be prepared, with arrays in the task's order; raise DataError if there
+        are none.
         """
         places: list[int] = []
         failures: list[str] = []
@@ -178,9 +175,8 @@ class TaskSamples(Samples):
             yield part, self.task.infer(engines, part.fed, part.contexts)
 
     def answered(self, engine: Engine, places: Sequence[int]) -> Iterator[tuple[Feed, list[int], Any]]:
-        """Yield parts of the samples at some indices, the indices, and the task's outputs.
-
-        The task's ``setup`` runs again, since data such as a corpus depends on the flags too.
+        """Yield parts of the samples at some indices, the indices, and the task's outputs; the task's ``setup`` runs
+        again, since data such as a corpus depends on the flags too.
         """
         engines = self._engines(engine)
         self.task.state = self.task.setup(engines, self.dataset)

@@ -67,8 +67,7 @@ class Trials:
     def take_baseline(self, path: Path) -> float:
         """Run the baseline, a model in float32 on target ``onnx``, and return its metric.
 
-        Raises:
-            DataError: samples are missing, or the metric is undefined for them.
+        Raises DataError if samples are missing, or the metric is undefined for them.
         """
         metric = self.measure.make()
         outputs: list[Any] = []
@@ -84,11 +83,10 @@ class Trials:
         return self.baseline
 
     def card(self, path: Path, what: str, float32: Collection[str] = (), pass_path: Path | None = None) -> Trial:
-        """Run on the card in float16 storage.
+        """Run on the card in float16 storage, with some nodes (names, or operators) in float32; ``what`` describes the
+        trial.
 
-        Args:
-            path: the model. what: description of the trial. float32: names of nodes, or operators, that stay float32.
-            pass_path: pass file with these names; ``None`` writes one.
+        ``pass_path``: pass file with these names; ``None`` writes one.
         """
         # A unique file name, so that a traceback of an earlier trial's pass still shows its source.
         own = pass_path or write_pass(self.folder / f"trial_{len(self.ran)}_pass.py", float32, "a trial", self.base)

@@ -29,12 +29,11 @@ def write_constructed(
 
     Args:
         build: returns the model, static for ``False``, with dynamic axes for ``True``.
-        cases: inputs to compare on, one array per model input, floating-point ones in float32; the first has the
-            shapes of the static model.
+        cases: inputs to compare on, one array per model input, floating-point ones in float32; the first has the shapes
+            of the static model.
 
-    Raises:
-        ExportError: the outputs of a file differ; it was not written, the others were.
-        ModelError: the folder cannot be written.
+    Raises ExportError if outputs of a file differ (the other files are written), ModelError if the folder is not
+    writable.
     """
     from onnx.reference import ReferenceEvaluator
 

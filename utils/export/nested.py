@@ -92,9 +92,7 @@ def outputs(found: Any, kinds: tuple[type, ...]) -> list[tuple[str, Any]]:
     """Return the tensors that a model returns, with names made of their keys, fields and positions.
 
     ``None`` is left out. A single tensor is named ``output``, those of a tuple ``output_0``, ``output_1`` and so on.
-
-    Raises:
-        ModelError: there is no tensor, or a value of another type.
+    Raises ModelError if there is no tensor, or a value of another type.
     """
     leaves = list(_outputs(found, kinds, ()))
     if not leaves:
@@ -135,8 +133,7 @@ def _items(found: Any) -> list[tuple[Any, Any]]:
 def output_names(found: Sequence[str], names: Sequence[str] | None, inputs: Sequence[str]) -> list[str]:
     """Return the names of the outputs: ``names``, or ``found`` if ``None``.
 
-    Raises:
-        ConfigError: wrong number of names, a duplicate, or the name of an input.
+    Raises ConfigError for a wrong number of names, a duplicate, or the name of an input.
     """
     chosen = _chosen("output_names", names, found)
     both = [name for name in chosen if name in inputs]

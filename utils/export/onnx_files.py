@@ -1,7 +1,5 @@
-"""From exported graphs to checked ONNX files, for PyTorch and PaddlePaddle.
-
-Each file is checked, run on the accuracy baseline (target ``onnx``) and compared with the source model before it
-replaces an older one.
+"""From exported graphs to checked ONNX files, for PyTorch and PaddlePaddle: each file is checked, run on the accuracy
+baseline (target ``onnx``) and compared with the source model before it replaces an older one.
 """
 
 from __future__ import annotations
@@ -40,10 +38,8 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One file to write: ``<stem><suffix>.onnx``.
-
-    Attributes:
-        cases: what the file is checked on. reference: the float32 graph that a float16 graph was converted from.
+    """One file to write: ``<stem><suffix>.onnx``, checked on ``cases``; ``reference``: the float32 graph that a float16
+    graph was converted from.
     """
 
     suffix: str
@@ -77,11 +73,7 @@ class ExportResult:
 
 
 class ExportError(ModelError):
-    """Raised if a file was not written; the others were.
-
-    Attributes:
-        results: one per requested form, in order.
-    """
+    """Raised if a file was not written; the others were. ``results``: one per requested form, in order."""
 
     def __init__(self, results: Sequence[ExportResult]) -> None:
         self.results = list(results)

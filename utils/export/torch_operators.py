@@ -38,9 +38,8 @@ class TorchOperator:
 
 
 def module_classes(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Return the dotted names by class name of all modules without children.
-
-    A class of torch.nn, or a subclass with the same ``forward``, is named ``nn.Linear``, others by their class name.
+    """Return the dotted names by class name of all modules without children; a class of torch.nn, or a subclass with
+    the same ``forward``, is named ``nn.Linear``, others by their class name.
     """
     found: dict[str, list[str]] = {}
     for name, module in model.named_modules():

@@ -1,6 +1,5 @@
-"""Iteration over the files of an archive: zip (wheels), tar (sdists, npm) and Debian packages.
-
-Nothing is written, and links, devices and sparse files are distinguished from regular files.
+"""Iteration over the files of an archive: zip (wheels), tar (sdists, npm) and Debian packages; nothing is written, and
+links, devices and sparse files are distinguished from regular files.
 """
 
 from __future__ import annotations
@@ -58,13 +57,10 @@ def is_archive(name: str) -> bool:
 
 
 def entries(path: Path, name: str, most: int) -> Iterator[Entry]:
-    """Yield the entries of an archive except folders.
+    """Yield the entries of an archive except folders; the suffix of its file name gives the format.
 
-    Args:
-        name: file name, whose suffix gives the format. most: maximum unpacked size in bytes, including skipped files.
-
-    Raises:
-        FetchError: it is larger, or zstd is not installed. Exception: one of :data:`DAMAGED`.
+    Raises FetchError if it unpacks to more than ``most`` bytes, including skipped files, or zstd is not installed; one
+    of :data:`DAMAGED` if it is damaged.
     """
     lower = name.lower()
     if lower.endswith((".zip", ".whl")):

@@ -39,8 +39,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;]*m")
 def download(package: Package, folder: Path) -> Path:
     """Write a package's archive into an empty folder, verify its hash and return its path.
 
-    Raises:
-        UnreachableError: all downloads failed. FetchError: the hash or size differs, or the folder cannot be written.
+    Raises UnreachableError if all downloads fail; FetchError if hash or size differ, or the folder cannot be written.
     """
     reasons: list[str] = []
     other: list[str] = []

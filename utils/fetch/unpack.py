@@ -24,9 +24,8 @@ _SUFFIX = {"wheel": ".whl", "sdist": ".tar.gz", "tgz": ".tgz", "deb": ".deb"}
 def unpack(archive: Path, package: Package, folder: Path) -> dict[str, int]:
     """Write the members of a package into an empty folder and return their sizes by path.
 
-    Raises:
-        FetchError: a member is missing, not a regular file or outside the folder; their size differs from the row; the
-            archive is damaged; the folder cannot be written.
+    Raises FetchError: a member is missing, not a regular file or outside the folder; their size differs from the row;
+    the archive is damaged; the folder cannot be written.
     """
     job = _Job(package, folder)
     name = archive.name if is_archive(archive.name) else f"archive{_SUFFIX[package.kind]}"

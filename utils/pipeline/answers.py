@@ -45,12 +45,9 @@ Show = Callable[[Any, Any], Rendering]
 
 
 def main(description: str | None, given: AnyTask, script: str, **defaults: Any) -> int:
-    """Run a script that prints answers and return its exit code.
+    """Run a script that prints answers and return its exit code; arguments as of :func:`utils.pipeline.valid.main`.
 
-    Args:
-        description: the script's docstring.
-        given: the task, a class or in the old form. script: ``single`` or ``multi``.
-        defaults: default values of flags, by name; see :func:`utils.pipeline.flags.options.options`.
+    ``script`` is ``single`` or ``multi``.
     """
     task = task_class(given)
     opt = options(description, task, script, **defaults)
@@ -159,10 +156,8 @@ def _raw_shown(_: Any, prediction: Any) -> Rendering:
 
 @dataclass(slots=True)
 class Session:
-    """The answers printed so far.
-
-    Attributes:
-        engine: one line on the engines. figures: from the number of samples to the task's figures.
+    """The answers printed so far; ``engine``: one line on the engines; ``figures``: from a number of samples to
+    figures.
     """
 
     task: Task
@@ -255,8 +250,7 @@ class Session:
 def _indented(text: str) -> str:
     """Escape the line breaks of an answer that are not followed by two spaces.
 
-    Labels and texts from models and data may contain line breaks; a line from them must not look like output of the
-    script.
+    Labels and texts may contain line breaks; a line from them must not look like output of the script.
     """
     return "\n  ".join(printable(part, keep="\t") for part in text.split("\n  "))
 

@@ -104,10 +104,9 @@ _heard: ContextVar[list[Call] | None] = ContextVar("_heard", default=None)
 
 
 def call_of(script: Path) -> Call:
-    """Run a script up to its call of this module, and return that call.
+    """Run a script up to its call of :func:`valid`, :func:`single` or :func:`multi`, and return that call.
 
-    Raises:
-        ConfigError: the script calls none of :func:`valid`, :func:`single` and :func:`multi`.
+    Raises ConfigError if it calls none of them.
     """
     import runpy
 

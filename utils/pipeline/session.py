@@ -21,8 +21,7 @@ from utils.tasks.model import described as described
 def load_data(task: Task) -> Dataset:
     """Load the data set of the task's options.
 
-    Raises:
-        ConfigError: a data path is missing. DataError: a file of the data set cannot be opened.
+    Raises ConfigError if a data path is missing, DataError if a file of the data set cannot be opened.
     """
     options = task.options
     inline = task.inline_samples()
@@ -40,8 +39,7 @@ def load_data(task: Task) -> Dataset:
 def engine_spec(task: Task, name: str, streams: int) -> EngineSpec:
     """Return the specification of the engine for the model of this name.
 
-    Raises:
-        ConfigError: a flag is invalid, or does not support several models.
+    Raises ConfigError if a flag is invalid, or does not support several models.
     """
     opt = task.options
     names, shapes = parse_shapes(opt.input_shapes, opt.batch_size) if opt.input_shapes else ((), None)
@@ -72,11 +70,8 @@ def engine_spec(task: Task, name: str, streams: int) -> EngineSpec:
 def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
     """Open the engines of the task's options, by name, and bind the task to the model.
 
-    Args:
-        task: bound to options. streams: calls to compute at the same time, without ``--streams``.
-
-    Raises:
-        ConfigError: the default model has not been exported yet; the message has the command.
+    ``streams``: calls to compute at the same time, without ``--streams``. Raises ConfigError, with the command, if the
+    default model has not been exported yet.
     """
     options = task.options
     for path in options.models.values():

@@ -33,14 +33,12 @@ DROPPED = 3
 
 
 def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
-    """Run a valid script: parse the flags, open the engines, evaluate in all processes of the run, and report.
+    """Run a valid script: parse the flags, open the engines, evaluate in all processes of the run, report; return the
+    exit code.
 
     Args:
         description: the script's docstring. given: the task, a class or in the old form.
         defaults: default values of flags, by name; see :func:`utils.pipeline.flags.options.options`.
-
-    Returns:
-        The exit code.
     """
     task = task_class(given)
     opt = options(description, task, "valid", **defaults)
@@ -206,10 +204,8 @@ def _speed(ratio: float | None, slower: bool | None) -> str:
 def _comparison(
     report: Report, exact: Report, mode: str, change: Change, ratio: float | None, max_drop: float
 ) -> dict[str, Any]:
-    """Return the comparison for the JSON.
-
-    ``ratio`` is ``None`` if every step came from a journal, which takes no time; ``slower`` is ``None`` if a run was
-    too short to compare.
+    """Return the comparison for the JSON; ``ratio`` is ``None`` if every step came from a journal, which takes no time;
+    ``slower`` is ``None`` if a run was too short to compare.
     """
     return {
         "mode": mode,

@@ -1,6 +1,5 @@
-"""Text encoders such as BERT and RoBERTa as PyTorch modules, built from ``config.json`` and a file of weights.
-
-Weights have the names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
+"""Text encoders such as BERT and RoBERTa as PyTorch modules, built from ``config.json`` and a file of weights with the
+names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
 """
 
 from __future__ import annotations

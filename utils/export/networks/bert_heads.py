@@ -58,10 +58,8 @@ class Embedded(Headed):
 
 
 class Classified(Headed):
-    """A logit for each class.
-
-    BERT's and RoBERTa's heads are a linear layer and tanh on the first token's vector, then a linear layer. With a
-    ``pooling``, a linear layer on the pooled vector.
+    """A logit for each class: BERT's and RoBERTa's heads are a linear layer and tanh on the first token's vector, then
+    a linear layer; with a ``pooling``, a linear layer on the pooled vector.
     """
 
     outputs = ("logits",)

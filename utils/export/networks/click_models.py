@@ -86,9 +86,8 @@ class Wish(NamedTuple):
 
 
 def features_of(rows: Sequence[Row], wishes: Sequence[Wish], notes: Mapping[str, object]) -> Features:
-    """Return features whose vocabularies are the sorted values of the training rows.
-
-    Id fields share one table, at consecutive offsets; float fields are columns of :data:`DENSE`.
+    """Return features whose vocabularies are the sorted values of the training rows; id fields share one table, at
+    consecutive offsets; float fields are columns of :data:`DENSE`.
     """
     fields, offset = list[Field](), 0
     for wish in wishes:

@@ -137,9 +137,8 @@ def _added(rows: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> to
 
 
 class GraphNetwork(nn.Module):  # type: ignore[misc]
-    """Graph neural network with the forms :meth:`dense`, :meth:`scatter` and :meth:`fanout`.
-
-    Modules are named as in PyTorch Geometric and OGB's examples: ``convs.0.lin.weight``, ``bns.0.weight``.
+    """Graph neural network with the forms :meth:`dense`, :meth:`scatter` and :meth:`fanout`; modules are named as in
+    PyTorch Geometric and OGB's examples: ``convs.0.lin.weight``, ``bns.0.weight``.
     """
 
     def __init__(self, sizes: GraphSizes) -> None:

@@ -192,8 +192,7 @@ def example_inputs(model: TextModel, batch: int, length: int) -> dict[str, torch
 def load_named(module: Headed, path: Path, *, head: bool = True) -> None:
     """Load a file of weights with transformers' names; ``head=False`` does not load the head.
 
-    Raises:
-        ModelError: the file is missing or damaged, or a weight is missing or does not match.
+    Raises ModelError if the file is missing or damaged, or a weight is missing or does not match.
     """
     own = module.state_dict()
     named = {_own_name(key): value for key, value in read_state(path).items()}

@@ -69,9 +69,8 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
 
 
 def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
-    """Return a torchvision network for images of a height and width; ``None``: those of the weights' transforms.
-
-    Errors are those of :func:`build`; ConfigError also if the network cannot be built for the size.
+    """Return a torchvision network for images of a height and width; ``None``: those of the weights' transforms. Errors
+    are those of :func:`build`; ConfigError also if the network cannot be built for the size.
     """
     models = import_torchvision().models
     known = models.list_models(module=models)

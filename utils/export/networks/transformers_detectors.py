@@ -1,6 +1,5 @@
-"""DETR and related detectors of transformers, from a folder of ``save_pretrained``, or small with random weights.
-
-The folder has ``config.json``, the weights and optionally ``preprocessor_config.json``. Nothing is downloaded.
+"""DETR and related detectors of transformers, from a folder of ``save_pretrained`` (``config.json``, the weights and
+optionally ``preprocessor_config.json``; nothing is downloaded), or small with random weights.
 """
 
 from __future__ import annotations
@@ -123,10 +122,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def pretrained(folder: str, loader: str) -> Any:
-    """Load a model from a folder, offline.
+    """Load a model from a folder, offline; raise ModelError if that fails.
 
-    Raises:
-        ConfigError: the folder has no ``config.json``, or another kind of model. ModelError: it cannot be loaded.
+    Raises ConfigError if the folder has no ``config.json``, or another kind of model.
     """
     if not Path(folder, "config.json").is_file():
         raise ConfigError(

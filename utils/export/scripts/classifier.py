@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of every classification folder: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_classifier, __doc__, HERE, "vgg16"))
+Usage: ``cli.run(partial(export_classifier, __doc__, HERE, "vgg16"))``
 """
 
 from __future__ import annotations
@@ -96,9 +94,8 @@ def check_sizes(batch_size: int, input_size: Sequence[int] | None) -> None:
 def find_classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     """Return a network of torchvision, or of timm if the name starts with one of :data:`TIMM`.
 
-    Args:
-        weights: a published name, a file's path, or ``random``.
-        size: height and width; ``None`` for those of the weights.
+    ``weights``: a published name, a file's path, or ``random``. ``size``: height and width; ``None``: those of the
+    weights.
     """
     if arch.startswith(TIMM):
         from utils.export.networks import timm_models

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of GPT-2 style decoders: flags, a folder of weights or random ones, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_gpt, __doc__, HERE, "gpt2_small", "random"))
+Usage: ``cli.run(partial(export_gpt, __doc__, HERE, "gpt2_small", "random"))``
 """
 
 from __future__ import annotations
@@ -90,9 +88,7 @@ def _axes(form: Form) -> dict[str, dict[int, str]]:
 def read_folder(folder: Path) -> tuple[Form, GptDecoder]:
     """Return the sizes and the network of a folder in transformers' layout.
 
-    Raises:
-        ModelError: a file is missing, damaged, or of another model.
-        TargetError: the package safetensors is not installed.
+    Raises ModelError if a file is missing, damaged, or of another model; TargetError if safetensors is not installed.
     """
     form = read_form(folder / "config.json")
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
@@ -108,8 +104,7 @@ def read_folder(folder: Path) -> tuple[Form, GptDecoder]:
 def tokenizer_text(folder: Path) -> str:
     """Return the ``tokenizer.json`` of a folder, or one made of ``vocab.json`` and ``merges.txt``.
 
-    Raises:
-        ModelError: the files are missing or cannot be read. ConfigError: the package ``tokenizers`` is not installed.
+    Raises ModelError if they are missing or cannot be read, ConfigError if the package ``tokenizers`` is not installed.
     """
     whole, words, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
     try:

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of the networks over graphs: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_graph_network, __doc__, HERE, {"gcn_cora": GraphSizes("gcn", 1433, 16, 7)}))
+Usage: ``cli.run(partial(export_graph_network, __doc__, HERE, {"gcn_cora": GraphSizes("gcn", 1433, 16, 7)}))``
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` and ``train.py`` of policies: flags, files, the return.
 
-Usage in a folder::
-
-    cli.run(partial(export_policy, __doc__, HERE / "ppo_cartpole", network(), "CartPole-v1"))
+Usage: ``cli.run(partial(export_policy, __doc__, HERE / "ppo_cartpole", network(), "CartPole-v1"))``
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ def export_policy(
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring.
-        stem: path and start of the names of the weights (``.pth``) and of the ONNX files.
+        description: the script's docstring. stem: path and start of the names of the weights (``.pth``) and files.
         network: observations to actions. environment: the training environment. output: name of the output.
     """
     parser = argparse.ArgumentParser(description=description)

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of embedders and rerankers: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_sentences, __doc__, HERE, Wanted(make=..., archs=..., note=...), texts))
+Usage: ``cli.run(partial(export_sentences, __doc__, HERE, Wanted(make=..., archs=..., note=...), texts))``
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of classifiers of text: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_text_classifier, __doc__, HERE, ARCHS, HERE / "data/sentences.tsv"))
+Usage: ``cli.run(partial(export_text_classifier, __doc__, HERE, ARCHS, HERE / "data/sentences.tsv"))``
 """
 
 from __future__ import annotations

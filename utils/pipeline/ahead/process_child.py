@@ -34,9 +34,8 @@ class ArrayPlace(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A batch preprocessed by a child, without its samples.
-
-    ``shards``: number of arrays of each SPA, if the task returned :class:`Shards`.
+    """A batch preprocessed by a child, without its samples; ``shards``: number of arrays of each SPA of
+    :class:`Shards`.
     """
 
     places: list[ArrayPlace] | None
@@ -62,11 +61,7 @@ class Raised(NamedTuple):
 
 
 class Memory:
-    """A memory file shared by two processes; it only grows.
-
-    Args:
-        fd: descriptor of the file; the caller closes it.
-    """
+    """A memory file shared by two processes; it only grows. The caller closes its descriptor ``fd``."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -93,10 +88,8 @@ in_child = threading.Event()
 
 
 def serve(pipe: str, memory: str) -> None:
-    """Preprocess batches received through the pipe until it is closed: the main function of a child.
-
-    Args:
-        pipe, memory: inherited file descriptors.
+    """Preprocess batches received through the pipe until it is closed; ``pipe``, ``memory``: inherited file
+    descriptors.
     """
     in_child.set()
     connection, timeline = Connection(int(pipe)), Timeline(keep=2**24)

@@ -56,11 +56,7 @@ class _OriginError(Exception):
 class _Child:
     """A child process with its connection and memory; hold ``lock`` to use it.
 
-    Args:
-        preprocess: the pickled function.
-
-    Raises:
-        ConfigError: the process cannot be started.
+    ``preprocess`` is the pickled function; ConfigError is raised if the process cannot be started.
     """
 
     def __init__(self, preprocess: bytes) -> None:
@@ -82,22 +78,14 @@ class _Child:
         _live.add(self)
 
     def greet(self) -> str | None:
-        """Send the function; return the reason why the child cannot use it, ``None`` if it can.
-
-        Raises:
-            _DiedError: the process ended.
-        """
+        """Send the function; return the reason why it cannot be used, or ``None``; raise _DiedError if it ended."""
         # The main module is imported only if needed: that takes time, and runs an unguarded script.
         main = _main_module() if b"__main__" in self._preprocess else {}
         reason: str | None = self._talk(reduction.ForkingPickler.dumps(main), self._preprocess)
         return reason
 
     def ask(self, what: Batch | Alone) -> Any:
-        """Let the child preprocess a batch or one sample; return its answer.
-
-        Raises:
-            _DiedError: the process ended.
-        """
+        """Let the child preprocess a batch or one sample; return its answer; raise _DiedError if it ended."""
         return self._talk(reduction.ForkingPickler.dumps(what))
 
     def _talk(self, *messages: Any) -> Any:
@@ -222,11 +210,7 @@ class Processes:
         )
 
     def alone(self, sample: Any) -> Prepared:
-        """Prepare one sample.
-
-        Raises:
-            DataError: the sample cannot be prepared, or the child died.
-        """
+        """Prepare one sample; raise DataError if it cannot be prepared, or the child died."""
         try:
             answer = self._ask(Alone(sample), lambda answer, _: answer)
         except _DiedError as error:

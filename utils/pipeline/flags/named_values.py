@@ -18,9 +18,8 @@ _NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
 
 
 def dims_of(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes for one model: ``seq=128`` is for all models with the symbol, ``det.seq=128`` for model ``det``.
-
-    The engine reports unknown symbols.
+    """Return the sizes for one model: ``seq=128`` is for all models with the symbol, ``det.seq=128`` for model ``det``;
+    the engine reports unknown symbols.
     """
     found = parse_dims(words)
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
@@ -51,8 +50,7 @@ def _symbols(path: Path) -> set[str]:
 def models_of(given: Any, task: type[Task]) -> Path | dict[str, Path]:
     """Parse ``--ckpt``: the model's path, or the paths of several models by name, in the task's order.
 
-    Raises:
-        ConfigError: a model is missing or unknown.
+    Raises ConfigError if a model is missing or unknown.
     """
     found = named_paths(given, "--ckpt")
     needed = [name for name in task.models if name not in task.optional_models]
@@ -75,8 +73,7 @@ def models_of(given: Any, task: type[Task]) -> Path | dict[str, Path]:
 def named_paths(given: Any, flag: str) -> Path | dict[str, Path] | None:
     """Parse ``PATH`` or ``NAME=PATH NAME=PATH``; a default is returned unchanged.
 
-    Raises:
-        ConfigError: one of several words has no name, or a name is given twice; the message has ``flag``.
+    Raises ConfigError, with ``flag``, if one of several words has no name, or a name is given twice.
     """
     if given is None or isinstance(given, Path):
         return given

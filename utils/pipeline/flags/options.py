@@ -181,13 +181,9 @@ def _check(parsed: Options, task: type[Task]) -> None:
 
 
 def _check_places(opt: Options, saves_folder: bool) -> None:
-    """Check the paths of inputs and outputs before the run.
+    """Check the paths of inputs and outputs; raise ConfigError with flag and path if one cannot be read or written.
 
-    Args:
-        opt: the options. saves_folder: ``--save_predictions`` is a folder.
-
-    Raises:
-        ConfigError: a path cannot be read or written; the message has the flag and the path.
+    ``saves_folder``: ``--save_predictions`` is a folder.
     """
     check_paths("--ckpt", *opt.models.values())
     check_paths("--data_path", *opt.paths.values())

@@ -187,11 +187,7 @@ def _collect(comm: Any, part: Part, others: dict[int, int]) -> list[Part]:
 
 
 def _wait(ready: Callable[[], bool], stopped: Stopped, others: dict[int, int]) -> None:
-    """Wait for a message.
-
-    Raises:
-        EngineError: a rank of this machine stays stopped.
-    """
+    """Wait for a message; raise EngineError if a rank of this machine stays stopped."""
     while not ready():
         time.sleep(_POLL)
         if (pid := stopped()) is not None:

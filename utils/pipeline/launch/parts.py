@@ -163,9 +163,8 @@ def _listed(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merged_device(reports: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
-    """Merge the reports of the simulated cards of all processes, given with their number of steps.
-
-    Speed and SPA are summed, the latency is the mean over all steps; several models are merged separately.
+    """Merge the reports of the simulated cards of all processes, given with their number of steps: speed and SPA are
+    summed, the latency is the mean over all steps; several models are merged separately.
     """
     if not reports:
         return {}

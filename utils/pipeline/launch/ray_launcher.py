@@ -148,8 +148,7 @@ def launch(
 def cpus_each(nodes: Sequence[float], workers: int) -> float:
     """Return the largest number of cores per worker for which all workers fit; below 1 with fewer cores than workers.
 
-    Args:
-        nodes: cores of each machine. workers: number of workers.
+    ``nodes``: cores of each machine.
     """
     if not sum(nodes) >= 1:
         raise ConfigError("the Ray cluster has no cores; start its machines with --num-cpus")

@@ -33,9 +33,8 @@ def warn(text: str) -> None:
 
 
 def escaped_line(text: str) -> str:
-    """Escape line breaks and other control characters, and shorten a long text in the middle.
-
-    File names may contain any character; sample names read from files may have any length.
+    """Escape line breaks and other control characters, which file names may contain, and shorten a long text in the
+    middle.
     """
     return shortened(printable(text, keep=""))
 
@@ -73,10 +72,7 @@ def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def finish(report: Report, parsed: Options) -> int:
     """List failures and warnings, print the two closing lines, write the JSON, and return the exit code.
 
-    The JSON is written even if the output cannot be printed.
-
-    Raises:
-        ConfigError: the JSON cannot be written.
+    The JSON is written even if the output cannot be printed; ConfigError is raised if it cannot be written.
     """
     try:
         _print(report)
@@ -110,11 +106,7 @@ def _print(report: Report) -> None:
 
 
 def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: str) -> None:
-    """Warn of the samples with NaN in their input or output.
-
-    Args:
-        inputs, outputs: their names. total: number of samples run. engine: its description.
-    """
+    """Warn of samples with NaN in their input or output, of ``total`` samples run on ``engine`` (its description)."""
     if inputs:
         warn(input_line(inputs, total))
     if outputs:
@@ -184,11 +176,7 @@ def about(parsed: Options) -> dict[str, Any]:
 
 
 def write_result(report: Report, parsed: Options, **extra: Any) -> None:
-    """Write the JSON and its records, with ``--json``; the keyword arguments are added to the JSON.
-
-    Raises:
-        ConfigError: a file cannot be written.
-    """
+    """Write the JSON (with ``extra``) and its records, with ``--json``; raise ConfigError if that is not possible."""
     if parsed.json is None:
         return
     from utils.pipeline.report.report import commit

@@ -199,12 +199,9 @@ def environment() -> dict[str, Any]:
 
 
 def write_json(data: dict[str, Any], path: Path) -> None:
-    """Write a result atomically, NumPy values as plain ones, NaN and infinities as ``null``.
+    """Write a result atomically, NumPy values as plain ones, NaN and infinities as ``null``; ConfigError if that fails.
 
     Bytes of a file name that are not valid UTF-8 become escapes such as ``\\udcff``, which Python's reader accepts.
-
-    Raises:
-        ConfigError: the file cannot be written.
     """
     with _writing(path):
         write_file(path, _content(data))
@@ -214,10 +211,7 @@ def commit(data: dict[str, Any], path: Path, records: Kept | None) -> None:
     """Write a result like :func:`write_json`, together with its records.
 
     A result never lies next to records of another run, even if the process is killed: the older result is removed
-    first, then the records are put in place, then the new result.
-
-    Raises:
-        ConfigError: a file cannot be written.
+    first, then the records are put in place, then the new result. Raises ConfigError if a file cannot be written.
     """
     if records is None or records.waiting is None:
         write_json(data, path)

@@ -22,10 +22,8 @@ _OWN = ("engine", "model_config", "tecoexec", "toolkit", "transplant", "utils")
 
 
 def line_of(error: BaseException) -> str:
-    """Return one line on an unexpected exception: type and message, place, and how to print the traceback.
-
-    Args:
-        error: not an error that the zoo raises deliberately; may be a ``SystemExit`` of foreign code.
+    """Return one line on an exception that the zoo does not raise deliberately (also a ``SystemExit`` of foreign code):
+    type and message, place, and how to print the traceback.
     """
     what = type(error).__name__
     if isinstance(error, SystemExit):
@@ -45,9 +43,8 @@ def show_calls(error: BaseException) -> None:
 
 
 def asked_for(leaving: SystemExit) -> bool:
-    """Return whether a parser of the zoo or of the script ends the process: --help, or invalid arguments.
-
-    False for a parser that a task calls in the middle of the work.
+    """Return whether a parser of the zoo or of the script ends the process (--help, invalid arguments), and not one
+    that a task calls in the middle of the work.
     """
     frames = list(_frames(leaving.__traceback__))
     parsing = next((place for place, frame in enumerate(frames) if _is_parser(frame)), 0)

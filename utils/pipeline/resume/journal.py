@@ -49,14 +49,7 @@ _OWN = re.compile(r"journal(?:-\d+of\d+)?\.(?:jsonl|new)")
 
 
 def refuse_own(folder: Path, outputs: Mapping[str, Path | None]) -> None:
-    """Check that no output overwrites a journal.
-
-    Args:
-        folder: of ``--resume``. outputs: files by flag.
-
-    Raises:
-        ConfigError: an output has the name of a journal in its folder.
-    """
+    """Raise ConfigError if an output (``outputs``: files by flag) has the name of a journal in its folder."""
     for flag, path in outputs.items():
         if path is None or not _OWN.fullmatch(path.name.lower()):
             continue
@@ -127,8 +120,7 @@ class Journal:
     def replayed(self) -> Iterator[Step]:
         """Yield the finished steps in order, read one by one.
 
-        Raises:
-            ConfigError: the file cannot be read, or has been changed since it was opened.
+        Raises ConfigError if the file cannot be read, or has been changed since it was opened.
         """
         count = 0
         for _, content in islice(_lines(self.path), 1, self.done + 1):
@@ -150,11 +142,7 @@ class Journal:
         )
 
     def check_facts(self, now: Mapping[str, str]) -> None:
-        """Check that inputs are those of the finished steps.
-
-        Raises:
-            ConfigError: some differ; the message lists them.
-        """
+        """Raise ConfigError, which lists the differences, if inputs are not those of the finished steps."""
         self._new_facts(now)
 
     def _new_facts(self, now: Mapping[str, str]) -> dict[str, str]:
@@ -190,8 +178,7 @@ class Journal:
     def keep_hints(self, hints: Sequence[str]) -> None:
         """Store the hints of a run that reached its end; a run that takes all steps from here cannot compute them.
 
-        Raises:
-            ConfigError: the file cannot be written.
+        Raises ConfigError if the file cannot be written.
         """
         self.hints = list(hints)
         if not hints:
@@ -202,11 +189,7 @@ class Journal:
             self._end += len(line)
 
     def close(self) -> None:
-        """Sync the file and release its lock; a second call has no effect.
-
-        Raises:
-            ConfigError: the file cannot be written.
-        """
+        """Sync the file and release its lock; raise ConfigError if that fails. A second call has no effect."""
         if self._handle < 0:
             return
         self._stop.set()
@@ -319,11 +302,7 @@ class _Found(NamedTuple):
 
 
 def _check(path: Path, identity: Mapping[str, Any]) -> _Found:
-    """Read the journal of this run.
-
-    Raises:
-        ConfigError: it is not a journal, or is of another run.
-    """
+    """Read the journal of this run; raise ConfigError if it is not a journal, or is of another run."""
     lines = _lines(path)
     end, header = next(lines, (0, {}))
     if header.get("journal") != KIND:

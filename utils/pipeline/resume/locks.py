@@ -62,9 +62,8 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _release_in_child() -> None:
-    """Release the locks in a forked worker, which may outlive the run.
-
-    The descriptors stay open on the null device: an inherited buffer must not be flushed into another file.
+    """Release the locks in a forked worker, which may outlive the run; the descriptors stay open on the null device, as
+    an inherited buffer must not be flushed into another file.
     """
     if _held:
         null = os.open(os.devnull, os.O_RDWR)

@@ -128,8 +128,7 @@ class _Journaled:
     def open(self, folder: Path) -> Journal:
         """Return the journal of this run in a folder.
 
-        Raises:
-            ConfigError: it is of another run, in use, or cannot be written. DataError: a file changed meanwhile.
+        Raises ConfigError if it is of another run, in use, or cannot be written; DataError if a file changed meanwhile.
         """
         from utils.identity import part_of
         from utils.pipeline.resume.journal import Journal
@@ -154,11 +153,7 @@ class _Journaled:
         return files | {f"engine of {name}": computed_by(engine) for name, engine in late.items()}
 
     def check(self) -> None:
-        """Check that the inputs have not changed during the run.
-
-        Raises:
-            DataError: the data set or a file has changed.
-        """
+        """Raise DataError if the data set or a file has changed during the run."""
         if _fingerprint_now(self._task, self._dataset, self._before) != self._identity["data"]:
             raise self._mixed(f"data set {self._opt.data_text}")
         self._refuse_changed()

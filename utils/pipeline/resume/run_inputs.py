@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunInputs:
-    """The inputs of a run; a context manager that records opened files from its construction on.
-
-    Args:
-        task: of the run.
-    """
+    """The inputs of a task's run; a context manager that records opened files from its construction on."""
 
     def __init__(self, task: Task) -> None:
         opt = task.options

@@ -174,8 +174,7 @@ def _loop(batches: Iterable[Batch], run: RunState, workers: int | None, total: i
 def _replay(journal: Journal, batches: Iterator[Batch], run: RunState) -> None:
     """Take the finished steps from the journal as if they had been run now.
 
-    Raises:
-        ConfigError: a step does not belong to this data set, or its record not to this metric.
+    Raises ConfigError if a step does not belong to this data set, or its record not to this metric.
     """
     for step in journal.replayed():
         batch = next(batches, None)

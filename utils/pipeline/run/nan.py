@@ -128,8 +128,7 @@ class Flaws:
     def lost(self, predictions: Any) -> Flags:
         """Return the samples without a valid answer: NaN in the outputs, or infinities that gave a NaN prediction.
 
-        Args:
-            predictions: one entry per sample, as returned by a task's ``decode``.
+        ``predictions`` has one entry per sample, as returned by a task's ``decode``.
         """
         if not self.infinite.any():
             return self.nan
@@ -276,10 +275,8 @@ class _Watched:
 
 
 def nan_line(where: str, names: Sequence[str], total: int, what: str) -> str:
-    """Return the line about samples with NaN.
-
-    Args:
-        where: such as ``input``. names: of the samples. total: number of all samples. what: consequence and advice.
+    """Return the line about samples (``names``, of ``total``) with NaN ``where``, such as ``input``; ``what``:
+    consequence and advice.
     """
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{len(names)} of {total} samples have NaN in {where} ({', '.join(names[:SHOWN])}{more}): {what}"
@@ -291,11 +288,8 @@ def input_line(names: Sequence[str], total: int) -> str:
 
 
 def output_line(names: Sequence[str], total: int, inputs: Sequence[str], engine: str) -> str:
-    """Return the line about NaN in outputs.
-
-    Args:
-        names: of the samples. total: number of all samples. inputs: names of samples with NaN in their input. engine:
-            its description.
+    """Return the line about NaN in outputs of the samples ``names`` of ``total``; ``inputs``: those with NaN in their
+    input; ``engine``: its description.
     """
     what = "they have no answer, and most metrics count them as wrong; "
     if set(names) <= set(inputs):

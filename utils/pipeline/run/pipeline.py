@@ -249,14 +249,8 @@ def without_unanswered(ready: PreparedBatch, predictions: Any) -> tuple[Prepared
 
 
 def returned(value: object, kind: type, function: Callable[..., Any], task: str) -> Any:
-    """Return the value if it is of the class that the contract of tasks asks for.
-
-    Args:
-        value: what a method of a task returned. kind: the class.
-        function: the method, for the message. task: name of its task.
-
-    Raises:
-        ConfigError: the value is of another class.
+    """Return the value of a method of a task if it is of the class ``kind`` that the contract asks for, else raise
+    ConfigError with the method (``function``) and the name of the task.
     """
     if isinstance(value, kind):
         return value
@@ -265,11 +259,7 @@ def returned(value: object, kind: type, function: Callable[..., Any], task: str)
 
 
 def measure(value: object, function: Callable[..., Any], task: str) -> Metric:
-    """Return the value if it is a metric with a name.
-
-    Raises:
-        ConfigError: the value is not a :class:`Metric`, or has no name.
-    """
+    """Return the value if it is a :class:`Metric` with a name, else raise ConfigError."""
     found: Metric = returned(value, Metric, function, task)
     if isinstance(getattr(found, "name", None), str):
         return found
@@ -449,10 +439,8 @@ class Pipeline:
         }
 
     def note_calls(self, timeline: Timeline) -> None:
-        """Add the engines' calls since :meth:`mark` to a timeline, as stage ``call NAME``.
-
-        Stages that a task's ``infer`` adds to an engine's timeline keep their names: a decoder's steps, a stream's
-        chunks.
+        """Add the engines' calls since :meth:`mark` to a timeline, as stage ``call NAME``; stages that a task's
+        ``infer`` adds to an engine's timeline (a decoder's steps, a stream's chunks) keep their names.
         """
         for name, engine in self.engines.items():
             for stage in engine.timeline.stages():
@@ -497,13 +485,8 @@ class Pipeline:
 
 
 def blame_nan(error: Exception, found: Inferred, names: Sequence[str]) -> None:
-    """Raise an error that names the sample, if the error may come from NaN in the outputs.
-
-    Args:
-        error: raised by ``decode`` or the metric. found: the outputs. names: of the samples.
-
-    Raises:
-        EngineError: an output holds NaN, and the error is of a kind that NaN causes.
+    """Raise EngineError that names the sample, if an error of ``decode`` or the metric may come from NaN in the
+    outputs.
     """
     bad = named(found.flaws.nan, names)
     if bad and isinstance(error, _NAN_ERRORS) and not isinstance(error, ConfigError):

@@ -1,6 +1,5 @@
-"""The metric's records of each sample, in a file next to the JSON result, for paired comparisons of runs.
-
-One number per sample is stored as CSV (:mod:`.rows`), all other records as arrays (:mod:`.arrays`).
+"""The metric's records of each sample, in a file next to the JSON result, for paired comparisons of runs: one number
+per sample as CSV (:mod:`.rows`), all other records as arrays (:mod:`.arrays`).
 """
 
 import pkgutil

@@ -72,20 +72,15 @@ class RecordsFile(ABC):
         """Write the rest of the file."""
 
     def close(self) -> None:
-        """Complete the file and put it in place; a second call, or one after :meth:`discard`, has no effect.
+        """Complete the file and put it in place; raise ConfigError if it cannot be written.
 
-        Raises:
-            ConfigError: the file cannot be written.
+        A second call, or one after :meth:`discard`, has no effect.
         """
         if self._handle >= 0:
             self.complete().place()
 
     def complete(self) -> Kept:
-        """Complete the file; :meth:`Kept.place` puts it in place.
-
-        Raises:
-            ConfigError: the file cannot be written.
-        """
+        """Complete the file, which :meth:`Kept.place` puts in place; raise ConfigError if it cannot be written."""
         try:
             self._finish()
             self._file.close()  # flushes; the descriptor stays open with the lock

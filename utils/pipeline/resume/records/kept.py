@@ -29,11 +29,7 @@ class Kept:
     _lock: int = -1
 
     def place(self) -> None:
-        """Put the file in place; a second call has no effect.
-
-        Raises:
-            ConfigError: the file cannot be written.
-        """
+        """Put the file in place; raise ConfigError if it cannot be written. A second call has no effect."""
         if self.waiting is None:
             return
         try:

@@ -105,10 +105,8 @@ def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], record
 
 
 def _of_one_run(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> bool:
-    """Return whether parts have one metric, the same kinds of units, and records of one dtype and shape.
-
-    Args:
-        found: all parts. filled: those with samples; others do not know of units. recorded: those with records.
+    """Return whether parts have one metric, the same kinds of units, and records of one dtype and shape; ``filled``:
+    those with samples, as others do not know of units; ``recorded``: those with records.
     """
     metrics = {one.metric_name for one in found}
     units = {one.sample_units is None for one in filled}

@@ -134,8 +134,7 @@ def _label(target: Any) -> int | str:
 def record_writer(path: Path, metric: Metric, *, rank: int = 0, size: int = 1) -> RecordsFile:
     """Return the writer for a metric's records; arguments as for :class:`RecordWriter`.
 
-    Raises:
-        ConfigError: the file cannot be written, or another run writes it.
+    Raises ConfigError if the file cannot be written, or another run writes it.
     """
     if metric.per_sample:
         return RecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
