@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,16 +62,14 @@ class ArraySamples(Samples):
 
     def chosen(self, indices: Sequence[int]) -> list[Feed]:
         """Return single samples as one part, in data set order."""
-        axes = [spec.batch_axis for spec in self.specs]
-        found = [_picked(part, rows, axes) for part, rows in self._places(set(indices)) if rows]
-        return [_joined(found, axes)]
-
-    def _places(self, wanted: Collection[int]) -> Iterator[tuple[Feed, list[int]]]:
-        """Yield the parts, each with the rows of the wanted samples."""
-        first = 0
+        axes, wanted = [spec.batch_axis for spec in self.specs], set(indices)
+        first, found = 0, []
         for part in self:
-            yield part, [row for row in range(len(part.names)) if first + row in wanted]
+            rows = [row for row in range(len(part.names)) if first + row in wanted]
             first += len(part.names)
+            if rows:
+                found.append(_picked(part, rows, axes))
+        return [_joined(found, axes)]
 
 
 def _picked(part: Feed, rows: Sequence[int], axes: Sequence[int | None]) -> Feed:

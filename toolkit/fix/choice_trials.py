@@ -145,8 +145,8 @@ class Bench:
         return Tried(dict(values), value, columns, math.nan if own is None else own.compute())
 
     def is_better(self, one: Tried, other: Tried) -> bool:
-        """Return whether one trial is significantly better than another, by a bootstrap over the samples (95 %); values
-        equal to the source's need no test.
+        """Return whether a trial is significantly better, by a bootstrap (95 %); values equal to the source's need
+        none.
         """
         if one.columns is None or other.columns is None:
             return other.columns is None and one.columns is not None

@@ -66,24 +66,14 @@ def joined(found: Iterable[tuple[Feed, Array | Records]]) -> Columns:
     for part, record in found:
         columns = record if isinstance(record, Records) else Records(record)
         values.append(np.asarray(columns.values))
-        samples.append(_places(columns) + count)
+        own = np.arange(len(columns.values)) if columns.samples is None else np.asarray(columns.samples, np.int64)
+        samples.append(own + count)
         units += columns.units or ()
         names += part.units or ()
         count += len(part.names)
-    return Columns(_together(values), np.concatenate(samples), count, units or None, names or None)
-
-
-def _together(values: Sequence[Array]) -> Array:
-    """Return concatenated arrays, without empty ones, whose columns may differ."""
-    filled = [array for array in values if len(array)] or values[:1]
-    return np.concatenate(filled) if filled else np.zeros(0)
-
-
-def _places(records: Records) -> Array:
-    """Return the sample index of each record; by default one record per sample."""
-    if records.samples is None:
-        return np.arange(len(records.values))
-    return np.asarray(records.samples, np.int64)
+    filled = [array for array in values if len(array)] or values[:1]  # the columns of empty ones may differ
+    together = np.concatenate(filled) if filled else np.zeros(0)
+    return Columns(together, np.concatenate(samples), count, units or None, names or None)
 
 
 def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:

@@ -8,18 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import ConfigError
+from engine import ConfigError, ModelError
 from engine.passes import PassOptions
 from model_config.results import Accuracy
-from toolkit.fix.graft import check_twins, grafted
 from toolkit.fix.guide import overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
 from toolkit.fix.opening import SampleRequest, open_samples
-from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import metric_named
 from toolkit.fix.saving import prepare_folder, saving_on_interrupt, writing
 from toolkit.fix.search import smallest
-from toolkit.fix.trials import Trial, Trials
+from toolkit.fix.trials import Trial, Trials, write_pass
 from toolkit.fix.wide import float32_form, lifted
 from toolkit.graph.inputs import Dims, Shapes, batched_specs, static_batch
 from toolkit.graph.nodes import Node, load_named, nodes_of
@@ -210,7 +208,7 @@ class _Search:
         before = trials.host(self.named, "this model in float32")
         if trials.enough(before):
             return None
-        check_twins(model, donor, str(self.path))
+        _check_twins(model, donor, str(self.path))
         calls = [part.inputs for part in trials.samples.chosen(trials.worst(before, GUIDES))]
         errors = isolated_errors(donor, model, *calls, batch=self.batch)
 
@@ -218,7 +216,7 @@ class _Search:
             if not names:
                 return False  # the trial `before`
             file = trials.folder / "grafted.onnx"
-            save_model(grafted(model, donor, names), file)
+            save_model(_grafted(model, donor, names), file)
             what = f"{len(names)} of {len(nodes)} nodes from the baseline"
             return trials.enough(trials.host(file, what, sorted(names)))
 
@@ -226,7 +224,7 @@ class _Search:
         culprits = _ordered(nodes, smallest(ranked(nodes, errors), passes, likely))
         repaired = self.out / f"{self.path.stem}_repaired.onnx"
         with writing(self.out):
-            save_model(grafted(model, donor, culprits), repaired)
+            save_model(_grafted(model, donor, culprits), repaired)
         after = trials.host(repaired, "the repaired model", culprits)
         verdict = "model" if trials.enough(after) else "other"
         found = Fix(verdict, trials.metric, metric, nodes, before.accuracy, after.accuracy, errors=errors)
@@ -331,3 +329,38 @@ class _Search:
 def _ordered(nodes: list[Node], names: Collection[str]) -> list[str]:
     chosen = set(names)
     return [node.name for node in nodes if node.name in chosen]
+
+
+def _grafted(model: ModelProto, donor: ModelProto, names: Collection[str]) -> ModelProto:
+    """Return a copy of a model with the named nodes and their weights replaced by the donor's."""
+    from engine.onnx import copy_model
+
+    copy = copy_model(model)
+    weights = {tensor.name: tensor for tensor in donor.graph.initializer}
+    donors = {node.name: node for node in donor.graph.node}
+    added: set[str] = set()
+    for node in copy.graph.node:
+        if node.name not in names:
+            continue
+        node.CopyFrom(donors[node.name])
+        for i, name in enumerate(node.input):
+            if name in weights:
+                node.input[i] = f"{name}:donor"
+                added.add(name)
+    for name in sorted(added):
+        tensor = copy.graph.initializer.add()
+        tensor.CopyFrom(weights[name])
+        tensor.name = f"{name}:donor"
+    del copy.graph.value_info[:]
+    return copy
+
+
+def _check_twins(model: ModelProto, donor: ModelProto, where: str) -> None:
+    """Raise ModelError if two models differ in their node or tensor names."""
+    ours, theirs = ({node.name: list(node.output) for node in m.graph.node} for m in (model, donor))
+    if ours != theirs:
+        lone = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        raise ModelError(
+            f"{where}: node {lone[0]!r} differs between the models ({len(lone)} nodes differ), so nodes cannot be "
+            "exchanged; export both with the same exporter"
+        )

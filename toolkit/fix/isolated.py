@@ -94,28 +94,22 @@ class _Twins:
 
     def _add(self, node: NodeProto) -> None:
         """Add the twin of a node, if it has one, and the norms of its outputs."""
+        from engine.onnx import subgraphs
+
         twin = self.twins.get(node.name)
         outputs = [name for name in node.output if name in self.floats]
-        if twin is None or not outputs or not self._can_stand_in(twin, node):
+        if twin is None or not outputs or (self.half and self.keep(node)):
             return
-        group = [node.name, *(other for name in twin.input for other in self._inside(name))]
+        if list(twin.output) != list(node.output) or any(True for _ in subgraphs(node)):
+            return
+        # with the nodes in the kernel of its inputs
+        group = [node.name, *(one for name in twin.input if name in self.inner for one in self.kernel.get(name, ()))]
         self.added.append(self._copy(twin, node))
         for name in outputs:
             if name in self.inner:
                 self.kernel[name] = group
             else:
                 self._measure(name, group)
-
-    def _can_stand_in(self, twin: NodeProto, node: NodeProto) -> bool:
-        """Return whether a twin can replace a node."""
-        from engine.onnx import subgraphs
-
-        kept = self.half and self.keep(node)
-        return not kept and list(twin.output) == list(node.output) and not any(True for _ in subgraphs(node))
-
-    def _inside(self, name: str) -> list[str]:
-        """Return the nodes in the kernel of a tensor's readers."""
-        return self.kernel.get(name, []) if name in self.inner else []
 
     def _copy(self, twin: NodeProto, node: NodeProto) -> NodeProto:
         copy = type(node)()

@@ -54,9 +54,7 @@ class Outputs:
 
 
 class Agree(MeanMetric):
-    """Share of positions with the same best class as the baseline, for the worst output; both are :class:`Outputs`; the
-    class axis is the second of arrays with at least four dimensions, else the last.
-    """
+    """Share of positions with the baseline's best class, for the worst output (:class:`Outputs`)."""
 
     name = "agree"
     bounds = (0.0, 1.0)
@@ -68,7 +66,7 @@ class Agree(MeanMetric):
             if ours.shape != theirs.shape:
                 return np.zeros(len(predictions))
             ours, theirs = (a[:, None] if a.ndim == 1 else a for a in (ours, theirs))
-            axis = -1 if ours.ndim < 4 else 1
+            axis = -1 if ours.ndim < 4 else 1  # of the classes
             right = (ours.argmax(axis) == theirs.argmax(axis)) & np.isfinite(ours).all(axis)
             same.append(right.reshape(len(right), -1).mean(axis=1))
         return np.asarray(np.min(same, axis=0), np.float64)

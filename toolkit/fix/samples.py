@@ -43,7 +43,7 @@ class Samples(ABC):
     Attributes:
         count: number of samples; with a task, of those that could be prepared, known after the first iteration.
         labelled: whether samples have labels. batch: samples per call. where: the data path, for messages.
-        images: whether samples are images, which can be preprocessed in other ways (:meth:`prepared`).
+        images: whether samples are images, which can be preprocessed in other ways (:meth:`parts`).
         specs: inputs of the model in order, with their batch axes.
         notes: preprocessing of images in the model's metadata. one_call: whether a part is one call of the model.
         left_out: note on samples that could not be prepared, or "".
@@ -69,7 +69,7 @@ class Samples(ABC):
 
     @abstractmethod
     def parts(self, **changes: Any) -> Iterator[Feed]:
-        """Yield newly prepared parts in order; ``changes`` as of :meth:`prepared`."""
+        """Yield newly prepared parts in order; ``changes``: other parameters of the preprocessing of images."""
 
     @abstractmethod
     def measure(self, metric: str | None) -> Measure:
@@ -105,10 +105,6 @@ class Samples(ABC):
     def close(self) -> None:  # noqa: B027 -- arrays need no closing
         """Close opened models."""
 
-    def prepared(self, **changes: Any) -> Iterator[Feed]:
-        """Yield images with other parameters of the preprocessing."""
-        return self.parts(**changes)
-
     def spec(self, path: Path) -> EngineSpec:
         """Return the engine settings of a model with the same inputs."""
         return EngineSpec(path, batch_size=self.batch)
@@ -138,10 +134,9 @@ class Samples(ABC):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return one static shape per input, the largest of all calls."""
         shapes, dims = self.sizes()
-        pairs = zip(shapes, self.specs, strict=True)
         return tuple(
             tuple(dims[spec.symbols[axis] or ""][-1] if size is None else size for axis, size in enumerate(shape))
-            for shape, spec in pairs
+            for shape, spec in zip(shapes, self.specs, strict=True)
         )
 
 
@@ -167,7 +162,8 @@ def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSp
     shapes, dims = [], dict[str, set[int]]()
     for spec, column in zip(specs, zip(*seen, strict=True), strict=True):
         sizes = list(zip(*column, strict=True))
-        shape = tuple(batch if axis == spec.batch_axis else _only(found) for axis, found in enumerate(sizes))
+        alone = [found[0] if len(set(found)) == 1 else None for found in sizes]
+        shape = tuple(batch if axis == spec.batch_axis else size for axis, size in enumerate(alone))
         for axis, found in enumerate(sizes):
             if shape[axis] is None:
                 dims.setdefault(_symbol(spec, axis, found), set()).update(found)
@@ -181,11 +177,6 @@ def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSp
             f"each; pad to a few sizes: --dim {symbol}={','.join(map(str, few))}"
         )
     return Sizes(tuple(shapes), {symbol: tuple(sorted(values)) for symbol, values in dims.items()})
-
-
-def _only(found: Sequence[int]) -> int | None:
-    """Return the size if it is unique, else ``None``."""
-    return found[0] if len(set(found)) == 1 else None
 
 
 def _symbol(spec: TensorSpec, axis: int, found: Sequence[int]) -> str:

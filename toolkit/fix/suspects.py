@@ -131,8 +131,8 @@ def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[O
     if samples.images:
         for name in FILTERS:
             if name != samples.notes.interpolation:
-                yield f"resize mode: {name}", samples.prepared(filter_name=name), _same
-        yield "resize: squashed to the input's size, no crop", samples.prepared(squash=True), _same
+                yield f"resize mode: {name}", samples.parts(filter_name=name), _same
+        yield "resize: squashed to the input's size, no crop", samples.parts(squash=True), _same
 
 
 def _outputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[Outputs], Outputs]]]:

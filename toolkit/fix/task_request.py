@@ -36,9 +36,7 @@ class TaskRequest:
 
     @property
     def name(self) -> str:
-        """Name of the model in the task; raises ConfigError if it is missing or unknown, or given for a task with one
-        model.
-        """
+        """Name of the model in the task; raises ConfigError if it is missing, unknown, or given for one model only."""
         known = self.task.models
         if not known:
             if self.model_name or self.others:

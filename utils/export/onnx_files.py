@@ -38,9 +38,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One file to write: ``<stem><suffix>.onnx``, checked on ``cases``; ``reference``: the float32 graph that a float16
-    graph was converted from.
-    """
+    """The file ``<stem><suffix>.onnx``, checked on ``cases``; ``reference``: the float32 graph of a float16 graph."""
 
     suffix: str
     model: Made

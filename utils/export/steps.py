@@ -163,9 +163,7 @@ def _evaluated(model: Trainable, parts: Iterable[Trainable]) -> Iterator[None]:
 def _run(
     model: Any, framework: Framework, given: Example, arrays: Sequence[Array], *, changed: bool
 ) -> tuple[list[tuple[str, Array]], bool]:
-    """Return the source model's outputs by name, and whether it returns a tensor or a tuple of distinct tensors;
-    ``changed``: the sizes differ from the example's.
-    """
+    """Return the source model's outputs by name, and whether it returns one tensor, or a tuple of distinct ones."""
     tensors = [framework.to_tensor(x) for x in arrays]
     try:
         with framework.no_grad():

@@ -16,7 +16,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -66,12 +66,10 @@ def entries(path: Path, name: str, most: int) -> Iterator[Entry]:
     if lower.endswith((".zip", ".whl")):
         yield from _zip(path)
         return
-    with path.open("rb") as file, ExitStack() as stack:
-        if lower.endswith(".deb"):
-            inner, inner_name = _data_of_deb(file)
-            yield from _tar(stack.enter_context(_decompressed(inner, inner_name)), most)
-        else:
-            yield from _tar(stack.enter_context(_decompressed(file, lower)), most)
+    with path.open("rb") as file:
+        inner, inner_name = _data_of_deb(file) if lower.endswith(".deb") else (file, lower)
+        with _decompressed(inner, inner_name) as plain:
+            yield from _tar(plain, most)
 
 
 def _zip(path: Path) -> Iterator[Entry]:

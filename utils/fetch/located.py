@@ -40,9 +40,7 @@ def fetched_path(path: str | Path) -> Path:
 
 
 def kept_path(folder: Path, path: str) -> Path:
-    """Resolve a path relative to ``folder``, or a ``fetch:`` path without a download; for a package that is unknown or
-    not cached, the returned path does not exist.
-    """
+    """Resolve a path relative to ``folder``, or a ``fetch:`` path without a download, which may not exist then."""
     if not is_fetched_path(path):
         return folder / path
     name, inner = _split(path)

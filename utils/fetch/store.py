@@ -109,9 +109,10 @@ def _made(package: Package, home: Path, archive: Path | None) -> Path:
     try:
         _sweep(home, but=target.name)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=home, ignore_cleanup_errors=True) as place:
-            loads = _made_folder(Path(place) / "download")
+            loads, files = Path(place) / "download", Path(place) / "files"
+            loads.mkdir()
+            files.mkdir()
             found = download(package, loads) if archive is None else _given(package, archive)
-            files = _made_folder(Path(place) / "files")
             sizes = unpack(found, package, files)
             files.rename(target)
         known = target.with_name(f"{target.name}{_SIZES}")
@@ -121,11 +122,6 @@ def _made(package: Package, home: Path, archive: Path | None) -> Path:
     except OSError as error:
         raise cannot_write(home, error) from error
     return target
-
-
-def _made_folder(path: Path) -> Path:
-    path.mkdir()
-    return path
 
 
 def _given(package: Package, archive: Path) -> Path:

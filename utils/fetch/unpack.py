@@ -61,10 +61,8 @@ class _Job:
         if missing:
             raise self._error(f"no file of the archive matches {missing[0]!r}; correct members")
         total = sum(self.written.values())
-        if total != self.package.unpacked:
-            raise self._error(
-                f"the members have {total} bytes, not {self.package.unpacked}; correct unpacked or members"
-            )
+        if total != (right := self.package.unpacked):
+            raise self._error(f"the members have {total} bytes, not {right}; correct unpacked or members")
 
     def _entry(self, entry: Entry, inside: str) -> None:
         own = entry.name.removeprefix("./")

@@ -142,9 +142,7 @@ def single(*task: Any, **defaults: Any) -> None:
 
 
 def multi(*task: Any, **defaults: Any) -> None:
-    """Answer every sample of a folder and exit: the whole of an ``example_multi_batch.py``; arguments as for
-    :func:`valid`.
-    """
+    """Answer every sample of a folder and exit: the whole of an ``example_multi_batch.py``; see :func:`valid`."""
     _run("multi", task, defaults)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from engine import ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
 from utils.datasets.base import Dataset
@@ -75,7 +74,9 @@ def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
     """
     options = task.options
     for path in options.models.values():
-        _check_made(path, options.default_ckpt)
+        export = path.parent / "export_onnx.py"
+        if options.default_ckpt and not path.exists() and export.is_file():
+            raise ConfigError(f"model file {path} does not exist yet; make it: python {os.path.relpath(export)}")
     with ExitStack() as stack:
         engines = {}
         for name, path in options.models.items():
@@ -83,11 +84,3 @@ def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
                 engines[name] = stack.enter_context(open_engine(options.target, engine_spec(task, name, streams)))
         task.bind(described(engines))
         yield engines
-
-
-def _check_made(path: Path, default: bool) -> None:
-    """Raise ConfigError with the export command if a script's default model is missing."""
-    export = path.parent / "export_onnx.py"
-    if default and not path.exists() and export.is_file():
-        command = f"python {os.path.relpath(export)}"
-        raise ConfigError(f"model file {path} does not exist yet; make it: {command}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -121,16 +121,13 @@ def _evaluate(task: Task, kept: list[Kept], limit: int | None, opened: Opened | 
         return replace(report, int8=int8_figures(engines), unwritten=tuple(unwritten), records=records)
 
 
-@contextmanager
-def _inputs(task: Task) -> Iterator[RunInputs | None]:
+def _inputs(task: Task) -> AbstractContextManager[RunInputs | None]:
     """Record the files that a run with a journal reads, before any of them is opened."""
     if task.options.resume is None:
-        yield None
-        return
+        return nullcontext()
     from utils.pipeline.resume.run_inputs import RunInputs
 
-    with RunInputs(task) as inputs:
-        yield inputs
+    return RunInputs(task)
 
 
 def _check_saving(opt: Options) -> None:
@@ -204,9 +201,7 @@ def _speed(ratio: float | None, slower: bool | None) -> str:
 def _comparison(
     report: Report, exact: Report, mode: str, change: Change, ratio: float | None, max_drop: float
 ) -> dict[str, Any]:
-    """Return the comparison for the JSON; ``ratio`` is ``None`` if every step came from a journal, which takes no time;
-    ``slower`` is ``None`` if a run was too short to compare.
-    """
+    """Return the comparison for the JSON; ``slower`` is ``None`` if a run was too short, or all steps were stored."""
     return {
         "mode": mode,
         "metric": report.metric,

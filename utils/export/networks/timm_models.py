@@ -14,9 +14,8 @@ import torch
 from engine import ConfigError, ModelError, TargetError
 from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.graphs import first_line
-from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM, seeded
-from utils.export.networks.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import Classifier, Size, import_torchvision
 from utils.export.weight_files import is_weights_file, load_weights
 from utils.preprocess.image.modes import INTERPOLATIONS
 from utils.stored import ImageNotes

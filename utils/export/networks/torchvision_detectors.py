@@ -118,9 +118,8 @@ def detector(
     if weights not in (RANDOM, published.name) and not is_file:
         raise ConfigError(f"unknown weights {weights!r} for {arch}; use {published.name}, {RANDOM}, or a file's path")
     if classes is not None and (classes < 2 or not (is_file or weights == RANDOM)):
-        raise ConfigError(
-            f"--classes {classes}: use at least 2, including the background, and a file or random weights"
-        )
+        fix = "use at least 2, including the background, and a file or random weights"
+        raise ConfigError(f"--classes {classes}: {fix}")
     make = _maker(models, arch, classes or len(published.meta["categories"]), backbone)
     labels = published.meta["categories"] if classes is None else [str(i) for i in range(classes)]
     own = 300 if arch == "ssd300_vgg16" else 320 if arch.startswith("ssd") else SHORTER
@@ -131,7 +130,8 @@ def detector(
     elif weights != RANDOM:
         downloaded(arch, published, made)
     if arch == "retinanet_resnet50_fpn" and Path(weights).name in (PUBLISHED, Path(published.url).name):
-        _without_eps(made)
+        for norm in (module for module in made.modules() if isinstance(module, nn.BatchNorm2d)):
+            norm.eps = 0.0  # as in the training of RetinaNet's first published weights
     return _described(made, arch, Path(weights).name, example, labels, bool(size))
 
 
@@ -214,13 +214,6 @@ def _seeded(make: Callable[[], nn.Module], size: tuple[int, int]) -> nn.Module:
                 value.fill_(1.0)  # a distance of one anchor, so that not all are clipped at 0
     network: nn.Module = made[0].eval()
     return network
-
-
-def _without_eps(model: nn.Module) -> None:
-    """Set epsilon 0 in the batch norms, as in the training of RetinaNet's first published weights."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.eps = 0.0
 
 
 def export_torchvision(description: str | None, folder: Path, arch: str, archs: Sequence[str]) -> Iterator[str]:

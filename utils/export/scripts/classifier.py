@@ -14,8 +14,8 @@ import torch
 from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.forms import add_common
-from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM
+from utils.export.networks.torchvision_models import Classifier, Size
 from utils.export.onnx_files import ExportResult
 from utils.export.torch_export import export_onnx
 

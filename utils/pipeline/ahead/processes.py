@@ -26,7 +26,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
-from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
+from utils.pipeline.ahead.process_child import Alone, Done, Memory, Raised, in_child
 from utils.pipeline.launch.exit_status import Stopped, how_ended
 from utils.pipeline.run.pipeline import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
@@ -195,9 +195,11 @@ class Processes:
         """
         with host_slots().taken():
             try:
-                done, arrays = self._asked(batch)
+                done, arrays = self._ask(batch, lambda done, child: (done, _arrays(done, child.memory, self._buffers)))
             except _DiedError:
                 return self._again(batch)
+            for span in done.spans:
+                self._timeline.add(*span)
         kept = batch if done.good is None else subset(batch, done.good)
         return PreparedBatch(kept, arrays, done.failures, done.nan_inputs, batch, done.good, done.contexts)
 
@@ -219,13 +221,6 @@ class Processes:
             raise DataError(answer.reason)
         prepared: Prepared = answer
         return prepared
-
-    def _asked(self, batch: Batch) -> tuple[Done, list[Array] | Shards | None]:
-        """Let this thread's child preprocess a batch."""
-        done, arrays = self._ask(batch, lambda done, child: (done, _arrays(done, child.memory, self._buffers)))
-        for span in done.spans:
-            self._timeline.add(*span)
-        return done, arrays
 
     def _ask(self, what: Batch | Alone, take: Callable[[Any, _Child], Any]) -> Any:
         """Send a request to this thread's child, and copy its answer before the next request overwrites the memory."""
@@ -285,26 +280,18 @@ class _InChild(Preprocessor):
 
 
 def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] | Shards | None:
-    """Return the arrays of an answer."""
+    """Copy the arrays of an answer from the shared memory, which the next batch overwrites."""
     if done.places is None:
         return None
-    copies = _copied(done.places, memory, buffers)
-    if done.shards is None:
-        return copies
-    taken = iter(copies)
-    return Shards([next(taken) for _ in range(count)] for count in done.shards)
-
-
-def _copied(places: list[ArrayPlace], memory: Memory, buffers: Buffers | None) -> list[Array]:
-    """Copy arrays from the shared memory, which the next batch overwrites."""
     copies = []
-    for place in places:
-        room = buffers.take(place.shape[0]) if buffers is not None and len(places) == 1 and place.shape else None
+    for place in done.places:
+        room = buffers.take(place.shape[0]) if buffers is not None and len(done.places) == 1 and place.shape else None
         if room is None or room.shape != place.shape or room.dtype != place.dtype:
             room = np.empty(place.shape, place.dtype)
         np.copyto(room, memory.array(place))
         copies.append(room)
-    return copies
+    taken = iter(copies)
+    return copies if done.shards is None else Shards([next(taken) for _ in range(count)] for count in done.shards)
 
 
 def _started(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:

@@ -18,23 +18,16 @@ _NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
 
 
 def dims_of(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes for one model: ``seq=128`` is for all models with the symbol, ``det.seq=128`` for model ``det``;
-    the engine reports unknown symbols.
-    """
-    found = parse_dims(words)
+    """Return the sizes for one model: ``seq=128`` is for all with the symbol, ``det.seq=128`` for model ``det``."""
+    found = parse_dims(words)  # the engine reports unknown symbols
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
     # A symbol may contain dots, such as Paddle's p2o.DynamicDimension.0.
     common = {key: sizes for key, sizes in found.items() if key.partition(".")[0] not in files or "." not in key}
     if common and len(files) > 1:
-        foreign = _foreign_symbols(model, files)
+        having = {name: _symbols(path) for name, path in files.items()}
+        foreign = set().union(*having.values()) - having[model]
         common = {key: sizes for key, sizes in common.items() if key not in foreign}
     return common | own
-
-
-def _foreign_symbols(model: str, files: Mapping[str, Path]) -> set[str]:
-    """Return the symbols of other models that this one lacks."""
-    having = {name: _symbols(path) for name, path in files.items()}
-    return set().union(*having.values()) - having[model]
 
 
 def _symbols(path: Path) -> set[str]:
@@ -82,11 +75,6 @@ def named_paths(given: Any, flag: str) -> Path | dict[str, Path] | None:
     words = [given] if isinstance(given, str) else list(given)
     if len(words) == 1 and (re.fullmatch(_NAMED, words[0]) is None or Path(words[0]).exists()):
         return Path(words[0])
-    return _by_name(words, flag)
-
-
-def _by_name(words: Sequence[str], flag: str) -> dict[str, Path]:
-    """Parse ``NAME=PATH NAME=PATH``."""
     pairs = [_pair(word, flag) for word in words]
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)

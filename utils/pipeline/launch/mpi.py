@@ -271,7 +271,7 @@ def _abort(comm: Any, error: BaseException) -> None:
         sys.stdout.flush()
         sys.stderr.write(f"{_text(error)}\n")
         sys.stderr.flush()
-    comm.Abort(_code(error))
+    comm.Abort(130 if isinstance(error, KeyboardInterrupt) else 2)  # also after SystemExit(0), as this part is missing
 
 
 def _text(error: BaseException) -> str:
@@ -283,7 +283,3 @@ def _text(error: BaseException) -> str:
 
     show_calls(error)
     return line_of(error)
-
-
-def _code(error: BaseException) -> int:
-    return 130 if isinstance(error, KeyboardInterrupt) else 2  # also after SystemExit(0), as this part is missing

@@ -289,13 +289,8 @@ def _look(run: _Run, say: Callable[[str], None]) -> None:
             os.kill(pid, signal.SIGKILL)
     if time.monotonic() - run.reported > _PATIENCE:
         run.reported = time.monotonic()
-        _report_waiting(run, say)
-
-
-def _report_waiting(run: _Run, say: Callable[[str], None]) -> None:
-    waiting = sum(worker.place is None for worker in run.pending.values())
-    if waiting:
-        say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
+        if waiting := sum(worker.place is None for worker in run.pending.values()):
+            say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
 
 
 def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -> None:
@@ -372,8 +367,4 @@ def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part]
     from tqdm import tqdm
 
     with tqdm(total=size, unit="part") as bar:
-
-        def advance(_part: Part) -> None:
-            bar.update()
-
-        yield advance
+        yield lambda _part: bar.update()

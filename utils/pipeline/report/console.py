@@ -33,9 +33,7 @@ def warn(text: str) -> None:
 
 
 def escaped_line(text: str) -> str:
-    """Escape line breaks and other control characters, which file names may contain, and shorten a long text in the
-    middle.
-    """
+    """Escape line breaks and other control characters, as of file names; shorten a long text in the middle."""
     return shortened(printable(text, keep=""))
 
 
@@ -63,10 +61,8 @@ def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     from engine import Agreement
 
-    return [
-        f"int8{f', model {name}' if len(figures) > 1 else ''}: {Agreement(**figure).text}"
-        for name, figure in figures.items()
-    ]
+    of = {name: f", model {name}" if len(figures) > 1 else "" for name in figures}
+    return [f"int8{of[name]}: {Agreement(**figure).text}" for name, figure in figures.items()]
 
 
 def finish(report: Report, parsed: Options) -> int:
@@ -94,14 +90,17 @@ def _print(report: Report) -> None:
     for line in _device_lines(report.device) if ran else ():
         print(line)
     list_failures(report.failures)
-    for line in (
-        *report.remarks,
-        *_time_lines(report, ran),
-        *int8_lines(report.int8),
-        *_class_lines(report),
-        *_figure_lines(report),
-        *report.closing_lines(),
-    ):
+    lines = [*report.remarks]
+    if report.resumed_steps:
+        lines.append(
+            f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
+        )
+    if report.busy and ran:
+        lines.append(report.bottleneck())
+    lines += [*int8_lines(report.int8), *_class_lines(report)]
+    lines += figure_lines(f"beside {report.metric_name}", report.secondary)
+    lines += [*figure_lines("figures", report.figures), *report.closing_lines()]
+    for line in lines:
         print(line)
 
 
@@ -111,20 +110,6 @@ def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: 
         warn(input_line(inputs, total))
     if outputs:
         warn(output_line(outputs, total, inputs, engine))
-
-
-def _time_lines(report: Report, ran: bool) -> Iterator[str]:
-    """Yield the lines on steps from the journal, and on the bottleneck of the others."""
-    if report.resumed_steps:
-        yield f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
-    if report.busy and ran:
-        yield report.bottleneck()
-
-
-def _figure_lines(report: Report) -> Iterator[str]:
-    """Yield the lines of secondary figures: the metric's and the task's."""
-    for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
-        yield from figure_lines(what, figures)
 
 
 def figure_lines(what: str, figures: Mapping[str, Any]) -> Iterator[str]:
@@ -142,9 +127,8 @@ def _class_lines(report: Report) -> Iterator[str]:
     rows = [[name, *(_cell(figures[head]) for head in heads)] for name, figures in shown]
     widths = [max(len(row[place]) for row in [["class", *heads], *rows]) for place in range(1 + len(heads))]
     for first, *others in [["class", *heads], *rows]:
-        yield "  ".join(
-            [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
-        )
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([first.ljust(widths[0]), *cells])
     if len(report.per_class) > len(shown):
         yield f"and {len(report.per_class) - len(shown)} more classes, which --json has"
 
@@ -183,9 +167,7 @@ def write_result(report: Report, parsed: Options, **extra: Any) -> None:
     from utils.pipeline.resume.records import HASH
 
     where, kept = about(parsed) | {"data": parsed.data_text}, report.records
-    named: dict[str, Any] = {"records": None}
-    if kept is not None:
-        named = {"records": kept.path.name, HASH: kept.sha256}
+    named: dict[str, Any] = {"records": None} if kept is None else {"records": kept.path.name, HASH: kept.sha256}
     try:
         commit(report.to_dict(**where, **named, **extra), parsed.json, kept)
     except ConfigError:

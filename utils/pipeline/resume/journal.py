@@ -141,11 +141,8 @@ class Journal:
             f"journal {self.path} line {step + 2} is not a step of this run: {why}; delete the file and start again"
         )
 
-    def check_facts(self, now: Mapping[str, str]) -> None:
-        """Raise ConfigError, which lists the differences, if inputs are not those of the finished steps."""
-        self._new_facts(now)
-
-    def _new_facts(self, now: Mapping[str, str]) -> dict[str, str]:
+    def check_facts(self, now: Mapping[str, str]) -> dict[str, str]:
+        """Return the inputs that are new; raise ConfigError, with a list, if others differ from the finished steps'."""
         differ = [name for name, value in now.items() if self.facts.get(name, value) != value]
         if differ:
             raise _other_run(self.path, [_difference(name, self.facts[name], now[name]) for name in differ[:_LISTED]])
@@ -159,7 +156,7 @@ class Journal:
             ConfigError: the file cannot be written, as on a full disk (earlier steps stay valid), or an input has
                 changed since earlier steps.
         """
-        new = self._new_facts(self._facts())
+        new = self.check_facts(self._facts())
         line = _line({"step": self.done, **encoded(step), **({"facts": new} if new else {})})
         self.facts |= new
         with _writable(self.path, self.done):
@@ -209,10 +206,8 @@ class Journal:
         self.close()
 
     def _write(self, line: bytes) -> None:
-        written = 0
         try:
-            while written < len(line):
-                written += os.pwrite(self._handle, line[written:], self._end + written)
+            _write_at(self._handle, line, self._end)
         except OSError:
             with suppress(OSError):  # an incomplete line is dropped when the journal is opened again
                 os.ftruncate(self._handle, self._end)
@@ -272,9 +267,7 @@ def _open_or_create(path: Path, identity: Mapping[str, Any]) -> int:
         try:
             header = _line({"journal": KIND, "schema_version": SCHEMA_VERSION, "identity": dict(identity)})
             os.ftruncate(handle, 0)
-            written = 0
-            while written < len(header):
-                written += os.pwrite(handle, header[written:], written)
+            _write_at(handle, header, 0)
             os.fsync(handle)
             new.replace(path)
             _sync_folder(path.parent)
@@ -282,6 +275,12 @@ def _open_or_create(path: Path, identity: Mapping[str, Any]) -> int:
             release(handle)
             raise
         return handle
+
+
+def _write_at(handle: int, content: bytes, place: int) -> None:
+    while content:
+        written = os.pwrite(handle, content, place)
+        content, place = content[written:], place + written
 
 
 def _sync_folder(folder: Path) -> None:

@@ -147,7 +147,7 @@ class _Journaled:
         """Return hashes of files read so far that no flag names, and of int8 engines after calibration."""
         from utils.identity import computed_by
 
-        self._parts |= self._inputs.read_since()
+        self._parts |= self._inputs.read.new()
         files = {name: part.content for name, part in self._parts.items()}
         late = {name: engine for name, engine in self._engines.items() if engine.agreement is not None}
         return files | {f"engine of {name}": computed_by(engine) for name, engine in late.items()}

@@ -34,7 +34,9 @@ def nan_names(
         names: of the samples. axes: axis of the samples in each input; default: axis 0.
     """
     if isinstance(arrays, Shards):
-        return _nan_in_shards(arrays, names)
+        if not any(np.isnan(array).any() for shard in arrays for array in shard if array.dtype.kind == "f"):
+            return []
+        return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
     bad = np.zeros(len(names), bool)
     for i, array in enumerate(arrays or ()):
         rows = _float_rows(array, axes[i] if axes is not None and i < len(axes) else 0, len(names))
@@ -46,12 +48,6 @@ def nan_names(
 def named(flags: Flags, names: Sequence[str]) -> list[str]:
     """Return the names of the flagged samples."""
     return [name for name, flag in zip(names, flags.tolist(), strict=True) if flag]
-
-
-def _nan_in_shards(shards: Shards, names: list[str]) -> list[str]:
-    if not any(np.isnan(array).any() for shard in shards for array in shard if array.dtype.kind == "f"):
-        return []
-    return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
 
 
 def _float_rows(array: Array, axis: int | None, count: int) -> Array | None:
@@ -275,9 +271,7 @@ class _Watched:
 
 
 def nan_line(where: str, names: Sequence[str], total: int, what: str) -> str:
-    """Return the line about samples (``names``, of ``total``) with NaN ``where``, such as ``input``; ``what``:
-    consequence and advice.
-    """
+    """Return the line about samples with NaN ``where``, such as ``input``; ``what``: consequence and advice."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{len(names)} of {total} samples have NaN in {where} ({', '.join(names[:SHOWN])}{more}): {what}"
 
@@ -288,9 +282,7 @@ def input_line(names: Sequence[str], total: int) -> str:
 
 
 def output_line(names: Sequence[str], total: int, inputs: Sequence[str], engine: str) -> str:
-    """Return the line about NaN in outputs of the samples ``names`` of ``total``; ``inputs``: those with NaN in their
-    input; ``engine``: its description.
-    """
+    """Return the line about NaN in outputs; ``inputs``: the samples with NaN in their input; ``engine``: described."""
     what = "they have no answer, and most metrics count them as wrong; "
     if set(names) <= set(inputs):
         return nan_line("the model's output", names, total, f"{what}it comes from NaN in their input")

@@ -212,15 +212,10 @@ def one_by_one(
             raise
         except SAMPLE_ERRORS as error:
             failures.append(Failure(batch.names[i], str(error)))
-    kept = subset(batch, good)
-    all_good = len(good) == len(batch.names)
     arrays = preprocessor.collate(parts) if parts else None
-    return kept, arrays, _contexts(parts), failures, None if all_good else tuple(good)
-
-
-def _contexts(parts: Sequence[Prepared]) -> list[Any] | None:
     kept = [part.contexts for part in parts if part.contexts is not None]
-    return [context for contexts in kept for context in contexts] if kept else None
+    contexts = [context for some in kept for context in some] if kept else None
+    return subset(batch, good), arrays, contexts, failures, None if len(good) == len(batch.names) else tuple(good)
 
 
 def subset(batch: Batch, good: Sequence[int]) -> Batch:
@@ -249,9 +244,7 @@ def without_unanswered(ready: PreparedBatch, predictions: Any) -> tuple[Prepared
 
 
 def returned(value: object, kind: type, function: Callable[..., Any], task: str) -> Any:
-    """Return the value of a method of a task if it is of the class ``kind`` that the contract asks for, else raise
-    ConfigError with the method (``function``) and the name of the task.
-    """
+    """Return the value of a task's method if it is of the contract's class ``kind``, else raise ConfigError."""
     if isinstance(value, kind):
         return value
     article = "an" if kind.__name__[0] in "AEIO" else "a"
@@ -264,9 +257,8 @@ def measure(value: object, function: Callable[..., Any], task: str) -> Metric:
     if isinstance(getattr(found, "name", None), str):
         return found
     kind = type(found).__name__
-    raise ConfigError(
-        f"task {task}: metric {kind} has no name; add a line such as name = {kind.lower()!r} to its class"
-    )
+    fix = f"add a line such as name = {kind.lower()!r} to its class"
+    raise ConfigError(f"task {task}: metric {kind} has no name; {fix}")
 
 
 def _wrong_prepared(value: object, function: Callable[..., Any], task: str, samples: int) -> ConfigError:
@@ -485,9 +477,7 @@ class Pipeline:
 
 
 def blame_nan(error: Exception, found: Inferred, names: Sequence[str]) -> None:
-    """Raise EngineError that names the sample, if an error of ``decode`` or the metric may come from NaN in the
-    outputs.
-    """
+    """Raise EngineError with the sample, if NaN in the outputs may have caused an error of ``decode`` or the metric."""
     bad = named(found.flaws.nan, names)
     if bad and isinstance(error, _NAN_ERRORS) and not isinstance(error, ConfigError):
         fix = "find the node with `teco overflow`, or use --dtype float32"

@@ -6,8 +6,7 @@ import pkgutil
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from utils.pipeline.resume.records.file import RecordsFile
-from utils.pipeline.resume.records.kept import Kept
+from utils.pipeline.resume.records.file import Kept, RecordsFile
 from utils.pipeline.resume.records.names import HASH, find_records, records_path
 from utils.pipeline.resume.records.rows import RecordWriter, SampleRecord, SampleRecords, record_writer
 

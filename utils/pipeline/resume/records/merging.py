@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import DataError
 from tecoinfer_modelzoo.files import hash_files
-from utils.pipeline.resume.records.kept import Kept
+from utils.pipeline.resume.records.file import Kept
 from utils.pipeline.resume.records.names import unwritable
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
     files = [part.path for part in parts]
     unfinished = path.with_name(f".{path.name}.part")
     try:
-        _check_parts(parts)
+        for part in parts:  # each is the one its process has written, and not of another run in the same folder
+            _opened(part.path).close()
+            if part.sha256 and hash_files(part.path) != part.sha256:
+                raise DataError(f"the records of a process, {part.path}, were changed by another run; run it again")
         if path.suffix == ".npz":
             _merge_arrays(files, unfinished)
         else:
@@ -47,14 +50,6 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise unwritable(path, error) from error
-
-
-def _check_parts(parts: Sequence[Kept]) -> None:
-    """Check that each part is the one its process has written, and not of another run in the same folder."""
-    for part in parts:
-        _opened(part.path).close()
-        if part.sha256 and hash_files(part.path) != part.sha256:
-            raise DataError(f"the records of a process, {part.path}, were changed by another run; run it again")
 
 
 def _merge_rows(parts: list[Path], path: Path) -> None:
@@ -105,9 +100,7 @@ def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], record
 
 
 def _of_one_run(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> bool:
-    """Return whether parts have one metric, the same kinds of units, and records of one dtype and shape; ``filled``:
-    those with samples, as others do not know of units; ``recorded``: those with records.
-    """
+    """Return whether parts have one metric, the same kinds of units (if filled), and records of one kind."""
     metrics = {one.metric_name for one in found}
     units = {one.sample_units is None for one in filled}
     margins = {one.margins is None for one in found}
