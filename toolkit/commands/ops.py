@@ -38,9 +38,7 @@ exit code: 0 all operators are supported, 1 an operator is missing or runs on th
 COLUMNS = (
     Column("op", "operator"),
     Column("count", "nodes", True),
-    Column("support", "support"),
-    Column("reads", "reads"),
-    Column("writes", "writes"),
+    *(Column(name, name) for name in ("support", "reads", "writes")),
     Column("first", "first node"),
     Column("fix", "what to do"),
     Column("source", "known from", brief=False),

@@ -27,9 +27,7 @@ exit code: 0 all operators are supported, 1 an operator is missing, 2 the traini
 
 COLUMNS = (
     Column("op", "operator"),
-    Column("forward", "forward", True),
-    Column("backward", "backward", True),
-    Column("update", "update", True),
+    *(Column(name, name, True) for name in ("forward", "backward", "update")),
     Column("device", "device"),
     Column("share", "% (simulated)", True, spare=1),
     Column("dtypes", "dtypes", spare=3),

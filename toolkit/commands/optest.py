@@ -80,8 +80,7 @@ def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:
 def describe(path: Path, case: NodeTest, outcomes: Sequence[Outcome], data: str) -> ToolReport:
     """Return the report of the command."""
     rows = [
-        {"target": one.target, "dtype": one.dtype, "result": "pass" if one.passed else "FAIL"}
-        | {"error": one.error, "tolerance": one.tolerance, "reason": one.reason}
+        {c.key: getattr(one, c.key, None) for c in COLUMNS} | {"result": "pass" if one.passed else "FAIL"}
         for one in outcomes
     ]
     bad = frozenset(i for i, one in enumerate(outcomes) if not one.passed)

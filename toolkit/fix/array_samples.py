@@ -100,8 +100,7 @@ def load_samples(
         inputs: of the model. batch: samples per part. limit: number of samples, from the beginning.
         metadata: of the model; images are preprocessed accordingly (:class:`utils.stored.ModelMetadata`).
 
-    Raises:
-        DataError: the data is missing or does not fit the model. ModelError: the metadata on images is invalid.
+    Raises DataError: the data is missing or does not fit the model; ModelError: the metadata on images is invalid.
     """
     stored = ModelMetadata(metadata)
     if path.suffix == ".npz":
@@ -192,16 +191,14 @@ def preprocess_like(
     squash: bool = False,
     **scale: Any,
 ) -> Array:
-    """Preprocess images as the classification models of the zoo do, optionally with one change.
+    """Preprocess images as the zoo's classification models do, optionally with one change: N x 3 x height x width,
+    float32.
 
     Args:
         images: paths. resize: short side in pixels, or height and width. crop: height and width.
         filter_name: another Pillow filter for resizing, such as ``NEAREST``.
         squash: resize to the size of the crop, without keeping the aspect ratio.
         scale: ``mean``, ``std`` and ``interpolation`` of the model; by default those of ImageNet.
-
-    Returns:
-        N x 3 x height x width, float32.
     """
     from utils.preprocess.pytorch.classification import preprocess
 

@@ -34,7 +34,8 @@ def isolated_errors(
     batch: int | None = None,
     keep: Callable[[NodeProto], bool] = lambda node: False,
 ) -> dict[str, float]:
-    """Return sqrt(sum (a-b)^2 / sum b^2) of each node's worst output; ``inf`` if not finite.
+    """Return by node name sqrt(sum (a-b)^2 / sum b^2) of its worst output; ``inf`` if not finite; nodes without float
+    outputs or twin are absent.
 
     Args:
         right: the float32 model, with unique node names.
@@ -42,9 +43,6 @@ def isolated_errors(
         calls: one array per input for each call; the error is over all calls.
         batch: fixed batch of the model; ``None`` runs each call unchanged.
         keep: returns whether a node stays float32; such nodes have no twin and are not fused.
-
-    Returns:
-        Node name -> error; nodes without float outputs or twin are absent.
     """
     from engine.backends import HostSession
 

@@ -19,11 +19,8 @@ _BOOL = 9
 class MaskedElements:
     """Nodes that exclude the elements of :class:`toolkit.graph.masks.Masks` within a float32 graph.
 
-    Args:
-        model: the graph; constants are added to it. floats: names of its float32 tensors.
-
-    Attributes:
-        nodes: to be appended to the graph; every method may add more.
+    ``model``: the graph; constants are added to it. ``floats``: names of its float32 tensors. ``nodes``: to be appended
+    to the graph; every method may add more.
     """
 
     def __init__(self, model: ModelProto, floats: Collection[str]) -> None:

@@ -199,14 +199,12 @@ class TaskMeasure:
         Raises DataError if samples have no targets, or the number of predictions differs from that of samples.
         """
         if part.targets is None:
-            raise DataError(
-                f"{part.names[0]} has no target; pass data with targets ({self.needs}), or --metric agree or close"
-            )
+            fix = f"pass data with targets ({self.needs}), or --metric agree or close"
+            raise DataError(f"{part.names[0]} has no target; {fix}")
         predictions = self.decode(ours, part.contexts)
         if isinstance(predictions, (list, tuple)) and len(predictions) != len(part.names):
-            raise DataError(
-                f"decode returned {len(predictions)} answers for {len(part.names)} samples; expected one each"
-            )
+            fix = "expected one each"
+            raise DataError(f"decode returned {len(predictions)} answers for {len(part.names)} samples; {fix}")
         return metric.update(predictions, part.targets, part.contexts)
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
 from engine.batching import batch_of, split
 from toolkit.fix.records import Feed, Measure, listed
 from utils.stored import ImageNotes
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 KEPT = 2**30
 """Largest number of bytes of preprocessed samples kept in memory; more are preprocessed again for every run."""
@@ -96,7 +93,7 @@ class Samples(ABC):
         if size <= KEPT:
             self._kept = kept
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Samples:
         return self
 
     def __exit__(self, *_: object) -> None:

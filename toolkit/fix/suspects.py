@@ -58,9 +58,8 @@ def try_suspects(
         golden: outputs of the source, a row per sample, if the metric compares with them.
         tolerance: largest relative difference to the reference that counts as explained.
 
-    Raises:
-        ConfigError: a sample takes several calls of the model.
-        DataError: the number of golden outputs differs from that of the samples.
+    Raises ConfigError: a sample takes several calls of the model; DataError: the number of golden outputs differs from
+    that of the samples.
     """
     if not samples.one_call or samples.sharded:
         raise ConfigError("--reference and --golden support tasks with a single call only; this task makes several")

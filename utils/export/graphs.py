@@ -126,9 +126,8 @@ def to_float16(model: ModelProto) -> ModelProto:
     if _HALF in kinds and _FLOAT not in kinds:
         raise ModelError("cannot convert the model to float16: it is float16 already; use float16=False")
     if _DOUBLE in kinds:
-        raise ModelError(
-            "cannot convert the model to float16: its inputs or outputs are float64; use float32, or use float16=False"
-        )
+        fix = "use float32, or use float16=False"
+        raise ModelError(f"cannot convert the model to float16: its inputs or outputs are float64; {fix}")
     with warnings.catch_warnings():
         # One warning per weight that underflows or is clamped; the comparison with the source model covers them.
         warnings.filterwarnings("ignore", message="the float32 number .* will be truncated", category=UserWarning)

@@ -20,9 +20,8 @@ HERE: Final = "\0tensor"
 class Example:
     """Example inputs of a model, in the structure of its arguments.
 
-    Attributes:
-        args, keywords: the arguments; ``HERE`` marks an input, any other value is a constant.
-        tensors, names: the inputs, in order. plain: whether each argument is one tensor.
+    ``args``, ``keywords``: the arguments; ``HERE`` marks an input, any other value is a constant. ``tensors``,
+    ``names``: the inputs, in order. ``plain``: whether each argument is one tensor.
     """
 
     args: Sequence[Any]
@@ -50,8 +49,7 @@ def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], name
         kinds: the classes of tensors. parameters: the names of the model's arguments, in order.
         names: of the inputs; ``None`` for the argument names, and ``input`` for a single tensor.
 
-    Raises:
-        ConfigError: there is no tensor, or the names do not match.
+    Raises ConfigError: there is no tensor, or the names do not match.
     """
     keywords: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     args: Sequence[Any] = [found] if isinstance(found, kinds) else [] if keywords else list(found)
@@ -146,10 +144,8 @@ def _chosen(what: str, names: Sequence[str] | None, found: Sequence[str]) -> lis
     chosen = list(found if names is None else names)
     if len(chosen) != len(found):
         kind = what.removesuffix("_names")
-        raise ConfigError(
-            f"{what} {chosen} are {plural(len(chosen), 'name')}; there are {plural(len(found), kind)}: "
-            f"{', '.join(found)}; name each"
-        )
+        fix = f"there are {plural(len(found), kind)}: {', '.join(found)}; name each"
+        raise ConfigError(f"{what} {chosen} are {plural(len(chosen), 'name')}; {fix}")
     twice = next((name for name in chosen if chosen.count(name) > 1 or not name), None)
     if twice is not None:
         reason = "occurs twice" if twice else "is empty"

@@ -191,9 +191,8 @@ def _array(framework: Framework, what: str, tensor: Any) -> Array:
         if array.dtype.kind in "fiub":
             return array
         reason = f"it is {array.dtype}"
-    raise ModelError(
-        f"{what} cannot be exported: {reason}; use a dense tensor of float32 (model.float()), float16, integers or bool"
-    )
+    fix = "use a dense tensor of float32 (model.float()), float16, integers or bool"
+    raise ModelError(f"{what} cannot be exported: {reason}; {fix}")
 
 
 def _check_repeats(

@@ -67,8 +67,9 @@ def entries(path: Path, name: str, most: int) -> Iterator[Entry]:
         yield from _zip(path)
         return
     with path.open("rb") as file:
-        inner, inner_name = _data_of_deb(file) if lower.endswith(".deb") else (file, lower)
-        with _decompressed(inner, inner_name) as plain:
+        inner, inside = _data_of_deb(file) if lower.endswith(".deb") else (file, lower)
+        opener = _OPENERS.get(inside[inside.rfind(".") :], _zstd if inside.endswith(".zst") else nullcontext)
+        with opener(inner) as plain:
             yield from _tar(plain, most)
 
 
@@ -123,13 +124,6 @@ _OPENERS: Mapping[str, Callable[[IO[bytes]], Any]] = {
     ".lzma": lzma.open,
 }
 """Decompressors by file name suffix."""
-
-
-@contextmanager
-def _decompressed(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
-    opener = _OPENERS.get(name[name.rfind(".") :], _zstd if name.endswith(".zst") else nullcontext)
-    with opener(file) as plain:
-        yield plain
 
 
 @contextmanager

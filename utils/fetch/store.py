@@ -38,9 +38,8 @@ def fetched(name: str | Package, archive: Path | None = None) -> Path:
     Args:
         name: of a row, or the row. archive: a local file to use instead of a download.
 
-    Raises:
-        ConfigError: unknown package. UnreachableError: the archive cannot be downloaded. FetchError: it differs from
-            its row, or the folder cannot be written.
+    Raises ConfigError: unknown package; UnreachableError: the archive cannot be downloaded; FetchError: it differs from
+    its row, or the folder cannot be written.
     """
     package = find_package(name) if isinstance(name, str) else name
     found = kept(package)

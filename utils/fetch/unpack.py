@@ -66,7 +66,8 @@ class _Job:
 
     def _entry(self, entry: Entry, inside: str) -> None:
         own = entry.name.removeprefix("./")
-        if _leads_out(own):
+        outside = own.startswith("/") or "\\" in own or not own.isprintable() or ".." in own.split("/")
+        if outside or own[1:2] == ":":
             raise FetchError(f"member {entry.name!r} is outside the folder; the package is rejected")
         path = f"{inside}/{own}" if inside else own
         found = [pattern for pattern, parts in self._patterns.items() if matches(path.split("/"), parts)]
@@ -135,10 +136,6 @@ def cannot_write(path: Path, error: OSError) -> FetchError:
     """Return the FetchError of a folder that cannot be written."""
     fix = "free disk space, or set TECO_FETCH_DIR to another folder"
     return FetchError(f"{path} cannot be written ({error.strerror or error}); {fix}")
-
-
-def _leads_out(name: str) -> bool:
-    return name.startswith("/") or "\\" in name or not name.isprintable() or ".." in name.split("/") or name[1:2] == ":"
 
 
 def matches(path: Sequence[str], pattern: Sequence[str]) -> bool:

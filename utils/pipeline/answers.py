@@ -91,8 +91,7 @@ def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None
         outputs: an array, a list of arrays, or an object with arrays as attribute ``raw``. contexts: not used.
         axes: axis of the samples in each output (``None``: the output is for all of them); default: axis 0.
 
-    Raises:
-        ConfigError: the outputs are not arrays with a row for each sample.
+    Raises ConfigError: the outputs are not arrays with a row for each sample.
     """
     outputs = getattr(outputs, "raw", outputs)
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
@@ -195,9 +194,8 @@ class Session:
 
     def _save(self, rendering: Rendering, folder: Path) -> None:
         if rendering.save is None and rendering.text != NO_ANSWER:
-            raise ConfigError(
-                f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
-            )
+            fix = "leave it out"
+            raise ConfigError(f"--save {folder}: task {self.task.name} has nothing to draw for this sample; {fix}")
         if rendering.save is not None:
             written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
             print(f"  written: {console.escaped_line(str(written))}")

@@ -82,9 +82,8 @@ def read_form(path: Path) -> Form:
 def _check_supported(found: Mapping[str, Any], path: Path) -> None:
     activation = found.get("activation_function", "gelu_new")
     if activation not in _GELU:
-        raise ModelError(
-            f"{path}: activation_function {activation!r} is not supported; supported are {', '.join(_GELU)}"
-        )
+        fix = f"supported are {', '.join(_GELU)}"
+        raise ModelError(f"{path}: activation_function {activation!r} is not supported; {fix}")
     for key, usual in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False)):
         if bool(found.get(key, usual)) is not usual:
             raise ModelError(f"{path}: {key} {found[key]} is not supported; GPT-2's own models have {usual}")

@@ -51,8 +51,7 @@ def detector(arch: str, weights: str, tokenizer: str | None = None) -> Detector:
     Args:
         arch: for random weights, one of :data:`KINDS`. weights: a folder of ``save_pretrained``, or ``random``.
 
-    Raises:
-        ConfigError: the folder holds another kind of model. ModelError: it, or the tokenizer, is missing or damaged.
+    Raises ConfigError: the folder holds another kind of model; ModelError: it, or the tokenizer, is missing or damaged.
     """
     model = _random(arch) if weights == RANDOM else pretrained(weights, "AutoModelForZeroShotObjectDetection")
     kind = model.config.model_type

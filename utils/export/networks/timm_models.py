@@ -42,10 +42,8 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         arch: timm's name with or without a tag: ``inception_v4``, ``resnet18.a1_in1k``.
         weights: ``DEFAULT`` for the published ones of the name, another tag, a file's path, or ``random``.
 
-    Raises:
-        TargetError: timm is not installed.
-        ConfigError: ``arch`` or ``weights`` is unknown, not a classifier, or its preprocessing is unsupported.
-        ModelError: the download failed, or the file is missing or does not match.
+    Raises TargetError: timm is not installed; ConfigError: ``arch`` or ``weights`` is unknown, not a classifier, or its
+    preprocessing is unsupported; ModelError: the download failed, or the file is missing or does not match.
     """
     timm = import_timm()
     name = _tagged(timm, arch, weights)

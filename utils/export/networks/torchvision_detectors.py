@@ -105,9 +105,8 @@ def detector(
         classes: number of classes including the background, if other than COCO's.
         backbone: a smaller ResNet (``resnet18``) for RetinaNet or FCOS.
 
-    Raises:
-        ConfigError: a name is unknown, or the size is invalid.
-        ModelError: the download failed, or the file is missing or does not match.
+    Raises ConfigError: a name is unknown, or the size is invalid; ModelError: the download failed, or the file is
+    missing or does not match.
     """
     models = import_torchvision().models
     known = [name for name in models.list_models(module=models.detection) if name.startswith(("ssd", "ret", "fcos"))]

@@ -101,9 +101,8 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
             state dict (:mod:`utils.export.weight_files`), or ``random``. The latter two get the labels and the
             preprocessing of the first published weights.
 
-    Raises:
-        ConfigError: ``arch`` or the name in ``weights`` is unknown.
-        ModelError: the download failed, or the file is missing or does not match.
+    Raises ConfigError: ``arch`` or the name in ``weights`` is unknown; ModelError: the download failed, or the file is
+    missing or does not match.
     """
     found = classifier(arch, weights)
     return found.module, found.labels or (), found.preprocess

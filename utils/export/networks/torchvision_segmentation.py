@@ -77,9 +77,8 @@ def segmenter(arch: str, weights: str) -> Segmenter:
             dict (:mod:`utils.export.weight_files`), or ``random``. Labels are ``None`` for a file with another number
             of classes than the published weights.
 
-    Raises:
-        ConfigError: the name in ``weights`` is unknown.
-        ModelError: the download failed, or the file is missing or does not match.
+    Raises ConfigError: the name in ``weights`` is unknown; ModelError: the download failed, or the file is missing or
+    does not match.
     """
     models = import_torchvision().models
     published = models.get_model_weights(arch)

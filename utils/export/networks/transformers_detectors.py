@@ -63,9 +63,8 @@ def detector(arch: str, weights: str, size: tuple[int, int] | None = None) -> De
         arch: for random weights, one of :data:`ARCHS`. weights: a folder of ``save_pretrained``, or ``random``.
         size: height and width of the example; ``None`` for those of the weights.
 
-    Raises:
-        ConfigError: the folder is missing or has another kind of model. ModelError: it is damaged.
-        TargetError: transformers is not installed.
+    Raises ConfigError: the folder is missing or has another kind of model; ModelError: it is damaged; TargetError:
+    transformers is not installed.
     """
     model = _random(arch, size) if weights == RANDOM else pretrained(weights, "AutoModelForObjectDetection")
     found = {} if weights == RANDOM else read_json(Path(weights, "preprocessor_config.json"))
@@ -127,9 +126,8 @@ def pretrained(folder: str, loader: str) -> Any:
     Raises ConfigError if the folder has no ``config.json``, or another kind of model.
     """
     if not Path(folder, "config.json").is_file():
-        raise ConfigError(
-            f"--weights {folder}: not a folder with a config.json; pass a folder of save_pretrained, or random"
-        )
+        fix = "pass a folder of save_pretrained, or random"
+        raise ConfigError(f"--weights {folder}: not a folder with a config.json; {fix}")
     loaders = transformers()
     try:
         return getattr(loaders, loader).from_pretrained(folder, local_files_only=True)

@@ -39,13 +39,9 @@ def export_classifier(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``. arch: default of ``--arch``.
-        archs: allowed networks; ``None``: any of torchvision and timm.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
-        TargetError: torchvision, timm or safetensors is not installed.
+    ``folder``, ``arch``: defaults of the flags; ``archs``: allowed networks; ``None``: any of torchvision and timm.
+    Raises ConfigError for an invalid flag; ModelError, ExportError: weights or a form cannot be made; TargetError:
+    torchvision, timm or safetensors is not installed.
     """
     args = _arguments(description, folder, arch, argv)
     check_sizes(args.batch_size, args.input_size)

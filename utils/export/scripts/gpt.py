@@ -41,8 +41,8 @@ def export_gpt(
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring. folder: default of ``--out``.
-        weights: default of ``--weights``: a folder in transformers' layout, or ``random``.
+        folder: default of ``--out``. weights: default of ``--weights``: a folder in transformers' layout, or
+            ``random``.
         begins: the model was trained on texts that start with the begin token.
         source: origin of the weights, for the metadata.
     """
@@ -93,9 +93,8 @@ def read_folder(folder: Path) -> tuple[Form, GptDecoder]:
     form = read_form(folder / "config.json")
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
-        raise ModelError(
-            f"{folder}: contains neither {' nor '.join(WEIGHTS)}; use a folder in the layout of transformers"
-        )
+        fix = "use a folder in the layout of transformers"
+        raise ModelError(f"{folder}: contains neither {' nor '.join(WEIGHTS)}; {fix}")
     network = GptDecoder(form)
     load_state(network, fitted_state(read_state(file)), str(file))
     return form, network
@@ -111,9 +110,8 @@ def tokenizer_text(folder: Path) -> str:
         if whole.is_file():
             return whole.read_text(encoding="utf-8")
         if not (words.is_file() and merges.is_file()):
-            raise ModelError(
-                f"{folder}: contains neither tokenizer.json nor vocab.json and merges.txt; add the tokenizer"
-            )
+            fix = "add the tokenizer"
+            raise ModelError(f"{folder}: contains neither tokenizer.json nor vocab.json and merges.txt; {fix}")
         with extra("a tokenizer", "text"):
             from tokenizers import ByteLevelBPETokenizer
         made = ByteLevelBPETokenizer.from_file(str(words), str(merges))

@@ -34,9 +34,8 @@ def export_policy(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. stem: path and start of the names of the weights (``.pth``) and files.
-        network: observations to actions. environment: the training environment. output: name of the output.
+    ``stem``: path and start of the names of the weights (``.pth``) and files; ``network``: observations to actions;
+    ``environment``: the training environment; ``output``: name of the output.
     """
     parser = argparse.ArgumentParser(description=description)
     add_version(parser)

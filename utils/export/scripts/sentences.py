@@ -49,13 +49,9 @@ def export_sentences(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``.
-        texts: a ``.jsonl`` whose ``text`` is the vocabulary of a random network's tokenizer.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
-        FetchError: weights cannot be downloaded.
+    ``folder``: default of ``--out``. ``texts``: a ``.jsonl`` whose ``text`` is the vocabulary of a random network's
+    tokenizer. Raises ConfigError for an invalid flag; ModelError, ExportError: weights or a form cannot be made;
+    FetchError: weights cannot be downloaded.
     """
     args = _arguments(description, folder, wanted, argv)
     length = args.max_length or wanted.max_length

@@ -33,10 +33,8 @@ def export_text_classifier(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``.
-        archs: sizes of random networks by name, the default first.
-        texts: labelled texts, the vocabulary and labels of a random network.
+    ``folder``: default of ``--out``; ``archs``: sizes of random networks by name, the default first; ``texts``:
+    labelled texts, the vocabulary and labels of a random network.
     """
     args = _arguments(description, folder, archs, argv)
     if args.weights == RANDOM:

@@ -20,7 +20,7 @@ from multiprocessing import reduction
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from utils.pipeline.ahead.process_child import Alone, Done, Memory, Raised, in_c
 from utils.pipeline.launch.exit_status import Stopped, how_ended
 from utils.pipeline.run.pipeline import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _PATIENCE = 0.3
 """Seconds the children have to end on SIGTERM before they are killed."""
@@ -69,9 +66,8 @@ class _Child:
             self._process = _started([theirs.fileno(), self._fd])
         except OSError as error:
             self.close()
-            raise ConfigError(
-                f"cannot start a preprocessing process: {error.strerror}; use fewer --workers, {_INSTEAD}"
-            ) from error
+            fix = f"use fewer --workers, {_INSTEAD}"
+            raise ConfigError(f"cannot start a preprocessing process: {error.strerror}; {fix}") from error
         finally:
             theirs.close()
         self.memory = Memory(self._fd)
@@ -148,11 +144,8 @@ class _Own(threading.local):
 class Processes:
     """Preprocesses batches in child processes, one per calling thread; a context manager that ends them.
 
-    Args:
-        preprocessor, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
-
-    Raises:
-        ConfigError: the function cannot be pickled, or this is a preprocessing child itself.
+    Arguments as of :func:`utils.pipeline.ahead.prepared`. Raises ConfigError if the function cannot be pickled, or this
+    is a preprocessing child itself.
     """
 
     def __init__(self, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None) -> None:
@@ -171,7 +164,7 @@ class Processes:
         self._children: set[_Child] = set()
         self._ended = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

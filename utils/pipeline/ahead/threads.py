@@ -71,8 +71,7 @@ def prepared(
         detailed: ``False``: a single batch is not measured by stage; Pillow then opens files by path, and loads one
             plugin in place of all.
 
-    Raises:
-        ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
+    Raises ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
     """
     if worker_mode not in WORKER_MODES:
         raise ConfigError(f"worker_mode {worker_mode!r} must be one of: {', '.join(WORKER_MODES)}")

@@ -96,8 +96,7 @@ Given = TypeVar("Given", bound="Path | dict[str, Path] | None")
 def located(given: Given) -> Given:
     """Return a path, or several by name, with those in packages resolved; packages are downloaded if needed.
 
-    Raises:
-        ConfigError: an unknown package. FetchError: the package cannot be downloaded, or lacks the file.
+    Raises ConfigError: an unknown package; FetchError: the package cannot be downloaded, or lacks the file.
     """
     paths = list(given.values()) if isinstance(given, dict) else [given]
     if not any(str(path).startswith("fetch:") for path in paths):

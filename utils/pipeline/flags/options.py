@@ -131,8 +131,7 @@ def options(
         script: ``valid``, ``single`` or ``multi``. argv: arguments; ``None``: those of the process.
         defaults: default values of flags, by name; ``ckpt`` and ``data_path`` are paths, or mappings of names to paths.
 
-    Raises:
-        ConfigError: a value is invalid, or a default has an unknown name.
+    Raises ConfigError: a value is invalid, or a default has an unknown name.
     """
     if script not in SCRIPTS:
         raise ConfigError(f"unknown script {script!r}; use one of: {', '.join(SCRIPTS)}")
@@ -142,9 +141,8 @@ def options(
     _refuse_taken(task)
     unknown = sorted(set(defaults) - everywhere)
     if unknown:
-        raise ConfigError(
-            f"{unknown[0]!r} is not a flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}"
-        )
+        fix = f"its flags: {', '.join(sorted(everywhere))}"
+        raise ConfigError(f"{unknown[0]!r} is not a flag of task {task.name}; {fix}")
     if task.sample_data is not None:
         defaults.setdefault("data_path", task.sample_data)
     parser = OneLineParser(description=description, formatter_class=FlagHelp, usage="%(prog)s [options]")

@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Path | None = None) -> Report | None:
-    """Evaluate this process's part and merge all parts.
+    """Evaluate this process's part and merge all parts; return the merged report on rank 0, ``None`` on other ranks.
 
     If rank and size were set by hand, the result is this process's part alone, and a line is printed.
 
@@ -66,9 +66,6 @@ def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Pa
         work: evaluates this process's part of the data set; its output is printed on rank 0 only, and its errors on
             other ranks begin with their rank.
         say: prints a line. resume: the journal's folder, for the message after a process died.
-
-    Returns:
-        The merged report on rank 0; ``None`` on other ranks.
 
     Raises:
         ConfigError: mpi4py is missing; raised before any work. DataError: no process could run a sample.

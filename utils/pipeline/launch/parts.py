@@ -71,9 +71,8 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
     Args:
         parts: one per rank, in any order. recomputed: number of parts computed again because their worker was lost.
 
-    Raises:
-        DataError: no process could run a sample.
-        ConfigError: a part is missing or duplicated, or the metrics cannot be merged.
+    Raises DataError: no process could run a sample; ConfigError: a part is missing or duplicated, or the metrics cannot
+    be merged.
     """
     parts = sorted(parts, key=lambda part: part.rank)
     if not parts or [(part.rank, part.size) for part in parts] != [(rank, len(parts)) for rank in range(len(parts))]:

@@ -107,7 +107,8 @@ def launch(
     *,
     samples: int | None = None,
 ) -> Report:
-    """Evaluate a data set with workers on a Ray cluster: the one of ``RAY_ADDRESS``, else one on this machine.
+    """Evaluate a data set with workers on a Ray cluster (of ``RAY_ADDRESS``, else on this machine); return the merged
+    report.
 
     Args:
         function: evaluates the part of the data set given by :func:`utils.datasets.sharding.rank_and_size`; a plain
@@ -115,12 +116,8 @@ def launch(
         args: its arguments; they are pickled. workers: number of workers, each with its share of the cluster's cores.
         say: prints a line. samples: size of the data set if known, the largest number of workers.
 
-    Returns:
-        The merged report.
-
-    Raises:
-        ConfigError: Ray is missing or cannot be reached, or a number is invalid.
-        EngineError: the worker of a part died more than :data:`RETRIES` times. TecoInferError: an error of a worker.
+    Raises ConfigError: Ray is missing or cannot be reached, or a number is invalid; EngineError: the worker of a part
+    died more than :data:`RETRIES` times; TecoInferError: an error of a worker.
     """
     if workers < 1:
         raise ConfigError(f"--num_workers {workers} must be at least 1")
@@ -293,7 +290,7 @@ def _look(run: _Run, say: Callable[[str], None]) -> None:
             say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
 
 
-def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -> None:
+def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], object]) -> None:
     """Wait for the next message of a worker, and handle it."""
     ready, _ = run.ray.wait(list(run.pending), num_returns=1, timeout=_LOOK)
     if not ready:
@@ -306,9 +303,8 @@ def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -
         news = run.ray.get(ready[0])
     except lost.RayTaskError as error:  # a bug in the script is raised unchanged
         if worker.place is None or isinstance(error.cause, ModuleNotFoundError):
-            raise ConfigError(
-                f"a worker cannot start: {error.cause}; the zoo and the data must lie at the same path on every machine"
-            ) from error
+            fix = "the zoo and the data must lie at the same path on every machine"
+            raise ConfigError(f"a worker cannot start: {error.cause}; {fix}") from error
         raise
     except lost.RayError as error:  # its process, its machine or its result is lost
         _replace(run, worker, error, say)
@@ -338,9 +334,8 @@ def _replace(run: _Run, worker: _Worker, error: Exception, say: Callable[[str], 
     part = f"part {worker.rank + 1} of {run.size}"
     if run.lost[worker.rank] > RETRIES:
         reason = one_line(error)
-        raise EngineError(
-            f"the worker of {part} died {run.lost[worker.rank]} times ({reason}); use fewer workers, or a smaller batch"
-        ) from error
+        fix = "use fewer workers, or a smaller batch"
+        raise EngineError(f"the worker of {part} died {run.lost[worker.rank]} times ({reason}); {fix}") from error
     where = f" on {worker.place.host}" if worker.place else ""
     say(f"{part}: its worker{where} died (killed, out of memory, or a crash in native code); computing it again")
     run.ray.kill(worker.actor)  # it may only be unreachable
@@ -354,7 +349,7 @@ def _raised(refused: Refused) -> TecoInferError:
 
 
 @contextmanager
-def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part], None]]:
+def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part], object]]:
     """Yield a function that reports a finished part: by a progress bar on a terminal, else by a line."""
 
     def line(part: Part) -> None:

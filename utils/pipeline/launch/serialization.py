@@ -56,10 +56,8 @@ def packed(value: Any) -> bytes:
     try:
         _Pickler(file, "" if script is None else str(Path(script).resolve())).dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"the task cannot be sent to a worker: {one_line(error)}; define its functions at the top "
-            "level of the script or of a module"
-        ) from error
+        fix = "define its functions at the top level of the script or of a module"
+        raise ConfigError(f"the task cannot be sent to a worker: {one_line(error)}; {fix}") from error
     return file.getvalue()
 
 

@@ -61,7 +61,9 @@ def bottleneck(
     if not full and _working(busy, waited) >= _IDLE * wall:
         candidates = {stage: seconds for stage, seconds in candidates.items() if stage in _behind(waited)}
     bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
-    turns = _take_turns(_working(busy, "preprocess"), core_share * cores, wall)
+    used = core_share * cores
+    # Preprocessing threads wait for one another: more seconds of work than CPU time of one core.
+    turns = _ONE_CORE[0] <= used <= _ONE_CORE[1] and _working(busy, "preprocess") > 1.3 * used * wall
     shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
     own = own or OwnAdvice()
     run = Course(wall, samples, cores, full, turns, simulated, own.in_use)
@@ -78,11 +80,6 @@ def _behind(waited: str) -> tuple[str, ...]:
 def _working(busy: Mapping[str, float], waited: str) -> float:
     """Return the seconds of work of the stages that the loop waits for under one name."""
     return sum(busy.get(stage, 0.0) for stage in _behind(waited))
-
-
-def _take_turns(front: float, used: float, wall: float) -> bool:
-    """Return whether preprocessing threads wait for one another: more seconds of work than CPU time of one core."""
-    return _ONE_CORE[0] <= used <= _ONE_CORE[1] and front > 1.3 * used * wall
 
 
 def fetched_bytes() -> int | None:

@@ -246,9 +246,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(
-            f"result file {path} cannot be written: {error.strerror}; check the folder of --json"
-        ) from error
+        fix = "check the folder of --json"
+        raise ConfigError(f"result file {path} cannot be written: {error.strerror}; {fix}") from error
 
 
 def _leaf(value: Any) -> Any:

@@ -54,9 +54,8 @@ def open_run_files(
             without this list, are put in place immediately.
         inputs: files of the run, as they were before the engines were opened; default: as they are now.
 
-    Raises:
-        ConfigError: the journal is of another run, in use, or cannot be written.
-        DataError: the data set, or a file that the run reads, changed during a run with a journal.
+    Raises ConfigError: the journal is of another run, in use, or cannot be written; DataError: the data set, or a file
+    that the run reads, changed during a run with a journal.
     """
     opt = task.options
     rank, size = rank_and_size()

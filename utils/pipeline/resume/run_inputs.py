@@ -6,16 +6,12 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engine import engine_class, find_pass, provider
 from utils.code_files import ZOO, ZOO_PACKAGES, file_of, is_installed
 from utils.identity import Inputs, Part, inputs_of, names_files, part_of
 from utils.pipeline.resume.files_read import FilesRead
 from utils.tasks.base import Task
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class RunInputs:
@@ -66,7 +62,7 @@ class RunInputs:
         """Return a file of the run, or of ``more``, that has changed; ``None``: there is none."""
         return self._inputs.changed() or Inputs(more, {}).changed()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RunInputs:
         return self
 
     def __exit__(self, *_: object) -> None:

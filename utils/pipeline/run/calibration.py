@@ -32,10 +32,8 @@ def calibrate(pipeline: Pipeline, batches: Iterable[Batch]) -> None:
     calls or models, the task (and its ``setup``) is run in float32 on target ``onnx``, and the inputs of each engine
     are recorded.
 
-    Raises:
-        ConfigError: the batches are not of a data set, or the run has several processes, which would choose different
-            ranges.
-        DataError: an engine was not called.
+    Raises ConfigError: the batches are not of a data set, or the run has several processes, which would choose
+    different ranges; DataError: an engine was not called.
     """
     needing = {name: engine for name, engine in pipeline.engines.items() if engine.calibration_samples}
     if not needing:

@@ -93,6 +93,8 @@ def evaluate_pipeline(
 ) -> Report:
     """Run a labelled data set through a task and measure it; see :func:`evaluate`.
 
+    Samples that could not be read are in ``failures`` of the report and not in the metric.
+
     Args:
         pipeline: a task on its engines. batches: samples and targets. metric: updated with every batch.
         max_steps: number of batches to run; 0 or less: all.
@@ -102,9 +104,6 @@ def evaluate_pipeline(
         on_step: called after every step with a line of its timings.
         journal: finished steps, which are not run again; new steps are added.
         records: takes the metric's records of every sample.
-
-    Returns:
-        The metric and timing. Samples that could not be read are in ``failures`` and not in the metric.
     """
     run = RunState(Timeline(), 0.0, _rejected(batches), metric, pipeline, on_step, warmup, worker_mode=worker_mode)
     rest, total = iter(batches), _steps(batches, max_steps)
@@ -228,14 +227,12 @@ def predict_pipeline(
     counts: dict[str, int] | None = None,
     timeline: Timeline | None = None,
 ) -> Iterator[Answer]:
-    """Yield the answer to every sample, in order.
+    """Yield the answer to every sample, in order; an int8 engine is calibrated from these samples.
 
     Args:
         pipeline, batches, workers, worker_mode, on_step: as in :func:`evaluate_pipeline`.
         failures: samples that cannot be run are appended here. counts: the task's ``warning_counts`` are added here.
         timeline: times and workload of the batches are added here.
-
-    An int8 engine is calibrated from these samples.
     """
     failures += _rejected(batches)
     timeline = timeline or Timeline()
@@ -260,8 +257,9 @@ def predict_pipeline(
             _add_times(timeline, pipeline, ready, found, mark, after)
             if on_step is not None:
                 on_step(step_line(step, len(names), found.end - found.start, after, timeline))
-            lost = found.flaws.lost(answers).tolist()
-            for row in map(Answer, names, answers, ready.batch.samples, _with_nan(ready), lost):
+            lost, nan = found.flaws.lost(answers).tolist(), set(ready.nan_inputs)
+            with_nan = [name in nan or not nan.issubset(names) for name in names]  # of an unknown sample: all
+            for row in map(Answer, names, answers, ready.batch.samples, with_nan, lost):
                 if isinstance(row.answer, NoAnswer):
                     failures.append(Failure(row.name, row.answer.reason))
                 else:
@@ -280,13 +278,6 @@ def _add_times(
     if pipeline.workload is not None:
         for what, amount in pipeline.workload(found.outputs, ready.contexts).items():
             timeline.gain(what, amount)
-
-
-def _with_nan(ready: PreparedBatch) -> list[bool]:
-    """Return for each sample whether its input holds NaN; true for all if the sample is not known."""
-    found = set(ready.nan_inputs)
-    unknown = not found.issubset(ready.batch.names)
-    return [unknown or name in found for name in ready.batch.names]
 
 
 def _rejected(batches: Iterable[Batch]) -> list[Failure]:

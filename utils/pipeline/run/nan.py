@@ -67,11 +67,8 @@ def _is_float(array: Array) -> bool:
 
 @dataclass(slots=True)
 class Flaws:
-    """Samples with outputs that are not finite, one flag per sample.
-
-    Attributes:
-        nan: outputs hold NaN. infinite: outputs hold infinities, which may be intended (a mask, a score of
-            probability 0).
+    """Samples with outputs that are not finite, one flag per sample: ``nan``: outputs hold NaN; ``infinite``: they hold
+    infinities, which may be intended (a mask, a score of probability 0).
     """
 
     nan: Flags
@@ -128,7 +125,10 @@ class Flaws:
         """
         if not self.infinite.any():
             return self.nan
-        made = [infinite and _holds_nan(predictions[i]) for i, infinite in enumerate(self.infinite)]
+        made = [
+            infinite and any(_is_float(array) and np.isnan(array).any() for array in _arrays(predictions[i]))
+            for i, infinite in enumerate(self.infinite)
+        ]
         lost: Flags = self.nan | np.array(made, bool)
         return lost
 
@@ -162,19 +162,12 @@ def _arrays(value: Any) -> Iterator[Array]:
             yield from _arrays(item)
 
 
-def _holds_nan(value: Any) -> bool:
-    return any(_is_float(array) and bool(np.isnan(array).any()) for array in _arrays(value))
-
-
 # --------------------------------------------------------------------------------------------------- a task's own calls
 
 
 class _Calls(threading.local):
-    """Results of the calls of this thread's batch.
-
-    Attributes:
-        rows: flaws by row; ``None``: no batch in this thread. matching: every call so far had one row per sample.
-        queued: asynchronous calls, with the outputs' tensors.
+    """Results of the calls of this thread's batch: ``rows``: flaws by row (``None``: no batch in this thread);
+    ``matching``: every call so far had one row per sample; ``queued``: asynchronous calls, with the outputs' tensors.
     """
 
     rows: Flaws | None = None

@@ -111,10 +111,8 @@ class Buffers:
 
 
 class Preprocessor:
-    """Prepares samples by a task; it is pickled to other processes with the task.
-
-    Attributes:
-        name: of the function that prepares, for messages. takes_out: whether the function can write into a given array.
+    """Prepares samples by a task, with which it is pickled to other processes; ``name``: of the function that prepares,
+    for messages; ``takes_out``: whether the function can write into a given array.
     """
 
     def __init__(self, task: Task) -> None:
@@ -130,9 +128,8 @@ class Preprocessor:
             samples: as the data set returns them. out: array to write into.
             timeline: takes the stages ``disk`` and ``decode``.
 
-        Raises:
-            ConfigError: the task does not return :class:`Prepared` with a list of arrays, and a context for each sample
-                or none.
+        Raises ConfigError: the task does not return :class:`Prepared` with a list of arrays, and a context for each
+        sample or none.
         """
         room = {} if out is None else {"out": out}
         with nullcontext() if timeline is None else recording(timeline):
@@ -384,8 +381,7 @@ class Pipeline:
             kinds: types of predictions whose length is checked; a metric reports more precisely what does not fit in an
                 array.
 
-        Raises:
-            ConfigError: ``decode`` returns another number of predictions, or something without a length.
+        Raises ConfigError: ``decode`` returns another number of predictions, or something without a length.
         """
         found = self.decode(outputs, contexts)
         if not isinstance(found, Sized):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from engine import Array
 from tecoinfer_modelzoo.files import hash_files, same_access
@@ -16,9 +16,6 @@ from utils.datasets.base import Batch
 from utils.metrics.base import Records
 from utils.pipeline.resume.locks import open_locked, release
 from utils.pipeline.resume.records.names import remove_other_kind, unwritable
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _CHUNK = 2**14
 """Bytes of a file that are hashed at once, to save memory."""
@@ -80,8 +77,7 @@ class RecordsFile(ABC):
         rank, size: the part of the data set (:func:`utils.datasets.sharding.shard`): sample ``i`` has the index
             ``rank + i * size``.
 
-    Raises:
-        ConfigError: the file cannot be written, or another run writes it.
+    Raises ConfigError: the file cannot be written, or another run writes it.
     """
 
     _mode: ClassVar[dict[str, Any]]
@@ -106,9 +102,8 @@ class RecordsFile(ABC):
             record: return value of the metric's ``update`` for the good samples; ``None`` if no sample is good.
             good: positions in the batch of the good samples; ``None``: all (without a record: none).
 
-        Raises:
-            InputError: the record does not fit the good samples.
-            ConfigError: the file cannot be written, as on a full disk.
+        Raises InputError: the record does not fit the good samples; ConfigError: the file cannot be written, as on a
+        full disk.
         """
 
     @abstractmethod
@@ -145,7 +140,7 @@ class RecordsFile(ABC):
         handle, self._handle = self._handle, -1
         release(handle)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RecordsFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

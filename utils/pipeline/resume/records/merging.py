@@ -31,8 +31,7 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
     Args:
         path: the file to write. parts: by rank; a part with an empty hash is not checked.
 
-    Raises:
-        DataError: a part is missing, or the parts are not of one run. ConfigError: the file cannot be written.
+    Raises DataError: a part is missing, or the parts are not of one run; ConfigError: the file cannot be written.
     """
     files = [part.path for part in parts]
     unfinished = path.with_name(f".{path.name}.part")
@@ -119,19 +118,16 @@ def _joined(units: list[list[str] | None]) -> list[str] | None:
 
 
 def _refuse(path: Path, found: list[str]) -> NoReturn:
-    raise DataError(
-        f"the parts of {path.name[1:].removesuffix('.part')} have different first rows: {found}; run them again"
-    )
+    fix = "run them again"
+    raise DataError(f"the parts of {path.name[1:].removesuffix('.part')} have different first rows: {found}; {fix}")
 
 
 def _opened(part: Path) -> TextIO:
     try:
         return part.open(encoding="utf-8", errors="surrogateescape", newline="")
     except OSError as error:
-        raise DataError(
-            f"the records of a process, {part}, cannot be read: {error.strerror}; put --json into a folder that all "
-            "machines share"
-        ) from error
+        fix = "put --json into a folder that all machines share"
+        raise DataError(f"the records of a process, {part}, cannot be read: {error.strerror}; {fix}") from error
 
 
 def _rows(file: TextIO) -> Iterator[str]:
