@@ -25,11 +25,8 @@ LABELS = ("labels", "y")
 class ArraySamples(Samples):
     """Rows of arrays, or images preprocessed for a classifier.
 
-    Args:
-        count, labelled, specs, batch: as the attributes.
-        made: yields the parts; accepts keyword arguments that change the preprocessing of images.
-        notes: preprocessing of images. images: the samples are images.
-        folders: class folders, if the targets are indices of class folders.
+    ``made`` yields the parts; it accepts keyword arguments that change the preprocessing of images; ``notes`` is that
+    in the model's metadata; ``folders``: class folders, if the targets are indices of these. Others: as the attributes.
     """
 
     def __init__(

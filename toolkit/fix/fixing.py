@@ -103,12 +103,10 @@ def fix(
         path: the ONNX file. data: its data set (:func:`toolkit.fix.opening.open_samples`).
         metric: name of a metric of raw outputs (:func:`toolkit.fix.records.metric_named`); ``None`` takes the task's
             own, without a task top1.
-        out: output folder. tolerance: relative tolerance of the gate.
-        batch: samples per call. limit: number of samples; ``None`` takes all.
+        out: output folder. tolerance: relative tolerance of the gate. on_trial: called with every run.
         baseline: a correct model with the same node names; ``None`` takes the model itself in float32.
         pass_path: a pass file used already; the fix is added to it.
-        shapes: shapes by input name, for images of other sizes. dims: sizes of symbolic dimensions.
-        asked: the task of the samples; ``None``: arrays, or images for a classifier. on_trial: called with every run.
+        batch, limit, shapes, dims, asked: as of :class:`~toolkit.fix.opening.SampleRequest`.
 
     Raises:
         ConfigError, DataError, ModelError: the metric, the data or a model is invalid.

@@ -98,15 +98,13 @@ def detector(
     """Return a torchvision detector.
 
     Args:
-        arch: such as ``ssd300_vgg16``.
-        weights: torchvision's name of its weights (``COCO_V1``, downloaded once), the path of a ``.pth`` or
-            ``.safetensors`` file, or ``random``.
-        size: height and width of the example input.
+        arch: such as ``ssd300_vgg16``. size: height and width of the example input.
+        weights: torchvision's name of its weights (``COCO_V1``, downloaded once), a ``.pth`` or ``.safetensors`` file,
+            or ``random``.
         classes: number of classes including the background, if other than COCO's.
         backbone: a smaller ResNet (``resnet18``) for RetinaNet or FCOS.
 
-    Raises ConfigError: a name is unknown, or the size is invalid; ModelError: the download failed, or the file is
-    missing or does not match.
+    Raises ConfigError: unknown name, invalid size; ModelError: the download failed, or the file is missing or differs.
     """
     models = import_torchvision().models
     known = [name for name in models.list_models(module=models.detection) if name.startswith(("ssd", "ret", "fcos"))]

@@ -42,13 +42,9 @@ def bottleneck(
     the disk is considered only with idle cores and bytes fetched from storage.
 
     Args:
-        busy: seconds of work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
-            threads.
+        busy, core_share, simulated, disk_bytes: as of :class:`~utils.pipeline.report.report.Report`.
         waits: wall seconds the loop waited for ``preprocess`` and ``engine``, or spent on ``postprocess``.
-        wall: wall seconds of the run. core_share: CPU seconds over wall seconds times cores.
-        simulated: the engine is a simulated device, computed on the host. cores: number of cores of ``core_share``.
-        samples: samples run in that time.
-        disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` if unknown.
+        wall: wall seconds of the run. cores: number of cores of ``core_share``. samples: run in that time.
         own: the task's advice by stage, and the flags in use.
     """
     full = core_share >= _CORES_FULL

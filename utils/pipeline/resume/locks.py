@@ -17,14 +17,10 @@ _held: set[int] = set()
 def open_locked(path: Path, *, create: bool) -> int:
     """Open a file for reading and writing, lock it, and return its descriptor; :func:`release` closes and unlocks it.
 
-    Args:
-        path: the file; if another process renames or deletes it meanwhile, the file then at the path is opened.
-        create: create an empty file if there is none.
-
-    Raises:
-        ConfigError: another process (or another part of this one) holds the lock.
-        OSError: the file cannot be opened, is a folder, a pipe or a device (with ``create`` also a link), or the file
-            system has no locks; ``FileNotFoundError`` without ``create``.
+    If another process renames or deletes it meanwhile, the file then at the path is opened; ``create``: create an empty
+    file if there is none. Raises ConfigError: another process (or another part of this one) holds the lock; OSError:
+    the file cannot be opened, is a folder, a pipe or a device (with ``create`` also a link), or the file system has no
+    locks; FileNotFoundError without ``create``.
     """
     # Does not follow a link of another user when creating, and does not wait for the other end of a pipe.
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | (os.O_CREAT | os.O_NOFOLLOW if create else 0)

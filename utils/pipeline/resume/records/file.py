@@ -74,8 +74,7 @@ class RecordsFile(ABC):
     Args:
         path: the file; an older file stays until the new one is complete; a file of the other kind is removed then.
         metric_name: name of the metric.
-        rank, size: the part of the data set (:func:`utils.datasets.sharding.shard`): sample ``i`` has the index
-            ``rank + i * size``.
+        rank, size: the part of the data set (:func:`utils.datasets.sharding.shard`): index ``rank + i * size``.
 
     Raises ConfigError: the file cannot be written, or another run writes it.
     """
