@@ -82,8 +82,7 @@ class Engine(ABC):
     """
 
     default_dtype: ClassVar[str] = "float32"
-    dtypes: ClassVar[tuple[str, ...]] = DTYPES
-    """Precisions supported by this target."""
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES  # precisions supported by this target
     simulated: ClassVar[bool] = False
     outputs_owned: ClassVar[bool] = False
     """Promise: arrays returned by ``infer`` are not written to again. If ``False``, outputs are copied."""
@@ -98,8 +97,7 @@ class Engine(ABC):
     batch_axis: int = _of_batching("batch_axis")
     static_batch: int | None = _of_batching("static_batch")
     independent: bool | None = _of_batching("independent")
-    session: Any = None
-    """The ONNX Runtime session of target ``onnx``, for scripts that read names and shapes from it."""
+    session: Any = None  # the ONNX Runtime session of target ``onnx``, for scripts that read names and shapes from it
     graph: ClassVar[Literal["", "file", "lowered"]] = ""
     """Which graph is computed, for tools that show its nodes: ``"file"`` (that of the file), ``"lowered"`` (that of
     :mod:`engine.sdaa.lower`), or ``""`` (unknown). Not inherited: a subclass may compute another graph."""
@@ -111,8 +109,7 @@ class Engine(ABC):
             )
         self.spec = spec
         self.dtype: str = spec.dtype or self.default_dtype
-        self.batching = Batching(spec)
-        """Which dimensions are the batch, and whether a call may be split along them."""
+        self.batching = Batching(spec)  # which dimensions are the batch, and whether a call may be split along them
         self.metadata: Mapping[str, str] = {}
         self.run_time = 0.0
         self.streams = 1
@@ -152,8 +149,7 @@ class Engine(ABC):
             ask: returns the batch axes and whether samples are independent, given the batch axes that the caller knows,
                 by input (:func:`engine.batching.independence.batching_of`); ``None`` guesses the axes from the shapes.
 
-        Raises:
-            ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
+        Raise ConfigError if ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
         """
         self.batching = Batching(self.spec)
         self.spec = self.batching.bind(inputs, outputs, shapes, ask)
@@ -184,8 +180,8 @@ class Engine(ABC):
     def release(self) -> None:
         """Free the engine's resources after the running calls; a second call does nothing.
 
-        Running calls of other threads complete, sooner after :meth:`cancel`; queued ones are cancelled, and calls from
-        now on raise :class:`EngineError`.
+        Running calls of other threads complete, sooner after :meth:`cancel`; queued and later ones raise
+        :class:`EngineError`.
         """
         if self._running.release():
             self.close()
@@ -276,10 +272,7 @@ class Engine(ABC):
         return self.queue.submit(self, inputs)
 
     def cancel(self) -> None:  # noqa: B027 -- a backend whose calls cannot be stopped lets them complete
-        """Stop running calls as soon as possible; they raise, and the engine can only be released afterwards.
-
-        Called from another thread when the user interrupts a run.
-        """
+        """Stop running calls from another thread; they raise, and the engine can only be released afterwards."""
 
     @property
     def calibration_samples(self) -> int:
@@ -296,10 +289,7 @@ class Engine(ABC):
         raise EngineError(f"{type(self).__name__} needs no calibration; do not call calibrate()")
 
     def device_seconds(self) -> list[float]:
-        """Return the seconds each SPA has worked in calls so far: simulated on a simulated device.
-
-        On other targets the list has one entry, the wall time of all calls.
-        """
+        """Return the seconds each SPA worked in calls so far (simulated); elsewhere one entry, the wall time."""
         return [self.timeline.seconds("engine")]
 
     def device_report(self) -> dict[str, Any]:
@@ -308,34 +298,21 @@ class Engine(ABC):
 
 
 class Calls:
-    """The running and queued calls of one engine; each call is a ``with`` block.
-
-    Args:
-        name: of the engine's class, for errors.
-    """
+    """The running and queued calls of one engine (``name``: its class, for errors); each call is a ``with`` block."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition()
-        self._depth: dict[int, int] = {}
-        """Nested running calls by thread."""
-        self._since: dict[int, float] = {}
-        """Start of the outermost of them, in seconds of ``time.perf_counter``."""
+        self._depth: dict[int, int] = {}  # nested running calls by thread
+        self._since: dict[int, float] = {}  # start of the outermost of them, in seconds of ``time.perf_counter``
         self._queue: ThreadPoolExecutor | None = None
         self._slots: threading.Semaphore | None = None
-        self._refusal = ""
-        """Why no further call may start; empty while calls may."""
-        self.released = False
-        """Whether :meth:`release` was called."""
-        self.inherited = False
-        """Whether the engine was opened in a process of which this one is a fork."""
+        self._refusal = ""  # why no further call may start; empty while calls may
+        self.released = False  # whether :meth:`release` was called
+        self.inherited = False  # whether the engine was opened in a process of which this one is a fork
 
     def __enter__(self) -> None:
-        """Start a call.
-
-        Raises:
-            EngineError: the engine was released, or was in use when this process was forked.
-        """
+        """Start a call; raise EngineError if the engine was released, or was in use when this process was forked."""
         mine = threading.get_ident()
         with self._changed:
             if self._refusal:
@@ -360,10 +337,7 @@ class Calls:
 
     @contextmanager
     def computing(self, most: int) -> Iterator[None]:
-        """Wait until fewer than ``most`` calls of other threads compute; count as one of them in the ``with`` block.
-
-        A call inside another one of the same thread does not wait.
-        """
+        """Wait until fewer than ``most`` calls of other threads compute, and count as one; nested ones do not wait."""
         if self._depth[threading.get_ident()] > 1:
             yield
             return
@@ -375,11 +349,7 @@ class Calls:
             yield
 
     def queue(self, threads: int) -> ThreadPoolExecutor:
-        """Return the threads that run queued calls, started on first use.
-
-        Raises:
-            EngineError: no further call may start; submitting to the queue then raises it as well.
-        """
+        """Return the threads of queued calls, started on first use; raise EngineError, as submitting then does."""
         from concurrent.futures import ThreadPoolExecutor
 
         calls = self
@@ -401,9 +371,7 @@ class Calls:
     def release(self) -> bool:
         """Refuse further calls, cancel queued ones, and wait for those of other threads.
 
-        Returns:
-            Whether the engine's resources may be freed: this is the first release, and they were not opened by the
-            parent of a fork.
+        Return whether resources may be freed: first release, and not opened by the parent of a fork.
         """
         mine = threading.get_ident()
         with self._changed:
@@ -419,10 +387,7 @@ class Calls:
         return not self.inherited
 
     def forked(self) -> None:
-        """Remove, in the child of a fork, the calls of threads that it does not have.
-
-        Such calls may have left the backend in any state: if there were any, further calls are refused.
-        """
+        """Remove, in a forked child, calls of threads it lacks; if any, refuse others: its state is unknown."""
         mine = threading.get_ident()
         self._changed, self._queue, self._slots, self.inherited = threading.Condition(), None, None, True
         if self._depth.keys() - {mine} and not self.released:

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from tecoinfer_modelzoo.files import open_regular
 
-SUFFIX = ".tecoengine"
-"""Suffix of engines saved for the simulated card."""
+SUFFIX = ".tecoengine"  # suffix of engines saved for the simulated card
 
 BUILT_SUFFIXES = (SUFFIX, ".engine")
 """Suffixes of files that are opened without a model; the second is that of TensorRT and of older saved engines."""
 
-MAGIC = b"tecoengine "
-"""First bytes of a saved engine, whatever its name."""
+MAGIC = b"tecoengine "  # first bytes of a saved engine, whatever its name
 
 
 def is_built(ckpt: object) -> bool:

@@ -21,11 +21,9 @@ from tecoinfer_modelzoo.interrupts import may_be_user_interrupt
 from tecoinfer_modelzoo.text import one_line, printable, reason_of, shape_text, shown_value, typed_reason
 
 PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
-"""What a class declares about its ``infer`` and ``infer_shards``, ``True`` or ``False``; see
-:class:`engine.base.Engine`."""
+"""What a class declares about ``infer`` and ``infer_shards``, ``True`` or ``False`` (:class:`engine.base.Engine`)."""
 
-_COMPUTING = ("infer", "infer_shards")
-"""The methods that promises are about."""
+_COMPUTING = ("infer", "infer_shards")  # the methods that promises are about
 
 _REPORTS: dict[str, type] = {
     "describe": str,
@@ -36,12 +34,9 @@ _REPORTS: dict[str, type] = {
     "cancel": object,
     "close": object,
 }
-"""Other methods and properties of an engine, and the type each returns: errors and other types become an
-:class:`EngineError`."""
+"""Other methods and properties of an engine, and the type each returns; other types become an :class:`EngineError`."""
 
-_MAX_CHARACTERS = 300
-"""Length up to which the text of a foreign error is quoted."""
-
+_MAX_CHARACTERS = 300  # length up to which the text of a foreign error is quoted
 _ORDER = "infer() returns a list of one numpy array per output, in the model's order"
 
 
@@ -103,16 +98,9 @@ def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compute(engine: Any, arrays: list[Array]) -> tuple[list[Array], float, float]:
-    """Let a foreign backend compute one checked call.
+    """Let a foreign backend compute one checked call; raise EngineError if it failed, or returned something else.
 
-    Args:
-        engine: the backend. arrays: one per input.
-
-    Returns:
-        One array per output, owned by the caller, and the start and end of the computation (``time.perf_counter``).
-
-    Raises:
-        EngineError: the backend failed, or returned something else.
+    Return an array per output, owned by the caller, and start and end of the computation (``time.perf_counter``).
     """
     with _turn(engine):
         results, start, end = _timed(engine, "infer", _inputs_for(engine, arrays))
@@ -120,13 +108,9 @@ def compute(engine: Any, arrays: list[Array]) -> tuple[list[Array], float, float
 
 
 def compute_shards(engine: Any, shards: list[list[Array]]) -> tuple[list[list[Array]], float, float]:
-    """Let any backend compute checked shards.
+    """Let any backend compute checked shards; raise EngineError if it failed, or returned something else.
 
-    Returns:
-        For each shard one array per output, and the start and end of the computation.
-
-    Raises:
-        EngineError: the backend failed, or returned something else.
+    Return for each shard one array per output, and the start and end of the computation.
     """
     if not engine._foreign:
         return _timed(engine, "infer_shards", shards)
@@ -160,11 +144,7 @@ def _turn(engine: Any) -> AbstractContextManager[None]:
 
 
 def lasting_results(engine: Any, run: Run) -> Run:
-    """Return a backend's ``run`` such that the results of one piece of a call are not overwritten by the next piece.
-
-    Args:
-        engine: the backend. run: computes as many samples as the backend takes at a time.
-    """
+    """Return a backend's ``run`` such that the results of one piece of a call are not overwritten by the next piece."""
     if not engine._foreign:
         return run
     return lambda arrays: _Outputs(engine, arrays).checked(run(_inputs_for(engine, arrays)))
@@ -184,11 +164,7 @@ def raise_failure(engine: Any, error: BaseException, what: str = "failed") -> No
 
 
 def failure(engine: Any, what: str, error: BaseException) -> BaseException:
-    """Return the exception to raise for an error of a backend's code: an :class:`EngineError` that names the engine.
-
-    Args:
-        engine: the backend. what: verb of the message, such as ``failed``.
-    """
+    """Return the :class:`EngineError` for an error of a backend's code; ``what``: its verb, such as ``failed``."""
     spec = getattr(engine, "spec", None)
     return _named(error, name_of(engine), what, f"{spec.ckpt}: " if spec is not None else "", engine._foreign)
 
@@ -247,11 +223,7 @@ def name_of(engine: Any) -> str:
 
 
 class _Outputs:
-    """Checks the arrays that a foreign backend returns for one call.
-
-    Args:
-        engine: the backend. arrays: the call's, one per input.
-    """
+    """Checks the arrays that a foreign backend returns for one call with the inputs ``arrays``."""
 
     def __init__(self, engine: Any, arrays: Sequence[Array]) -> None:
         self._engine, self._samples = engine, batch_of(arrays, engine.inputs)
@@ -262,11 +234,7 @@ class _Outputs:
             self._batch = lead.shape[axis] or (lead.symbols[axis] if lead.symbols else None)
 
     def checked(self, results: Any) -> list[Array]:
-        """Return the results as a list of plain arrays owned by the caller.
-
-        Raises:
-            EngineError: their number, a dtype or a shape differs from the model's outputs.
-        """
+        """Return plain arrays owned by the caller; raise EngineError if number, dtype or shape is wrong."""
         outputs = self._engine.outputs
         if not isinstance(results, (list, tuple)):
             raise _wrong(self._engine, f"{_shown(results)}, not a list")
@@ -315,11 +283,7 @@ def _shown(value: Any) -> str:
 
 
 def _refuse_shared(engine: Any, shards: Sequence[Sequence[Any]]) -> None:
-    """Refuse results of several shards that share memory: all but the last are overwritten.
-
-    Raises:
-        EngineError: two of them do.
-    """
+    """Raise EngineError if results of several shards share memory: all but the last are overwritten."""
     for i, column in enumerate(zip(*shards, strict=True)):
         for j, one in enumerate(column):
             if any(_share(one, other) for other in column[:j]):

@@ -16,21 +16,13 @@ from engine.spec import GOOD_COSINE
 from tecoinfer_modelzoo.errors import ModelError, TecoInferError
 from tecoinfer_modelzoo.text import one_line
 
-_TELLING = 8
-"""Elements that a sample of an output must have for its own cosine to count."""
+_TELLING = 8  # elements that a sample of an output must have for its own cosine to count
 
 
 def agreements(
     reference: Engine, engines: Mapping[str, Engine], calls: Iterable[Sequence[Array]]
 ) -> dict[str, Agreement]:
-    """Run the same calls on a float32 engine and on others, keeping only sums.
-
-    Args:
-        reference: computes in float32. engines: the others, by name. calls: one array per input, as engines take them.
-
-    Returns:
-        The agreement of each engine; one that fails is omitted.
-    """
+    """Return each engine's agreement with a float32 one on the same calls, keeping only sums; omit failed engines."""
     places = _compared(reference)
     axes = [reference.outputs[place].batch_axis for place in places]
     sums = {name: [_Likeness(axis) for axis in axes] for name in engines}
@@ -47,7 +39,8 @@ def agreements(
             for one, place in zip(sums[name], places, strict=True):
                 one.add(got[place], wanted[place])
     names = [reference.outputs[place].name for place in places]
-    return {name: _least(names, found, samples) for name, found in sums.items()}
+    least = {name: min(zip((one.cosine for one in found), names, strict=True)) for name, found in sums.items()}
+    return {name: Agreement(*lowest, samples) for name, lowest in least.items()}
 
 
 def _listed(outputs: Array | list[Array]) -> list[Array]:
@@ -91,17 +84,8 @@ class _Likeness:
         return min(whole, self._sum / self._rows) if self._rows else whole
 
 
-def _least(names: Sequence[str], found: Sequence[_Likeness], samples: int) -> Agreement:
-    cosine, name = min(zip((one.cosine for one in found), names, strict=True))
-    return Agreement(cosine, name, samples)
-
-
 def measured(engine: Engine, baseline: Callable[[], Engine]) -> None:
-    """Make an int8 engine, a third party's too, compare itself with float32 when it is calibrated.
-
-    Args:
-        engine: of dtype int8. baseline: opens the same model in float32.
-    """
+    """Let an int8 engine, also a third party's, compare itself with float32 (``baseline``) when calibrated."""
     own = engine.calibrate
 
     def calibrate(samples: Iterable[list[Array]]) -> None:
@@ -130,11 +114,7 @@ def _agreement(engine: Engine, baseline: Callable[[], Engine], calls: Sequence[l
 
 
 def judge(engine: Engine, found: Agreement) -> None:
-    """Warn about an int8 engine that is far from float32; release and refuse one that is too far.
-
-    Raises:
-        ModelError: the cosine is below ``min_cosine`` of the spec.
-    """
+    """Warn about an int8 engine far from float32; below ``min_cosine`` of the spec, release it and raise ModelError."""
     least = engine.spec.min_cosine
     if found.cosine >= max(least, GOOD_COSINE):
         return

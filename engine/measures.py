@@ -14,28 +14,22 @@ THRESHOLD = {"float32": 1e-6, "float16": 1e-4}
 """Reference magnitude up to which diff3 is the absolute error, by the :func:`precision_of` both tensors."""
 
 HALF_MAX = 65504.0
-_CHUNK = 2**13
-"""Elements per step: their float64 copies fit in a core's cache and in memory that malloc reuses."""
+_CHUNK = 2**13  # elements per step: their float64 copies fit in a core's cache and in memory that malloc reuses
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A tensor ``a`` compared with its reference ``b``.
+    """A tensor ``a`` compared with its reference ``b``; against zeros diff1 and diff2 are 0 if equal, else infinite.
 
-    Attributes:
-        cosine: of the angle between both; 1 if both are zero, 0 if one is, NaN with a mismatch.
-        diff1: sum|a-b| / sum|b|. diff2: sqrt(sum (a-b)^2 / sum b^2). Against a reference of zeros they are 0 for equal
-            tensors and infinite otherwise.
-        diff3_max, diff3_mean: over |a-b| / |b| where |b| is above the threshold, and |a-b| elsewhere.
-        mismatched: elements that are NaN or infinite in one tensor and not the same in the other; if there are any, the
-            differences are infinite. The same NaN or infinity in both counts as equal.
+    ``mismatched`` elements are NaN or infinite in one tensor and not the same in the other; with any, differences are
+    infinite. The same NaN or infinity in both counts as equal.
     """
 
-    cosine: float
-    diff1: float
-    diff2: float
-    diff3_max: float
-    diff3_mean: float
+    cosine: float  # of the angle between both; 1 if both are zero, 0 if one is, NaN with a mismatch
+    diff1: float  # sum|a-b| / sum|b|
+    diff2: float  # sqrt(sum (a-b)^2 / sum b^2)
+    diff3_max: float  # maximum of |a-b| / |b| where |b| is above the threshold, and |a-b| elsewhere
+    diff3_mean: float  # mean of the same
     mismatched: int
 
 
@@ -45,20 +39,14 @@ OTHER_SHAPE = Difference(nan, inf, inf, inf, inf, 0)
 
 @dataclass(frozen=True, slots=True)
 class ValueStats:
-    """Statistics of a tensor's values.
+    """Statistics of a tensor's values."""
 
-    Attributes:
-        minimum, maximum: of the finite elements; NaN if there are none.
-        nan, infinite: counts. saturated: finite elements at the largest magnitude of the storage dtype.
-        flushed: zeros where the reference is not zero.
-    """
-
-    minimum: float
-    maximum: float
-    nan: int
-    infinite: int
-    saturated: int
-    flushed: int
+    minimum: float  # of the finite elements; NaN if there are none
+    maximum: float  # of the finite elements; NaN if there are none
+    nan: int  # number of elements
+    infinite: int  # number of elements
+    saturated: int  # finite elements at the largest magnitude of the storage dtype
+    flushed: int  # zeros where the reference is not zero
 
 
 class _Wanted:
@@ -164,12 +152,7 @@ def precision_of(*dtypes: str) -> str:
 
 
 def differences(values: Sequence[Array], reference: Array, threshold: float) -> list[Difference]:
-    """Compare tensors with one reference, in one pass over it.
-
-    Args:
-        values, reference: arrays of one shape, of any dtype that converts to float64.
-        threshold: see :data:`THRESHOLD`.
-    """
+    """Compare tensors with one reference of their shape, in one pass; all convert to float64. See :data:`THRESHOLD`."""
     sums = [_Sums(threshold) for _ in values]
     flat = [value.reshape(-1) for value in values]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -187,12 +170,7 @@ def _parts(array: Array) -> Iterator[tuple[slice, Array]]:
 
 
 def value_stats(value: Array, reference: Array, half: bool) -> ValueStats:
-    """Return statistics of a tensor's values.
-
-    Args:
-        value, reference: arrays of one shape.
-        half: whether the value is stored as float16, whose largest magnitude is 65504.
-    """
+    """Return statistics of a tensor's values; ``half``: it is stored as float16, whose largest magnitude is 65504."""
     kind = value.dtype if value.dtype.kind == "f" else np.dtype(np.float64)
     top = HALF_MAX if half else float(np.finfo(kind).max)
     low, high, nans, infinite, saturated, flushed = inf, -inf, 0, 0, 0, 0
@@ -218,10 +196,5 @@ def value_stats(value: Array, reference: Array, half: bool) -> ValueStats:
 
 
 def measure(value: Array, reference: Array, threshold: float, half: bool) -> tuple[Difference, ValueStats]:
-    """Return the difference of a tensor from its reference, and statistics of its values.
-
-    Args:
-        value, reference: arrays of one shape, of any dtype that converts to float64.
-        threshold: see :data:`THRESHOLD`. half: see :func:`value_stats`.
-    """
+    """Return the difference of a tensor from its reference (:func:`differences`), and statistics of its values."""
     return differences([value], reference, threshold)[0], value_stats(value, reference, half)

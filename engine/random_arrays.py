@@ -12,8 +12,7 @@ from engine.signature import Array
 from tecoinfer_modelzoo.errors import InputError
 from tecoinfer_modelzoo.text import shape_text
 
-MOST = 2**29
-"""Largest number of elements drawn: several seconds, and 4 GiB."""
+MOST = 2**29  # largest number of elements drawn: several seconds, and 4 GiB
 
 
 def random_array(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any], *, lean: bool = False) -> Array:

@@ -32,14 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class _Builtin(NamedTuple):
-    where: str
-    """``module:Class``."""
-    computes: str
-    """Short description of the target."""
-    needs: tuple[str, ...] = ()
-    """Modules, or ``module/file in its folder``, of which at least one must be installed."""
-    extra: str = ""
-    """The optional dependency group of the zoo that installs them."""
+    where: str  # ``module:Class``
+    computes: str  # short description of the target
+    needs: tuple[str, ...] = ()  # modules, or ``module/file in its folder``, of which at least one must be installed
+    extra: str = ""  # the optional dependency group of the zoo that installs them
 
 
 _BUILTIN = {
@@ -125,11 +121,7 @@ def _unknown(target: str) -> TargetError:
 
 
 def engine_class(target: str) -> type[Engine]:
-    """Return the class of a target: registered, then third party, then built-in.
-
-    Raises:
-        TargetError: the name is unknown, or its class cannot be loaded.
-    """
+    """Return a target's class: registered, third party's or built-in; raise TargetError if none can be loaded."""
     if target in _registered:
         return _registered[target]
     if target in _entry_points():
@@ -209,12 +201,7 @@ def _own(target: str, spec: EngineSpec) -> Engine:
 
 
 def _foreign(target: str, spec: EngineSpec) -> Engine:
-    """Open a model on an engine of a third party, which may fail in any way.
-
-    Raises:
-        TargetError: it does not return a usable engine.
-        TecoInferError: it raised an error.
-    """
+    """Open a model on a third party's engine, which may fail in any way; raise TargetError if unusable."""
     who = f"target {target!r} ({provider(target)})"
     try:
         engine = engine_class(target).opened(spec)

@@ -34,10 +34,8 @@ _DTYPES = (
 
 # Names that exporters generate for unnamed dimensions; two different ones may still be the same size.
 _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
-
 _BATCH = re.compile(r"(?i)n|b|bsz?|.*batch.*")
-_SURELY_BATCH = re.compile(r"(?i)bsz?|.*batch.*")
-"""Usual names of the batch, and those of them that name nothing else."""
+_SURELY_BATCH = re.compile(r"(?i)bsz?|.*batch.*")  # usual names of the batch, and those of them that name nothing else
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,8 @@ def batch_axes(
     lead = _lead(shapes, no_batch)
     symbol = None if lead is None else shapes[lead][0]
     if not (isinstance(symbol, str) and _BATCH.fullmatch(symbol)):
-        named = _batch_symbol(shapes, no_batch)
+        symbols = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
+        named = next(filter(_SURELY_BATCH.fullmatch, symbols), None)  # it can only be the batch
         if named is not None:
             return [_named_axis(named, shape) for shape in shapes]
     if lead is None:
@@ -118,12 +117,6 @@ def _lead(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> int | N
     dynamic = {i: dim for i, dim in first.items() if not isinstance(dim, int)}
     likely = (i for i, dim in dynamic.items() if dim not in no_batch)
     return next(likely if dynamic else (i for i, dim in first.items() if dim != 0), None)
-
-
-def _batch_symbol(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> str | None:
-    """Return the first symbol that can only be the batch by its name."""
-    symbols = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
-    return next(filter(_SURELY_BATCH.fullmatch, symbols), None)
 
 
 def axis_of(symbol: str, shape: Sequence[Dim]) -> int | None:
@@ -194,10 +187,7 @@ def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int
     """Return the model's input indices in the caller's order of names.
 
     If the names are not those of all inputs, warn and keep the model's order: scripts name one input of several, or use
-    another name.
-
-    Raises:
-        ConfigError: some names are the model's, in another order than the model's.
+    another name. Raise ConfigError if some names are the model's, in another order than the model's.
     """
     if sorted(wanted) == sorted(names):
         return [names.index(name) for name in wanted]
@@ -227,9 +217,7 @@ def bind_sizes(
     """Set dynamic dimensions from ``input_size``, one shape per input; the batch is not changed.
 
     ``None`` in a shape keeps the model's dimension, or the size to which the same symbol is bound elsewhere.
-
-    Raises:
-        ConfigError: a rank or a fixed dimension differs from the model's, or the batch is 0.
+    Raise ConfigError if a rank or a fixed dimension differs from the model's, or the batch is 0.
     """
     bound = [_bind_size(tensor, tuple(size), ckpt) for tensor, size in zip(inputs, input_size, strict=True)]
     known = {
@@ -290,11 +278,7 @@ def tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
 
 
 def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
-    """Read the result of :func:`tensor_to_json`.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is invalid.
-    """
+    """Read the result of :func:`tensor_to_json`. Raise KeyError, TypeError, ValueError if it is invalid."""
     shape = tuple(None if size is None else whole(size) for size in items(entry["shape"]))
     symbols = tuple(None if symbol is None else text(symbol) for symbol in items(entry["symbols"]))
     axis = axis_from_json(entry["batch_axis"], len(shape))
@@ -304,30 +288,21 @@ def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
 
 
 def dtype_from_json(value: Any) -> np.dtype[Any]:
-    """Read the name of a tensor dtype.
-
-    Raises:
-        TypeError: it is invalid.
-    """
+    """Read the name of a tensor dtype; raise TypeError if it is invalid."""
     if value not in _DTYPES:
         raise TypeError("not the dtype of a tensor")
     return np.dtype(str(value))
 
 
 def dim_from_json(value: Any) -> Dim:
-    """Read a declared dimension.
-
-    Raises:
-        TypeError: it is invalid.
-    """
+    """Read a declared dimension; raise TypeError if it is invalid."""
     return value if value is None else text(value) if isinstance(value, str) else whole(value)
 
 
 def axis_from_json(value: Any, rank: int) -> int | None:
     """Read the batch axis of a tensor of so many dimensions; axis 0 is valid for any rank.
 
-    Raises:
-        TypeError: it is neither an integer of that range nor ``None``.
+    Raise TypeError if it is neither an integer of that range nor ``None``.
     """
     return None if value is None else whole(value, 0, max(0, rank - 1))
 

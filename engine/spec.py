@@ -14,17 +14,10 @@ from tecoinfer_modelzoo.errors import ConfigError, PassError
 PASS_PATH = Path(__file__).resolve().parent / "passes"
 """Folder of the optimisation passes a model can choose (``PASS_PATH / "default_pass.py"``)."""
 
-DTYPES = ("float32", "float16")
-"""Precisions supported by every target."""
-
-ALL_DTYPES = (*DTYPES, "bfloat16", "int8")
-"""Precisions of any target; those of one target are :attr:`Engine.dtypes`."""
-
-GOOD_COSINE = 0.99
-"""Cosine between int8 and float32 outputs from which int8 is accepted without a warning."""
-
-MAX_SPA = 8
-"""Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
+DTYPES = ("float32", "float16")  # precisions supported by every target
+ALL_DTYPES = (*DTYPES, "bfloat16", "int8")  # precisions of any target; those of one target are :attr:`Engine.dtypes`
+GOOD_COSINE = 0.99  # cosine between int8 and float32 outputs from which int8 is accepted without a warning
+MAX_SPA = 8  # largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4
 
 
 if TYPE_CHECKING:
@@ -138,7 +131,7 @@ class EngineSpec(CardOptions, Int8Options):
         if self.dtype not in (None, *ALL_DTYPES):
             raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
         for shape in self.input_size or ():
-            if not all(map(_is_dimension, shape)):
+            if not all(size is None or (isinstance(size, int) and size >= 0) for size in shape):  # 0 may be the model's
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
         object.__setattr__(self, "dims", {symbol: _sizes(symbol, sizes) for symbol, sizes in self.dims.items()})
         object.__setattr__(self, "pass_path", find_pass(self.pass_path))
@@ -149,8 +142,7 @@ class EngineSpec(CardOptions, Int8Options):
         Args:
             ranks: number of dimensions of each model input, in the caller's order.
 
-        Raises:
-            ConfigError: there are more shapes than inputs.
+        Raise ConfigError if there are more shapes than inputs.
         """
         given = self.input_size
         if given is None or len(given) == len(ranks):
@@ -176,8 +168,7 @@ class EngineSpec(CardOptions, Int8Options):
         Args:
             shapes: declared shapes of the inputs in the caller's order, dynamic dimensions by their symbol.
 
-        Raises:
-            ConfigError: the model has no such dimension.
+        Raise ConfigError if the model has no such dimension.
         """
         if not self.open_sizes:
             return self
@@ -222,11 +213,7 @@ def _check_count(name: str, count: int, unit: str = "") -> None:
 
 
 def _path(name: str, given: object, what: str) -> Path:
-    """Return a path from any path-like object.
-
-    Raises:
-        ConfigError: it is not a path, or a path in bytes.
-    """
+    """Return a path from any path-like object; raise ConfigError if it is not a path, or a path in bytes."""
     path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(path, str):
         raise ConfigError(f"{name} {reprlib.repr(given)} is of type {type(given).__name__}; pass the path of {what}")
@@ -235,8 +222,7 @@ def _path(name: str, given: object, what: str) -> Path:
     return Path(path)
 
 
-_CHANNELS = (1, 3)
-"""Possible sizes of the channel dimension of images."""
+_CHANNELS = (1, 3)  # possible sizes of the channel dimension of images
 
 
 def channels_last(shape: Sequence[int | str | None]) -> bool:
@@ -255,11 +241,6 @@ def _as_declared(given: tuple[int | None, ...], shape: Sequence[int | str | None
     return (given[0], *given[2:], channels) if last else (given[0], channels, *given[2:])
 
 
-def _is_dimension(size: int | None) -> bool:
-    """Return whether a size is valid in a shape; whether 0 fits is checked with the model."""
-    return size is None or (isinstance(size, int) and size >= 0)
-
-
 def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:
     if not sizes or any(not isinstance(size, int) or size < 0 for size in sizes):
         raise ConfigError(f"--dim {symbol}: sizes {list(sizes)} must be one or more whole numbers of at least 0")
@@ -269,8 +250,7 @@ def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:
 def engine_nums() -> int:
     """Return how many SPA a card has, from ``MAX_ENGINE_NUMS`` (default 4; 1 to 8).
 
-    Raises:
-        ConfigError: the variable is not a whole number from 1 to 8.
+    Raise ConfigError if the variable is not a whole number from 1 to 8.
     """
     text = os.environ.get("MAX_ENGINE_NUMS", "4")
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_SPA:
@@ -288,8 +268,7 @@ def find_pass(name: str | os.PathLike[str] | None, folder: Path = Path()) -> Pat
         name: such as ``my_pass.py``, ``default_pass`` or ``resnet/resnet_pass.py``; ``none`` or ``None``: no passes.
         folder: for relative names, besides the current folder and that of the zoo's passes.
 
-    Raises:
-        PassError: the file does not exist.
+    Raise PassError if the file does not exist.
     """
     if name is None or str(name) == "none":
         return None

@@ -18,8 +18,7 @@ from engine.registry import open_engine
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}
 """``TecoInferEngine.backend`` by target; every other target has ``"tvm"``."""
 
-ALIASES = {"gpu": "cuda"}
-"""Historical target names, as in ``gpu:0`` of the Paddle scripts."""
+ALIASES = {"gpu": "cuda"}  # historical target names, as in ``gpu:0`` of the Paddle scripts
 
 
 class TecoInferEngine:
@@ -45,8 +44,7 @@ class TecoInferEngine:
     ``run_time`` is the wall time in seconds of the last call; ``backend`` is ``"tvm"``, ``"onnxruntime"`` or ``"trt"``.
     """
 
-    _caller: ClassVar[int] = 2
-    """Stack level of the constructor's caller, for warnings."""
+    _caller: ClassVar[int] = 2  # stack level of the constructor's caller, for warnings
 
     def __init__(
         self,

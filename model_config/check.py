@@ -215,6 +215,7 @@ def _run(
             handed=tuple(sorted(set(args.env))),
             host_speed=not args.no_host_speed,
             strict=args.strict,
+            draws=args.html is not None,
         )
         try:
             for result in run_all(cases, partial(check_case, settings=settings), parallel=jobs, root=root):

@@ -136,6 +136,24 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """The answers of both runs to a sample whose prediction differs.
+
+    Attributes:
+        name: of the sample. sample: its text, if it is one.
+        target, baseline: both answers as text.
+        target_image, baseline_image: the sample with each answer drawn; ``None`` if the task draws none.
+    """
+
+    name: str
+    sample: str
+    target: str
+    baseline: str
+    target_image: Path | None = None
+    baseline_image: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Speed:
     """Comparison of a time with the stored time of the same case.
 
@@ -169,6 +187,7 @@ class CaseResult:
         seconds: wall time of the whole case.
         cached: whether the result was loaded from an earlier check of the same contents.
         partial: the part of the data that the valid step evaluated; empty for all of it.
+        drawn: samples whose predictions differ, with the largest effect on the metric first, if the check drew them.
         notes: explanations that do not affect the verdict, such as ``random weights: accuracy is not judged``.
     """
 
@@ -182,6 +201,7 @@ class CaseResult:
     seconds: float = 0.0
     cached: bool = False
     partial: str = ""
+    drawn: tuple[Drawn, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

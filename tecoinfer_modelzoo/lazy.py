@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tecoinfer_modelzoo import refuse_hidden
 
 
 def lazily(
-    package: str, homes: Mapping[str, Sequence[str]], former: Mapping[str, Sequence[str]] | None = None
+    package: str, homes: Mapping[str, str], former: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a package (PEP 562) that has names of its modules.
 
     Args:
         package: its ``__name__``.
-        homes: module -> the names that the package shows of it.
+        homes: module -> the names that the package shows of it, separated by spaces.
         former: the same for names that it had before; they are found, and not listed.
     """
-    shown = [name for names in homes.values() for name in names]
-    home = {name: module for found in (homes, former or {}) for module, names in found.items() for name in names}
+    shown = [name for names in homes.values() for name in names.split()]
+    every = [*homes.items(), *(former or {}).items()]
+    home = {name: module for module, names in every for name in names.split()}
 
     def find(name: str) -> Any:
         if name not in home:

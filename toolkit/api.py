@@ -31,7 +31,10 @@ from utils.tasks.legacy import is_task
 if TYPE_CHECKING:
     from utils.pipeline.report.report import Report
 
-OF_SCRIPTS = ("json", "save", "save_predictions", "verbose", "launcher", "num_workers", "max_drop", "skip_postprocess")
+OF_SCRIPTS = (
+    *("json", "save", "show", "save_predictions", "verbose", "launcher", "num_workers", "max_drop"),
+    "skip_postprocess",
+)
 """Flags of the scripts' outputs and processes; the functions return their results."""
 
 __all__ = ["Prediction", "Predictions", "evaluate", "models", "open_engine", "predict"]

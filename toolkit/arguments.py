@@ -20,8 +20,7 @@ _LIMITS = {
 }
 """Unit, subject and default of each flag."""
 
-_WRITTEN = ("json", "csv", "html", "trace", "junit")
-"""Flags that name output files; missing parent folders are created."""
+_WRITTEN = ("json", "csv", "html", "trace", "junit")  # flags that name output files; missing parent folders are created
 
 
 def _limit(flag: str, text: str) -> float:
@@ -63,8 +62,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, *args: Any, **how: Any) -> argparse.Namespace:  # type: ignore[override]
         """Parse, and check before any work that the output files can be written.
 
-        Raises:
-            ConfigError: an argument is invalid, or an output path cannot be written.
+        Raise ConfigError if an argument is invalid, or an output path cannot be written.
         """
         found: argparse.Namespace = super().parse_args(*args, **how)
         for name, value in vars(found).items():

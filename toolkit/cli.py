@@ -20,8 +20,7 @@ from tecoinfer_modelzoo.text import printable, shortened
 from toolkit.command_table import COMMANDS, command, is_supervised
 
 _HELP = frozenset(("--help", "-h", "--version"))
-_LONGEST = 200
-"""Largest number of characters of the command line in the message about an abnormal end."""
+_LONGEST = 200  # largest number of characters of the command line in the message about an abnormal end
 
 
 def main() -> None:
@@ -53,9 +52,7 @@ def execute(argv: Sequence[str], unusable: str = "") -> int:
         argv: the command's name and its arguments.
         unusable: error message of invalid limits, or "".
 
-    Raises:
-        ConfigError: the command is unknown, or its limits are invalid.
-        TecoInferError: the command failed.
+    Raise ConfigError if the command is unknown, or its limits are invalid, TecoInferError if the command failed.
     """
     if unusable:
         raise ConfigError(unusable)

@@ -64,11 +64,7 @@ def is_supervised(words: Sequence[str]) -> bool:
 
 
 def command(name: str) -> Callable[[Sequence[str]], int]:
-    """Import a command and return its function.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Import a command and return its function; raise ConfigError if the name is unknown."""
     where = HIDDEN[name] if name in HIDDEN else COMMANDS.get(name, ("", ""))[0]
     if not where:
         names = ", ".join(COMMANDS)

@@ -154,20 +154,12 @@ def _matches_file(pattern: str, root: Path) -> bool:
 
 
 def write_page(root: Path) -> Path:
-    """Write the page and return its path.
-
-    Raises:
-        ConfigError: a table is invalid, or the page cannot be written.
-    """
+    """Write the page and return its path; raise ConfigError if a table is invalid, or the page cannot be written."""
     return save(root / PAGE, page(root))
 
 
 def save(path: Path, text: str) -> Path:
-    """Write a page of ``docs/`` and return its path.
-
-    Raises:
-        ConfigError: the page cannot be written.
-    """
+    """Write a page of ``docs/`` and return its path; raise ConfigError if the page cannot be written."""
     try:
         write_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:

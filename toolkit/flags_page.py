@@ -60,11 +60,7 @@ class _BuiltError(Exception):
 
 
 def write_flags(root: Path) -> Path:
-    """Write the page and return its path.
-
-    Raises:
-        ConfigError: the page cannot be written.
-    """
+    """Write the page and return its path; raise ConfigError if the page cannot be written."""
     (root / PAGE).parent.mkdir(exist_ok=True)
     return save(root / PAGE, page())
 

@@ -71,8 +71,7 @@ def sample_request(args: argparse.Namespace, flags: Sequence[str], root: Path) -
         args: parsed flags of :func:`add_sample_flags`, and ``batch_size``. flags: words of the task's flags.
         root: the repository; tasks of its contrib are available too.
 
-    Raises:
-        ConfigError: the task is unknown, or a flag is given that needs ``--task``.
+    Raise ConfigError if the task is unknown, or a flag is given that needs ``--task``.
     """
     from toolkit.fix.opening import SampleRequest
     from utils.shapes import parse_dims

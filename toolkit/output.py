@@ -23,32 +23,21 @@ from utils.pages.page import Pages
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA_VERSION = 1
-"""Version of the JSON files; raised when a field is removed or changes its meaning."""
-
+SCHEMA_VERSION = 1  # version of the JSON files; raised when a field is removed or changes its meaning
 PAGES = Pages(Path(__file__).resolve().parent / "pages")
-
-_LONGEST_CELL = 200
-"""Largest number of characters of a value on the terminal; files and pages are not shortened."""
-
+_LONGEST_CELL = 200  # largest number of characters of a value on the terminal; files and pages are not shortened
 _HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        key: key of the value in a row. label: heading. numeric: holds numbers, aligned right.
-        brief: shown on the terminal; files and pages show all columns.
-        spare: columns above 0 are dropped on a narrow terminal, largest first; pages sort columns by it.
-    """
-
-    key: str
-    label: str
-    numeric: bool = False
-    brief: bool = True
-    spare: int = 0
+    key: str  # key of the value in a row
+    label: str  # heading
+    numeric: bool = False  # holds numbers, aligned right
+    brief: bool = True  # shown on the terminal; files and pages show all columns
+    spare: int = 0  # columns above 0 are dropped on a narrow terminal, largest first; pages sort columns by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +51,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Curves of positive values on a logarithmic axis.
+    """Curves of positive values on a logarithmic axis."""
 
-    Attributes:
-        title: heading. axis: label of the horizontal axis.
-        lines: curves of equal length. limit: value of a horizontal line, such as a threshold.
-        mark: position to highlight.
-    """
-
-    title: str
-    axis: str
-    lines: Sequence[Line]
-    limit: float | None = None
-    mark: int | None = None
+    title: str  # heading
+    axis: str  # label of the horizontal axis
+    lines: Sequence[Line]  # curves of equal length
+    limit: float | None = None  # value of a horizontal line, such as a threshold
+    mark: int | None = None  # position to highlight
 
     @property
     def decades(self) -> tuple[int, int]:
@@ -130,25 +113,18 @@ def _shown(value: float | None) -> bool:
 
 @dataclass
 class ToolReport:
-    """Result of a command.
+    """Result of a command."""
 
-    Attributes:
-        command: such as ``teco compare``. title: such as the model's name. lead: the result in one sentence.
-        columns, rows: the table; rows hold values by column key. bad: indices of highlighted rows.
-        facts: name -> text, in the head of the page and the JSON. notes: one line each.
-        charts: charts of the page. data: further fields of the JSON.
-    """
-
-    command: str
-    title: str
-    lead: str
-    columns: Sequence[Column]
-    rows: Sequence[Mapping[str, Any]]
-    bad: frozenset[int] = frozenset()
-    facts: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    charts: Sequence[Chart] = ()
-    data: Mapping[str, Any] = field(default_factory=dict)
+    command: str  # such as ``teco compare``
+    title: str  # such as the model's name
+    lead: str  # the result in one sentence
+    columns: Sequence[Column]  # of the table
+    rows: Sequence[Mapping[str, Any]]  # values by column key
+    bad: frozenset[int] = frozenset()  # indices of highlighted rows
+    facts: Mapping[str, str] = field(default_factory=dict)  # name -> text, in the head of the page and the JSON
+    notes: Sequence[str] = ()  # one line each
+    charts: Sequence[Chart] = ()  # charts of the page
+    data: Mapping[str, Any] = field(default_factory=dict)  # further fields of the JSON
 
 
 def add_output_flags(parser: Parser) -> None:
@@ -160,8 +136,7 @@ def add_output_flags(parser: Parser) -> None:
 def write_files(report: ToolReport, args: Namespace) -> list[Path]:
     """Write the files of ``--json``, ``--csv`` and ``--html``; return their paths.
 
-    Raises:
-        DataError: a file cannot be written. ConfigError: jinja2 is not installed.
+    Raise DataError if a file cannot be written, ConfigError if jinja2 is not installed.
     """
     makers = {"json": json_text, "csv": csv_text, "html": html_text}
     asked = {form: Path(getattr(args, form)) for form in makers if getattr(args, form)}
@@ -174,8 +149,7 @@ def write_text(path: Path, text: str, form: str) -> Path:
     Args:
         path: output file. text: its content. form: the flag that names the path, without ``--``.
 
-    Raises:
-        DataError: the file cannot be written.
+    Raise DataError if the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,11 +177,7 @@ def csv_text(report: ToolReport) -> str:
 
 
 def html_text(report: ToolReport) -> str:
-    """Return the report as a self-contained page.
-
-    Raises:
-        ConfigError: jinja2 is not installed.
-    """
+    """Return the report as a self-contained page; raise ConfigError if jinja2 is not installed."""
     filled = [column for column in report.columns if any(row.get(column.key) not in (None, "") for row in report.rows)]
     columns = sorted(filled, key=lambda column: column.spare)
     return PAGES.render("tool.html.j2", report=report, columns=columns, shown=shown)
@@ -227,8 +197,7 @@ def shown(value: Any) -> str:
 def publish(report: ToolReport, args: Namespace, shown: ToolReport | None = None, limit: int | None = None) -> None:
     """Print a report, or ``shown`` in its place, and write its files even if printing fails; print their paths.
 
-    Raises:
-        ConfigError: rich or jinja2 is not installed. DataError: a file cannot be written.
+    Raise ConfigError if rich or jinja2 is not installed, DataError if a file cannot be written.
     """
     try:
         print_report(shown or report, limit=limit)
@@ -250,8 +219,7 @@ def print_report(report: ToolReport, file: TextIO | None = None, limit: int | No
         file: output stream; ``None`` is standard output.
         limit: largest number of rows; the number of omitted rows is printed.
 
-    Raises:
-        ConfigError: rich is not installed.
+    Raise ConfigError if rich is not installed.
     """
     console = open_console(file)
     rows = report.rows[:limit]

@@ -21,11 +21,8 @@ from toolkit.zoo import PLACES, config_files
 from utils.tasks import Task, Template
 from utils.tasks.find import add_contrib, default_of, find_task, tasks
 
-CASE = "case.yaml"
-"""Template of the case; all other templates become files of the model's folder."""
-
-LONGEST = 40
-"""Largest number of characters of a name, which limits the length of lines in the templates."""
+CASE = "case.yaml"  # template of the case; all other templates become files of the model's folder
+LONGEST = 40  # largest number of characters of a name, which limits the length of lines in the templates
 
 _PATHS = {
     "core": "sys.path.insert(0, str(Path(__file__).resolve().parents[3]))",
@@ -210,8 +207,7 @@ def _rendered(file: Path, words: Mapping[str, str]) -> str:
 def _append(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> None:
     """Append a case to a file of cases, and verify the result before replacing the file.
 
-    Raises:
-        ConfigError: the file with the case cannot be read.
+    Raise ConfigError if the file with the case cannot be read.
     """
     try:
         before = config.read_bytes().decode("utf-8") if config.is_file() else ""

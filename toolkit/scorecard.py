@@ -14,8 +14,7 @@ KEYS = ("case", "target", "metric", "value")
 def last_metrics(model: Model) -> list[dict[str, Any]]:
     """Return case, target, metric name, value and direction of every entry of the model's scorecard.
 
-    Raises:
-        ConfigError: the scorecard is invalid.
+    Raise ConfigError if the scorecard is invalid.
     """
     entries = read(model.folder, NUMERICS).get("metrics", [])
     return [

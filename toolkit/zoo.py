@@ -53,8 +53,7 @@ DOMAINS = (
 def domains(root: Path = ROOT) -> list[str]:
     """Return the sorted domains of the historical zoo and of all tasks, including those in contrib.
 
-    Raises:
-        ConfigError: a task cannot be loaded.
+    Raise ConfigError if a task cannot be loaded.
     """
     from utils.tasks.find import add_contrib, tasks
 
@@ -64,19 +63,14 @@ def domains(root: Path = ROOT) -> list[str]:
 
 @dataclass(frozen=True)
 class Model:
-    """Folder of a model.
+    """Folder of a model."""
 
-    Attributes:
-        name, domain: names of the folder and of its parent. place: a key of :data:`PLACES`.
-        root, folder: the repository, and the model's folder. cases: cases whose ``run_dir`` is the folder.
-    """
-
-    name: str
-    domain: str
-    place: str
-    root: Path
-    folder: Path
-    cases: tuple[Case, ...]
+    name: str  # of the folder
+    domain: str  # name of the parent folder
+    place: str  # a key of :data:`PLACES`
+    root: Path  # the repository
+    folder: Path  # of the model
+    cases: tuple[Case, ...]  # cases whose ``run_dir`` is the folder
 
     @property
     def words(self) -> tuple[str, str, str]:
@@ -128,8 +122,7 @@ class Zoo(NamedTuple):
 def load_zoo(root: Path = ROOT) -> Zoo:
     """Find the models below a root; an invalid case is a problem, not an error.
 
-    Raises:
-        ConfigError: no model was found.
+    Raise ConfigError if no model was found.
     """
     cases, problems = read_cases(config_files(root), root)
     models = [
@@ -146,8 +139,7 @@ def load_zoo(root: Path = ROOT) -> Zoo:
 def find_model(name: str, models: Sequence[Model]) -> tuple[Model, Case | None]:
     """Find a model by its name, ``domain/name``, path or case name; for a case name, return the case too.
 
-    Raises:
-        ConfigError: no model, or more than one, has the name.
+    Raise ConfigError if no model, or more than one, has the name.
     """
     named = [model for model in models if name.rstrip("/") in model.words]
     if len(named) > 1:
@@ -173,11 +165,7 @@ def _at_path(name: str, models: Sequence[Model]) -> Iterator[tuple[Model, None]]
 
 
 def find_case(model: Model, name: str) -> Case:
-    """Return a model's case by name.
-
-    Raises:
-        ConfigError: the model does not have the case.
-    """
+    """Return a model's case by name; raise ConfigError if the model does not have the case."""
     names = [case.name for case in model.cases]
     if name not in names:
         listed = ", ".join(names) or f"none; add one to {PLACES[model.place].config}"

@@ -7,5 +7,5 @@ from tecoinfer_modelzoo.lazy import lazily
 if TYPE_CHECKING:
     from engine.backends.ort import HostSession as HostSession, refusal as refusal
 
-_HOMES = {"engine.backends.ort": ("HostSession", "refusal")}
+_HOMES = {"engine.backends.ort": "HostSession refusal"}
 __getattr__, __dir__ = lazily(__name__, _HOMES)

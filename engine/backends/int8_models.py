@@ -29,8 +29,7 @@ NEAR, TIMES = 1e-3, 10
 
 _log = logging.getLogger(__name__)
 
-Open = Callable[[Path], Engine]
-"""Open a quantised file."""
+Open = Callable[[Path], Engine]  # open a quantised file
 
 
 class Made(NamedTuple):
@@ -67,31 +66,19 @@ def passing(found: Mapping[str, Agreement]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Int8Maker:
-    """Makes int8 models of one float32 model, from the same samples.
+    """Makes int8 models of one float32 model, from the same samples."""
 
-    Attributes:
-        spec: of the float32 model. names: of its inputs, in the caller's order.
-        calls: the samples, as engines take them: one array per input, in that order.
-        engines: those that may compute an int8 model, by name, versions included.
-        baseline: opens the float32 model. processor: on which agreements are measured.
-        scratch: deletes files that could not be cached, when closed.
-    """
-
-    spec: EngineSpec
-    names: Sequence[str]
-    calls: Sequence[Sequence[Array]]
-    engines: Mapping[str, Open]
-    baseline: Callable[[], Engine]
-    processor: str
-    scratch: ExitStack
+    spec: EngineSpec  # of the float32 model
+    names: Sequence[str]  # of its inputs, in the caller's order
+    calls: Sequence[Sequence[Array]]  # the samples, as engines take them: one array per input, in that order
+    engines: Mapping[str, Open]  # those that may compute an int8 model, by name, versions included
+    baseline: Callable[[], Engine]  # opens the float32 model
+    processor: str  # on which agreements are measured
+    scratch: ExitStack  # deletes files that could not be cached, when closed
     _again: dict[str, Path] = field(default_factory=dict)
 
     def choose(self) -> Choice:
-        """Return the first recipe's model that agrees with float32 well enough, else the best one.
-
-        Raises:
-            ModelError: the model cannot be quantised.
-        """
+        """Return the first recipe's model close enough to float32, else the best; raise ModelError without any."""
         best: Choice | None = None
         refused: list[ModelError] = []
         for recipe in recipes(self.spec.ckpt):
@@ -109,11 +96,7 @@ class Int8Maker:
         return best
 
     def open(self, opener: Open, made: Made) -> Engine:
-        """Open a quantised model; one that was changed or deleted in the cache meanwhile is made again.
-
-        Raises:
-            TecoInferError: of the opener, for the unchanged model.
-        """
+        """Open a quantised model, made again if it was changed or deleted in the cache; errors are the opener's."""
         path = self._again.get(made.key)
         if path is None:
             try:
@@ -168,10 +151,7 @@ class Int8Maker:
         return Made(key, path, recipe, stamp_of(path))
 
     def _measured(self, made: Made) -> dict[str, Agreement]:
-        """Return each engine's agreement with float32 on the samples, cached per processor.
-
-        An engine that could not compute the model is tried again next time.
-        """
+        """Return each engine's agreement with float32, cached per processor; failed ones are tried again next time."""
         facts = json.dumps([made.key, self.processor, sorted(self.engines), str(self.names)])
         key = f"agreement-{hashlib.sha256(facts.encode()).hexdigest()}"
         kept = _recalled(read_entry(_KIND, key)) or {}

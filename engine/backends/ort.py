@@ -58,26 +58,14 @@ _state = ort.capi.onnxruntime_pybind11_state
 ORT_ERRORS: tuple[type[Exception], ...] = tuple(
     getattr(_state, name)
     for name in (
-        "Fail",
-        "InvalidArgument",
-        "InvalidGraph",
-        "InvalidProtobuf",
-        "NoSuchFile",
-        "NoModel",
-        "NotImplemented",
-        "RuntimeException",
-        "EPFail",
-        "EngineError",
+        *("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NoModel", "NotImplemented"),
+        *("RuntimeException", "EPFail", "EngineError"),
     )
     if hasattr(_state, name)
 )
 
 WRONG_FUSIONS = (
-    "LayerNormFusion",
-    "LayerNormFusionL1",
-    "SimplifiedLayerNormFusion",
-    "DivMulFusion",
-    "Pad_Fusion",
+    *("LayerNormFusion", "LayerNormFusionL1", "SimplifiedLayerNormFusion", "DivMulFusion", "Pad_Fusion"),
     "MatmulTransposeFusion",
 )
 """Optimisations of ONNX Runtime (1.31.1) that change what a model computes, disabled in every session.
@@ -162,20 +150,13 @@ class HostSession:
         self._outputs = [spec.name for spec in self.outputs]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model on one array per input, in the model's order.
-
-        Raises:
-            EngineError: ONNX Runtime failed while computing.
-        """
+        """Run the model on one array per input, in the model's order; raise EngineError if ONNX Runtime fails."""
         return self.run_named(dict(zip(self._names, arrays, strict=True)))
 
     def run_named(self, feed: dict[str, Array]) -> list[Array]:
-        """Run the model on arrays by input name.
+        """Run the model on arrays by input name; raise EngineError if ONNX Runtime fails.
 
         A session of one thread computes in the calling thread, which takes one of the host's slots.
-
-        Raises:
-            EngineError: ONNX Runtime failed while computing.
         """
         try:
             with host_slots().taken(urgent=True) if self._one_thread else _NO_SLOT:
@@ -199,10 +180,7 @@ class HostSession:
         return self._session
 
     def end_profiling(self) -> Path:
-        """Stop the profiler and return the JSON file it wrote (Chrome trace format, times in microseconds).
-
-        Only for a session opened with ``profile_prefix``, once.
-        """
+        """Stop the profiler, once; return the JSON file it wrote (Chrome trace, times in microseconds)."""
         return Path(self._session.end_profiling())
 
 
@@ -250,11 +228,7 @@ def _session_from_proto(
 
 
 def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
-    """Return a model of at most 2 GB and its separate weights: if it is larger, all large ones.
-
-    Raises:
-        ModelError: it is too large without these.
-    """
+    """Return a model of at most 2 GB, and the large weights of a larger one; raise ModelError if it is still larger."""
     from engine.onnx.large import arrays_of, fits_message, split_large_weights
 
     if fits_message(model):
@@ -269,9 +243,7 @@ def open_session(path: Path, threads: int | None = None) -> HostSession:
     """Load a file; if ONNX Runtime refuses it, explain why or repair it.
 
     A valid file is loaded without importing ``onnx``, which takes longer than opening a small model.
-
-    Raises:
-        ModelError: the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
+    Raise ModelError if the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
     """
     if not os.path.isfile(path) or not os.path.getsize(path):
         from engine.onnx.load import load_model
@@ -302,11 +274,7 @@ def refusal(model: onnx.ModelProto) -> str:
 
 
 def cuda_session(path: Path | onnx.ModelProto) -> HostSession:
-    """Open a model on ONNX Runtime's CUDA provider.
-
-    Raises:
-        TargetError: this ONNX Runtime has no CUDA provider, or it could not start (no GPU, driver or CUDA libraries).
-    """
+    """Open a model on ONNX Runtime's CUDA provider; raise TargetError if it is missing or could not start."""
     if CUDA[0] not in ort.get_available_providers():
         raise TargetError(f"onnxruntime {ort.__version__} has no CUDA provider")
     # Loads CUDA and cuDNN of PyPI packages, and prints what it cannot find.

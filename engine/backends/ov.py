@@ -18,8 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from engine.backends.ov_guard import Guard
-from engine.backends.ov_parts import Request, exact_edges, parted
-from engine.backends.ov_probes import add_probes, probe_names, probes_hold
+from engine.backends.ov_parts import Request, add_probes, exact_edges, parted, probe_names, probes_hold
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.host.cores import host_slots
 from tecoinfer_modelzoo import install_command
@@ -30,11 +29,8 @@ _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 OV_ERRORS = (RuntimeError, TypeError, ValueError)
 """Exceptions of OpenVINO: C++ exceptions are raised as RuntimeError, invalid arguments as the others."""
 
-_MESSAGE = 300
-"""Length up to which OpenVINO's messages are quoted; some list every operator of the model."""
-
-_MOST_BODIES = 10
-"""Nesting depth of bodies: each level doubles OpenVINO's (2026.4) loading time, 7 s at 16."""
+_MESSAGE = 300  # length up to which OpenVINO's messages are quoted; some list every operator of the model
+_MOST_BODIES = 10  # nesting depth of bodies: each level doubles OpenVINO's (2026.4) loading time, 7 s at 16
 
 _WHERE = re.compile(r"(Exception from|Check '[^']*' failed at) \S+:\d+:? ?")
 """References to lines of OpenVINO's source code, at the start of its messages."""
@@ -109,11 +105,7 @@ class OpenVinoEngine(Engine):
         self._names = [tensor.name for tensor in self.inputs]
 
     def _compile(self, openvino: Any) -> list[Any]:
-        """Return the compiled float32 part, if there is one, and the compiled rest, if there is one.
-
-        Raises:
-            TargetError: the processor does not support bfloat16.
-        """
+        """Return the compiled float32 part and rest, if any; raise TargetError if bfloat16 is not supported."""
         core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))
         if self._guard is not None:
@@ -212,10 +204,7 @@ def _import() -> Any:
 
 
 def _learn_dtypes(compiled: Sequence[Any]) -> None:
-    """Read the NumPy type of every port once, in one thread.
-
-    OpenVINO (2026.4) fills a table of types on first use; two concurrent first calls deadlock.
-    """
+    """Read every port's NumPy type once, in one thread: two concurrent first calls deadlock (OpenVINO 2026.4)."""
     with _beginning:
         for port in (port for one in compiled for port in (*one.inputs, *one.outputs)):
             port.get_element_type().to_dtype()

@@ -23,8 +23,7 @@ _INT32 = (-(2**31), 2**31 - 1)
 _LEAST_LONGEST, _LEAST_WHOLE = 2**9, 2**8
 """Smallest limits of dimension sizes and of integers for which a model must be exact; otherwise it is refused."""
 
-_STEPS_PER_OCTAVE = 4
-"""Limits that are tried between two powers of two."""
+_STEPS_PER_OCTAVE = 4  # limits that are tried between two powers of two
 
 _QUANTISED = frozenset(
     {
@@ -53,8 +52,7 @@ _WHOLE_INSIDE = frozenset(
 ) - {"ReduceMax", "ReduceMin", "ReduceMean", "MaxPool", "GlobalMaxPool", "GlobalAveragePool", "ReverseSequence", "Tile"}
 """Operators that OpenVINO computes in integers for integer inputs; others it may compute in float32."""
 
-_FLOAT_BITS = 22
-"""Integers below two to this power are exact in float32, including the fraction of a quotient."""
+_FLOAT_BITS = 22  # integers below two to this power are exact in float32, including the fraction of a quotient
 
 _ROUNDED = frozenset(("Pow", "ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "Mean", "MaxPool"))
 """Operators whose float32 result may lie just below an integer, and MaxPool, whose padding differs."""
@@ -73,7 +71,6 @@ _MAY_FUSE = frozenset(
 """Operators that OpenVINO fuses into the one before: a test of a single operator does not show how that treats NaN."""
 
 _FLOAT32_HIGHEST = 3.4028234e38
-
 _WITHIN_FLOAT32 = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.BOOL))
 
 _PARAMETERS = {

@@ -12,18 +12,12 @@ from engine.onnx.content import model_content
 from tecoinfer_modelzoo.cache import read_entry, write_entry
 from tecoinfer_modelzoo.json_types import MOST, Problems, entries, number, text, whole
 
-_VERSION = 3
-"""Incremented when the analysis finds other guards."""
-
+_VERSION = 3  # incremented when the analysis finds other guards
 _KIND = "openvino_guards"
 
 
 def guard_of(path: Path) -> Guard:
-    """Return a model's guard, from the cache if it is there.
-
-    Raises:
-        ModelError: the model cannot be read.
-    """
+    """Return a model's guard, from the cache if it is there; raise ModelError if the model cannot be read."""
     known = f"{model_content(path).sha256} {hashlib.sha256(TABLE.read_bytes()).hexdigest()} {_VERSION}"
     key = hashlib.sha256(known.encode()).hexdigest()
     entry = read_entry(_KIND, key)

@@ -50,19 +50,12 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to quantise a model.
+    """One way to quantise a model; outputs of convolutions are always int8, which makes them faster."""
 
-    Attributes:
-        name: in reports.
-        operators: those computed in int8; MatMul and Gemm only with constant weights.
-        outputs: whether outputs of MatMul and Gemm are int8 as well; convolutions are only faster if theirs are.
-        smooth: whether outliers are moved into the weights first (:mod:`engine.backends.smooth`).
-    """
-
-    name: str
-    operators: tuple[str, ...] = (*WEIGHTED, "Relu", "Clip")
-    outputs: bool = False
-    smooth: bool = False
+    name: str  # in reports
+    operators: tuple[str, ...] = (*WEIGHTED, "Relu", "Clip")  # in int8; MatMul and Gemm only with constant weights
+    outputs: bool = False  # whether outputs of MatMul and Gemm are int8 as well
+    smooth: bool = False  # whether outliers are moved into the weights first (:mod:`engine.backends.smooth`)
 
 
 FULL = Recipe("full", OPERATORS, outputs=True)
@@ -75,15 +68,9 @@ CONVOLUTIONS, TRANSFORMERS = (FULL, WEIGHTS, SMOOTH), (SMOOTH, WEIGHTS)
 ``full`` is the fastest for convolutions. For transformers it is too inaccurate (MiniLM: a cosine of 0.64), since
 attention and sums before a normalisation have ranges too wide for 256 levels."""
 
-INT8_RECIPES = {recipe.name: recipe for recipe in CONVOLUTIONS}
-"""All recipes by name."""
-
-_LEVELS = 255
-"""Steps of 8 bits between the smallest and the largest value."""
-
-_OPSET, _MIN_OPSET = 17, 13
-"""Scales per channel need opset 13; older models are converted."""
-
+INT8_RECIPES = {recipe.name: recipe for recipe in CONVOLUTIONS}  # all recipes by name
+_LEVELS = 255  # steps of 8 bits between the smallest and the largest value
+_OPSET, _MIN_OPSET = 17, 13  # scales per channel need opset 13; older models are converted
 _PROTOBUF_LIMIT = 2**31 - 2**24
 
 
@@ -112,16 +99,12 @@ def content_key(model_hash: str, samples: Sequence[Mapping[str, Array]], recipe:
 
 
 def recipes(ckpt: Path) -> tuple[Recipe, ...]:
-    """Return the recipes for a model, the first to try first; a model that multiplies activations uses attention.
-
-    Raises:
-        ModelError: the file cannot be read.
-    """
+    """Return the recipes to try, in order; raise ModelError if the file cannot be read."""
     from engine.onnx.load import load_model
 
     model = load_model(ckpt)
     constants = _constants(model)
-    attends = any(
+    attends = any(  # a model that multiplies activations uses attention
         node.op_type in ("Attention", "MultiHeadAttention")
         or (node.op_type == "MatMul" and not constants.intersection(node.input))
         for node in model.graph.node
@@ -133,9 +116,8 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
     """Return a float32 model quantised to int8, as the content of an ONNX file; its inputs and outputs stay float32.
 
     Args:
-        ckpt: the float32 model.
-        samples: inputs of the calibration calls: arrays by input name.
-        recipe: how to quantise.
+        ckpt: the float32 model. samples: inputs of the calibration calls: arrays by input name. recipe: how to
+            quantise.
 
     Raises:
         ModelError: the model has nothing to quantise, or ONNX Runtime's tools fail.
@@ -170,11 +152,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
 
 @contextmanager
 def room_for(ckpt: Path) -> Iterator[None]:
-    """Convert errors of temporary files into one line.
-
-    Raises:
-        EngineError: the temporary folder is missing or full.
-    """
+    """Convert errors of temporary files into one line; raise EngineError if the temporary folder is missing or full."""
     try:
         yield
     except OSError as error:
@@ -225,16 +203,15 @@ def _static(model: ModelProto, samples: Sequence[Mapping[str, Array]], recipe: R
 def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
     """Return the nodes that stay float32 in every recipe: products of activations, readers of masks, the last nodes.
 
-    Args:
-        model: to quantise. magnitudes: the largest magnitude of each tensor during calibration.
-
-    The -3.4e38 or -1e4 of a mask would set the range of all tensors it touches, with no levels left for other values.
+    ``magnitudes``: the largest of each tensor during calibration. The -3.4e38 or -1e4 of a mask would set the range of
+    all tensors it touches, with no levels left for other values.
     """
     from onnx import numpy_helper
 
     known = {t.name: np.abs(numpy_helper.to_array(t)).max(initial=0) for t in model.graph.initializer}
     sizes = {**magnitudes, **{name: float(size) for name, size in known.items() if size.dtype.kind == "f"}}
-    found = {node.name for node in model.graph.node if _is_product(node, known) or _meets_a_mask(node, sizes)}
+    products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm") and node.input[1] not in known]
+    found = {node.name for node in (*products, *(one for one in model.graph.node if _meets_a_mask(one, sizes)))}
     return sorted(found.union(_ends(model, known)))
 
 
@@ -246,19 +223,12 @@ def _ends(model: ModelProto, constants: Container[str]) -> list[str]:
     """
     found, heavy = list[str](), set[str]()
     for node in reversed(model.graph.node):
-        if heavy.isdisjoint(node.output) and not _is_layer(node, constants):
+        is_layer = node.op_type in WEIGHTED and node.input[1] in constants
+        if heavy.isdisjoint(node.output) and not is_layer:
             found.append(node.name)
         else:
             heavy.update(node.input)
     return found
-
-
-def _is_layer(node: NodeProto, constants: Container[str]) -> bool:
-    return node.op_type in WEIGHTED and node.input[1] in constants
-
-
-def _is_product(node: NodeProto, constants: Container[str]) -> bool:
-    return node.op_type in ("MatMul", "Gemm") and node.input[1] not in constants
 
 
 def _meets_a_mask(node: NodeProto, sizes: Mapping[str, float]) -> bool:

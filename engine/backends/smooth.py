@@ -17,19 +17,12 @@ from engine.base import Array
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-ALPHA = 0.8
-"""Share of the outliers that is moved into the weights, 0 to 1."""
-
-_SMALLEST, _BOUND = 1e-5, 1e3
-"""Lower limit of magnitudes, and limit of the ratio between a factor and the mean factor."""
+ALPHA = 0.8  # share of the outliers that is moved into the weights, 0 to 1
+_SMALLEST, _BOUND = 1e-5, 1e3  # lower limit of magnitudes, and limit of the ratio between a factor and the mean factor
 
 
 def readers(model: ModelProto) -> dict[str, list[NodeProto]]:
-    """Return the MatMul and Gemm nodes with constant weights, by the activation they read.
-
-    Args:
-        model: its constants are initializers.
-    """
+    """Return the MatMul and Gemm nodes with constant weights (initializers), by the activation they read."""
     weights = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
     found: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
@@ -65,11 +58,7 @@ def smooth(model: ModelProto, largest: Mapping[str, Array]) -> None:
 
 
 def _factors(largest: Array, weights: Sequence[Array]) -> Array:
-    """Return the factors of each channel's weights: float32, with geometric mean 1.
-
-    Args:
-        largest: the activation's largest magnitudes. weights: of all its readers, each of shape (channels, outputs).
-    """
+    """Return factors of each channel's weights (channels, outputs): float32, with geometric mean 1."""
     activation = np.maximum(largest.astype(np.float64), _SMALLEST)
     weight = np.maximum(np.max([np.abs(array).max(axis=1) for array in weights], axis=0), _SMALLEST)
     factors = activation**ALPHA / weight ** (1 - ALPHA)

@@ -25,20 +25,14 @@ MAX_ROUNDS, REFERENCE_ROUNDS = 50, 3
 TRIAL_NUMBERS = 8 * 3 * 224 * 224
 """Approximate limit of elements in a trial's input, so that large batches do not make it long."""
 
-MOST_NUMBERS = 2**28
-"""An input with more elements (1 GiB of float32) is not drawn, and nothing is measured."""
-
-TOLERANCE = 1e-3
-"""Largest difference between the outputs of two float32 engines, relative to the largest output."""
+MOST_NUMBERS = 2**28  # an input with more elements (1 GiB of float32) is not drawn, and nothing is measured
+TOLERANCE = 1e-3  # largest difference between the outputs of two float32 engines, relative to the largest output
 
 _HALF_TOLERANCE = 1e-2
 """The same for further calls of a float16 model, whose values ONNX Runtime rounds after every operator."""
 
-_NOTHING = 1e-30
-"""Difference that is allowed for outputs that are all 0."""
-
-SHORTEST = 1e-9
-"""Lower limit in seconds of a plausible call; a cached time below it is invalid."""
+_NOTHING = 1e-30  # difference that is allowed for outputs that are all 0
+SHORTEST = 1e-9  # lower limit in seconds of a plausible call; a cached time below it is invalid
 
 _VARIED = ((1.0, 0.3), (10.0, 1.0))
 """For each further call: the standard deviation of floats, and the share of integers that are large."""
@@ -66,18 +60,13 @@ class Contender:
 class TrialResult:
     """Which engine was chosen and why.
 
-    Attributes:
-        chosen: name of the contender.
-        seconds: median seconds of a call by name, in the order of the contenders; empty without a trial.
-        refused: reason by name for those that cannot be used.
-        failed: those of them that could not be opened or could not compute. The cause may be the process (out of
-            memory, a failed import), so such a trial is not cached.
+    A trial with ``failed`` ones is not cached, since the cause may be the process (out of memory, a failed import).
     """
 
-    chosen: str
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    failed: frozenset[str] = frozenset()
+    chosen: str  # name of the contender
+    seconds: Mapping[str, float] = field(default_factory=dict)  # median of a call by name; empty without a trial
+    refused: Mapping[str, str] = field(default_factory=dict)  # reason by name for those that cannot be used
+    failed: frozenset[str] = frozenset()  # those of them that could not be opened or could not compute
 
     def describe(self) -> str:
         """Return one line: the chosen engine, and how much faster it is than the others."""
@@ -94,8 +83,7 @@ class TrialResult:
 Feed = Callable[[Engine], "list[Array] | None"]
 """Return the arrays of a call for an engine, or ``None`` if that is impossible."""
 
-Draws = Callable[[Engine], Iterable["list[Array]"]]
-"""Return the arrays of several calls for an engine."""
+Draws = Callable[[Engine], Iterable["list[Array]"]]  # return the arrays of several calls for an engine
 
 
 def _no_draws(engine: Engine) -> Iterable[list[Array]]:
@@ -114,8 +102,7 @@ def choose(
         agree: skip engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
         draws: further calls, whose outputs are only compared; those that the first engine cannot compute are skipped.
 
-    Raises:
-        TecoInferError: none of them could be opened (the error of the first), or a judge could not.
+    Raise TecoInferError if none of them could be opened (the error of the first), or a judge could not.
     """
     if len(contenders) == 1:
         return contenders[0].open(), TrialResult(contenders[0].name)
@@ -314,12 +301,9 @@ def _compare(outputs: list[Array], wanted: list[Array], tolerance: float = TOLER
 
 
 def random_input(engine: Engine, batch: int) -> list[Array] | None:
-    """Return arrays for one call: floats from 0 to 1, zeros for integers.
+    """Return arrays for one call: floats from 0 to 1, zeros for integers; fewer samples beyond :data:`TRIAL_NUMBERS`.
 
     ``None`` if a dimension is unknown, or an input would have more than :data:`MOST_NUMBERS` elements.
-
-    Args:
-        engine: the engine. batch: samples of the call; fewer if an input would exceed :data:`TRIAL_NUMBERS`.
     """
     rows = _rows(engine, batch)
     if rows is None:
@@ -331,12 +315,8 @@ def random_input(engine: Engine, batch: int) -> list[Array] | None:
 def varied_inputs(engine: Engine, batch: int, whole: Mapping[str, tuple[int, int]]) -> Iterator[list[Array]]:
     """Yield arrays for several calls with negative, large and odd values, and both booleans.
 
-    Yields nothing if :func:`random_input` returns ``None``.
-
-    Args:
-        engine, batch: as for :func:`random_input`.
-        whole: smallest and largest value of integer inputs, by name; other integer inputs stay 0, since sizes or loop
-            counts may follow from them.
+    Yields nothing if :func:`random_input` returns ``None``. ``whole``: smallest and largest value of integer inputs, by
+    name; other integer inputs stay 0, since sizes or loop counts may follow from them.
     """
     rows = _rows(engine, batch)
     if rows is None:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "TensorRT"]
 
-Feed: TypeAlias = dict[str, Array]
-"""Arrays by tensor name."""
+Feed: TypeAlias = dict[str, Array]  # arrays by tensor name
 
 Signature: TypeAlias = tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]], Shapes]
 """Inputs, outputs, input shapes with symbols, and the profile."""
@@ -42,13 +41,9 @@ class Session:
 
 
 class TensorRT:
-    """TensorRT on one GPU: build and run plans.
+    """TensorRT on GPU ``device``: build and run plans.
 
-    Args:
-        device: index of the GPU.
-
-    Raises:
-        TargetError: no NVIDIA driver, no such GPU, or a TensorRT older than 10.
+    Raise TargetError if there is no NVIDIA driver or no such GPU, or TensorRT is older than 10.
     """
 
     def __init__(self, device: int) -> None:
@@ -66,11 +61,7 @@ class TensorRT:
         self._device = device
 
     def build(self, model: ModelProto, shapes: Shapes) -> bytes:
-        """Build a strongly typed plan: every tensor keeps the precision it has in the model.
-
-        Raises:
-            ModelError: TensorRT cannot parse or build the model.
-        """
+        """Build a strongly typed plan (tensors keep their precision); raise ModelError if TensorRT cannot."""
         import tensorrt
         from polygraphy.backend.trt import CreateConfig, Profile, engine_bytes_from_network, network_from_onnx_path
         from polygraphy.exception import PolygraphyException
@@ -94,11 +85,7 @@ class TensorRT:
                 raise ModelError(f"TensorRT {self.version} cannot build the model: {one_line(error)}") from error
 
     def open(self, plan: bytes) -> Session:
-        """Load a plan.
-
-        Raises:
-            ModelError: this TensorRT cannot load the plan.
-        """
+        """Load a plan; raise ModelError if this TensorRT cannot load the plan."""
         from polygraphy.backend.trt import TrtRunner, engine_from_bytes
         from polygraphy.exception import PolygraphyException
 
@@ -128,11 +115,7 @@ class TensorRT:
 
 
 def _gpu_name(device: int) -> str:
-    """Return a GPU's name from the driver.
-
-    Raises:
-        TargetError: no NVIDIA driver, or no such GPU.
-    """
+    """Return a GPU's name from the driver; raise TargetError if there is no NVIDIA driver, or no such GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:

@@ -21,11 +21,8 @@ from tecoinfer_modelzoo.files import open_regular, read_regular, write_file
 from tecoinfer_modelzoo.json_types import Problems, entries, items, parsed, text, whole
 from tecoinfer_modelzoo.text import typed_reason
 
-SCHEMA_VERSION = 2
-"""Of the record; 2 has batch axes and symbols."""
-
-MOST_RECORD = 1 << 26
-"""Size limit of a record in bytes."""
+SCHEMA_VERSION = 2  # of the record; 2 has batch axes and symbols
+MOST_RECORD = 1 << 26  # size limit of a record in bytes
 
 Shapes: TypeAlias = dict[str, list[list[int]]]
 """Input name -> [smallest, typical, largest] shape, as in a TensorRT optimisation profile."""
@@ -46,10 +43,7 @@ class PlanKey:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """The contents of ``<model>.engine.json``: the key, the hash of the plan, and the model's signature.
-
-    ``dims`` are the declared input shapes with symbols, dynamic dimensions other than the batch bound.
-    """
+    """The contents of ``<model>.engine.json``: key, hash of the plan, and signature, with bound input shapes."""
 
     key: PlanKey
     plan_sha256: str
@@ -76,8 +70,7 @@ def bound_dims(inputs: Sequence[TensorSpec], dims: Sequence[Sequence[Dim]], spec
         inputs: after ``input_size`` was applied. dims: their declared shapes, in the same order.
         spec: the model, for the message, and the sizes of symbolic dimensions.
 
-    Raises:
-        ConfigError: another dimension is dynamic and has no size.
+    Raise ConfigError if another dimension is dynamic and has no size.
     """
     result: list[list[Dim]] = []
     for tensor, declared in zip(inputs, dims, strict=True):
@@ -125,11 +118,7 @@ def smallest_shape(tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, 
 
 
 def stale_reason(record: PlanRecord, key: PlanKey, plan: bytes) -> str | None:
-    """Return why a plan must not be used for ``key``, or ``None`` if it may.
-
-    Args:
-        record: beside the plan. key: of what would be built now. plan: the bytes of the plan file.
-    """
+    """Return why a plan, with its ``record`` and bytes, must not be used for ``key``; ``None`` if it may."""
     for field in fields(PlanKey):
         have, want = getattr(record.key, field.name), getattr(key, field.name)
         if have != want:
@@ -149,11 +138,7 @@ def write_plan(path: Path, plan: bytes, record: PlanRecord) -> None:
 
 
 def read_plan(path: Path) -> bytes:
-    """Return the bytes of a plan.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
+    """Return the bytes of a plan; raise ModelError if it cannot be read."""
     try:
         with open_regular(path) as file:
             return file.read()
@@ -162,11 +147,7 @@ def read_plan(path: Path) -> bytes:
 
 
 def read_record(plan: Path) -> PlanRecord | None:
-    """Return the record of a plan, or ``None`` if there is none.
-
-    Raises:
-        ModelError: it cannot be read, or was written by another version of the zoo.
-    """
+    """Return a plan's record, or ``None``; raise ModelError if it is unreadable or of another version of the zoo."""
     path = record_path(plan)
     if not path.is_file():
         return None

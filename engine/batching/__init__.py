@@ -20,8 +20,5 @@ if TYPE_CHECKING:
     from engine.batching.batch import batch_of as batch_of, fits as fits, run_sharded as run_sharded, split as split
     from engine.batching.independence import batching_of as batching_of
 
-_HOMES = {
-    "engine.batching.batch": ("batch_of", "fits", "run_sharded", "split"),
-    "engine.batching.independence": ("batching_of",),
-}
+_HOMES = {"engine.batching.batch": "batch_of fits run_sharded split", "engine.batching.independence": "batching_of"}
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -8,6 +8,7 @@ axis is returned once if all shards agree on it, and raises an error if they do 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -16,12 +17,23 @@ from typing import Any, NoReturn
 import numpy as np
 
 from engine.batching.card_sizes import per_spa
-from engine.batching.casting import cast_to
 from engine.batching.dims import Places, call_sizes, check_dims, wrong_shape
 from engine.batching.independence import TOLERANCE, batching_of, difference
-from engine.signature import Array, BatchAxes, Dim, TensorSpec, axis_of, batch_axes, bind_sizes, input_order, symbols_of
+from engine.signature import (
+    Array,
+    BatchAxes,
+    Dim,
+    TensorSpec,
+    axis_of,
+    batch_axes,
+    bind_sizes,
+    input_order,
+    numpy_name,
+    symbols_of,
+)
 from engine.spec import EngineSpec
 from tecoinfer_modelzoo.errors import EngineError, InputError, ModelError
+from tecoinfer_modelzoo.text import user_stacklevel
 
 Ask = Callable[[Mapping[str, int]], BatchAxes]
 """Return the batch axes and whether samples are independent, given the batch axes the caller knows, by input name."""
@@ -88,10 +100,7 @@ class Batching:
         return {tensor.name: axis for tensor, axis in both if axis is not None}
 
     def _set_axes(self, axes: Sequence[int | None], output_axes: Sequence[int | None] | None) -> None:
-        """Set inputs and outputs for these batch axes, which are in the model's order.
-
-        Without ``output_axes`` the batch axis of an output is that of the batch's symbol, else 0.
-        """
+        """Set inputs and outputs; an output's default batch axis is that of the batch's symbol, else 0."""
         inputs, outputs = self._declared
         named = [
             replace(tensor, batch_axis=axis, symbols=symbols_of(shape))
@@ -127,8 +136,7 @@ class Batching:
         Returns:
             Whether the graph was analysed by this call.
 
-        Raises:
-            ConfigError: ``input_size`` or ``dims`` of the spec does not fit the axes that were found.
+        Raise ConfigError if ``input_size`` or ``dims`` of the spec does not fit the axes that were found.
         """
         if self._analysed:
             return False
@@ -154,8 +162,7 @@ class Batching:
             inputs: a list or tuple of one array per input, in the caller's order. Other sequences are refused:
                 iterating over a torch tensor would take it apart.
 
-        Raises:
-            InputError: wrong type, number, shape or dtype, or an empty batch.
+        Raise InputError if type, number, shape or dtype is wrong, or the batch is empty.
         """
         if not isinstance(inputs, (list, tuple)):
             raise InputError(f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...)")
@@ -171,7 +178,7 @@ class Batching:
                     f"input {spec.name!r} is a {type(array).__name__}, not a numpy array; use np.asarray(...)"
                 )
             if array.dtype != spec.dtype:
-                arrays[index] = array = cast_to(array, spec, self._warned)
+                arrays[index] = array = _cast_to(array, spec, self._warned)
             shape, axis = array.shape, spec.batch_axis
             if not fits(shape, spec) or (0 in shape and not self._analysed):  # the 0 may not be that of the batch
                 return self._checked_again(arrays, spec, array)
@@ -205,8 +212,7 @@ class Batching:
             engine: the engine, whose ``infer`` cannot run the call whole. run: computes ``size`` samples.
             inputs: a checked call of another number of samples.
 
-        Raises:
-            EngineError: the samples depend on one another.
+        Raise EngineError if the samples depend on one another.
         """
         if self.learn():
             found: list[Array] = engine.infer(self.checked(inputs))  # the batch may be another dimension than guessed
@@ -220,11 +226,7 @@ class Batching:
         return run_sharded(run, inputs, self.inputs, self.outputs, size, owned=True)
 
     def refuse_pieces(self, total: int, size: int) -> NoReturn:
-        """Refuse to compute ``total`` samples that depend on one another, ``size`` at a time.
-
-        Raises:
-            EngineError: always.
-        """
+        """Raise EngineError: ``total`` samples that depend on one another cannot be computed ``size`` at a time."""
         if self.static_batch is None:
             limit, fix = f"a run takes at most {size} samples", f"open it with batch_size {total}"
         else:
@@ -294,8 +296,7 @@ def along(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
 def gather(results: Sequence[Sequence[Array]], outputs: Sequence[TensorSpec], total: int, size: int) -> list[Array]:
     """Concatenate the shards' outputs in order and trim the padding.
 
-    Raises:
-        EngineError: an output has no batch dimension and the shards disagree on its value.
+    Raise EngineError if an output has no batch dimension and the shards disagree on its value.
     """
     return [_gather_one([result[i] for result in results], spec, total, size) for i, spec in enumerate(outputs)]
 
@@ -451,3 +452,39 @@ def compare_with_changed(
 
 def _taken(array: Array, axis: int | None, places: Array) -> Array:
     return array if axis is None else np.take(array, places, axis)
+
+
+def _cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
+    """Cast an array within a kind of dtype; raise InputError for another kind, or a wider dtype that is not a float.
+
+    Narrowing floats warns once per input, and once more if values become infinite; ``warned`` records the warnings.
+    """
+    if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
+        wanted = f"the model takes {spec.dtype}; use array.astype({numpy_name(spec.dtype)})"
+        raise InputError(f"input {spec.name!r} has dtype {array.dtype}, {wanted}")
+    lost: list[str] = []
+    # Values beyond the narrower range become infinite, as on the device; NumPy reports overflows of the cast.
+    with np.errstate(over="call", call=lambda kind, _: lost.append(kind)):
+        cast = array.astype(spec.dtype)
+    if not np.can_cast(array.dtype, spec.dtype):
+        _warn_narrowed(array, spec.name, spec.dtype, warned, infinite=bool(lost))
+    return cast
+
+
+def _warn_narrowed(
+    array: np.ndarray[Any, np.dtype[Any]], name: str, dtype: np.dtype[Any], warned: set[str], infinite: bool
+) -> None:
+    """Warn per input about narrowed floats, with advice if all are representable, and about new infinities."""
+    beyond = f"{name}: infinite"
+    if beyond in warned or (name in warned and not infinite):
+        return
+    whole = 2 ** (np.finfo(dtype).nmant + 1)
+    if infinite:
+        warned.add(beyond)
+        advice = f"values beyond {np.finfo(dtype).max:g} became infinite; scale them down, or use --dtype float32"
+    elif (np.abs(array) > whole).any():
+        advice = f"it does not represent all integers above {whole}; if that matters, use --dtype float32"
+    else:
+        advice = f"preprocess to {dtype} to save the copy"
+    warned.add(name)
+    warnings.warn(f"input {name!r}: {array.dtype} cast to the model's {dtype}; {advice}", stacklevel=user_stacklevel())

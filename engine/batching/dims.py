@@ -9,8 +9,7 @@ from engine.signature import Array, TensorSpec
 from tecoinfer_modelzoo.errors import ConfigError, InputError
 from tecoinfer_modelzoo.text import shape_text
 
-Places = Mapping[str, Sequence[tuple[int, int]]]
-"""Symbol -> positions as (index of the input, dimension), in order."""
+Places = Mapping[str, Sequence[tuple[int, int]]]  # symbol -> positions as (index of the input, dimension), in order
 
 
 def symbol_places(inputs: Sequence[TensorSpec]) -> dict[str, list[tuple[int, int]]]:

@@ -37,8 +37,7 @@ def combine(
 def _meeting(call: Call, present: Sequence[tuple[Value, Labels]], kept: Labels) -> tuple[Hashable, Size, Size] | None:
     """Return the label of the sample axis and the sizes around the samples along it; ``None`` without samples.
 
-    Raises:
-        UnprovenError: the label is not kept, or the samples of two operands have different labels.
+    Raise UnprovenError if the label is not kept, or the samples of two operands have different labels.
     """
     batched = [(value, labels, labels[value.rows.axis]) for value, labels in present if value.rows is not None]
     for value, labels, label in batched:

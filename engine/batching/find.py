@@ -52,9 +52,7 @@ def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> B
 
     The first proven choice of axes is returned, else the first choice, unproven. ``axes``: known batch axes by input
     name. Weights matter: with a fixed batch they may contain a row per sample.
-
-    Raises:
-        ConfigError: ``axes`` names an unknown input or an invalid axis. ModelError: the graph has a cycle.
+    Raise ConfigError if ``axes`` names an unknown input or an invalid axis, ModelError if the graph has a cycle.
     """
     view = view_of(model)
     first: BatchAxes | None = None
@@ -107,8 +105,7 @@ def _leads(view: View) -> list[tuple[int, int]]:
 def _turn(view: View, place: _Place) -> tuple[int, int]:
     """Return a sort key by the likelihood that a dimension without a batch name is the batch.
 
-    The order is: frequent names, a leading dimension without a name, numbers, other unnamed dimensions, names of other
-    quantities.
+    The order: frequent names, a leading dimension without a name, numbers, other unnamed dimensions, other quantities.
     """
     if isinstance(place.dim, int):
         return 2, 0

@@ -14,7 +14,7 @@ from engine.batching.random_operators import RANDOM
 from engine.signature import Array, BatchAxes
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 TOLERANCE = 1e-4
 """Maximum difference of a sample's outputs relative to the output's largest magnitude; float32 rounding stays below."""
@@ -37,22 +37,17 @@ def draws_random(model: ModelProto) -> bool:
     waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while waiting:
         node = waiting.pop()
-        if node.op_type in RANDOM or _is_training(node):
+        training = node.op_type == "Dropout" and bool(list(node.input)[2:])  # an input ``training_mode``
+        if node.op_type in RANDOM or training:
             return True
         waiting += [inner for graph in subgraphs(node) for inner in graph.node]
     return False
 
 
-def _is_training(node: NodeProto) -> bool:
-    """Return whether a node is a Dropout with a ``training_mode`` input."""
-    return node.op_type == "Dropout" and bool(list(node.input)[2:])
-
-
 def difference(want: Array, got: Array, tolerance: float) -> str:
     """Describe the difference of two arrays, "" if they agree.
 
-    Floats agree if |got - want| is at most ``tolerance`` times the largest finite |want|, with equal NaN and
-    infinities.
+    Floats agree if |got - want| <= ``tolerance`` * the largest finite |want|, with equal NaN and infinities.
     """
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} became {got.dtype}{list(got.shape)}"

@@ -45,12 +45,8 @@ def _only_leading(call: Call, *places: int) -> None:
             continue
         if value.rows is not None:
             raise call.pairs([value])
-        _check_shared_row(call, value, 0, rows)
-
-
-def _check_shared_row(call: Call, value: Value, axis: int, rows: Rows) -> None:
-    if value.dims is None or value.dims[axis] != call.fill(rows.size) or not is_flat(value, axis):
-        raise call.by_position(value, depends=False)
+        if value.dims is None or value.dims[0] != call.fill(rows.size) or not is_flat(value, 0):
+            raise call.by_position(value, depends=False)
 
 
 def _rows(call: Call, *places: int) -> Rows | None:

@@ -84,10 +84,7 @@ def regroup(call: Call, value: Value, target: list[Size]) -> Value:
 
 
 def _equated(before: Size, after: Size, target: list[Size]) -> tuple[Size, Size, list[Size]]:
-    """Return the sizes with one symbol replaced, if both sides then have the same number of elements.
-
-    A tracing exporter may have fixed the number of a dynamic size; the model then only runs with this number.
-    """
+    """Replace one symbol if the element counts then agree: a tracing exporter may fix a dynamic size."""
     if -1 in target:
         return before, after, target
     found = solved(times(times(before, BATCH), after), product(target))
@@ -221,16 +218,12 @@ def _cuts(call: Call) -> Iterator[tuple[Cut, int]]:
 def _check_cut(call: Call, value: Value, axis: int, cut: Cut) -> None:
     """Reject a cut of the samples, and a cut of another axis to the number of samples."""
     if value.rows and value.rows.axis == axis:
-        _check_whole(call, value, value.rows, cut)
+        (start, end, step), rows = cut, value.rows
+        whole = _to_the_end(rows.size, end) or (isinstance(end, int) and _to_the_end(call.fill(rows.size), end))
+        if start != 0 or step != 1 or not whole:
+            raise call.fault(f"takes a part of the batch axis of '{value.name}'", depends=None not in cut)
     elif any(number is not None and has_batch(number) for number in cut):
         raise call.fault("takes as many elements as there are samples", depends=True)
-
-
-def _check_whole(call: Call, value: Value, rows: Rows, cut: Cut) -> None:
-    start, end, step = cut
-    whole = _to_the_end(rows.size, end) or (isinstance(end, int) and _to_the_end(call.fill(rows.size), end))
-    if start != 0 or step != 1 or not whole:
-        raise call.fault(f"takes a part of the batch axis of '{value.name}'", depends=None not in cut)
 
 
 def _numbers(call: Call, name: str, i: int) -> list[Number] | None:
@@ -288,7 +281,10 @@ def _split_batches(call: Call, value: Value, rows: Rows, sizes: Sequence[Number]
 def concat(call: Call) -> list[Value]:
     """Rule of Concat: along the batch axis it concatenates whole batches."""
     values = [value for value in call.inputs if value is not None]
-    rank = _common_rank(call, values)
+    ranks = {value.rank for value in values if value.rank is not None}
+    if len(ranks) != 1:
+        raise call.unknown()
+    rank = ranks.pop()
     axis = call.attribute("axis", 1)
     axis += rank if axis < 0 else 0
     batched = [value for value in values if value.rows]
@@ -297,14 +293,6 @@ def concat(call: Call) -> list[Value]:
     if not all(value.has_samples_on(axis) for value in batched):
         raise call.pairs(batched)
     return [_join_batches(call, values, axis)]
-
-
-def _common_rank(call: Call, values: Sequence[Value]) -> int:
-    """Return the common rank of all values with a known rank; raise UnprovenError if ranks differ, or none is known."""
-    ranks = {value.rank for value in values if value.rank is not None}
-    if len(ranks) != 1:
-        raise call.unknown()
-    return ranks.pop()
 
 
 def _join_parts(call: Call, values: Sequence[Value], axis: int, rank: int) -> Value:

@@ -95,22 +95,8 @@ RULES: dict[tuple[str, str], Rule] = {
 
 PARAMETERS: dict[str, tuple[int, ...]] = {
     **{f"Reduce{name}": (1,) for name in _REDUCTIONS},
-    **dict.fromkeys(
-        [
-            "CumProd",
-            "CumSum",
-            "Expand",
-            "Reshape",
-            "Split",
-            "Squeeze",
-            "Tile",
-            "TopK",
-            "Trilu",
-            "Unsqueeze",
-            "Upsample",
-        ],
-        (1,),
-    ),
+    **dict.fromkeys(("CumProd", "CumSum", "Expand", "Reshape", "Split", "Squeeze"), (1,)),
+    **dict.fromkeys(("Tile", "TopK", "Trilu", "Unsqueeze", "Upsample"), (1,)),
     **dict.fromkeys(("Pad", "Resize"), (1, 2, 3)),
     "ConstantOfShape": (0,),
     "Dropout": (1, 2),

@@ -25,14 +25,9 @@ class Term:
         return "·".join([*([str(self.factor)] if self.factor != 1 else []), *self.symbols])
 
 
-Size: TypeAlias = int | Term
-"""A number of elements or rows."""
-
-Number: TypeAlias = int | float | Term
-"""An element of a small tensor with known contents."""
-
-BATCH = Term(1, (BATCH_SYMBOL,))
-"""The number of samples."""
+Size: TypeAlias = int | Term  # a number of elements or rows
+Number: TypeAlias = int | float | Term  # an element of a small tensor with known contents
+BATCH = Term(1, (BATCH_SYMBOL,))  # the number of samples
 
 
 def symbol(name: str) -> Term:

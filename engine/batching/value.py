@@ -16,9 +16,7 @@ from engine.signature import Array
 Sizes: TypeAlias = tuple[Size, ...]
 
 _FEW = 256  # maximum number of elements of a tensor whose contents are propagated
-
-MANY = 2**22
-"""Maximum number of elements of a constant whose rows are compared."""
+MANY = 2**22  # maximum number of elements of a constant whose rows are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +81,19 @@ class UnprovenError(Exception):
 class Value:
     """Known properties of a tensor. Without ``rows``, ``sized`` and ``fault`` it does not depend on the samples.
 
-    Attributes:
-        dims: shape, ``None`` if the rank is unknown. Unknown sizes have a unique symbol. Only the size along the axis
-            of
-            the rows contains the number of samples.
-        rows: position of the samples; row ``b`` only depends on sample ``b``, not on ``b`` or the number of samples.
-        content: elements, if few and computable from sizes and constants (an object array).
-        sized: the elements depend on the number of samples, but not on their values.
-        flat: axes along which the tensor is certainly constant.
-        fault: why none of the above is known.
-        count: the elements along the axis of the rows are sample positions, unlike those of other rows.
+    Unknown sizes in ``dims`` have a unique symbol; only that along the axis of the rows has the number of samples.
+    Row ``b`` of ``rows`` only depends on sample ``b``, not on ``b`` or the number of samples.
     """
 
     name: str
-    dims: Sizes | None = None
-    rows: Rows | None = None
-    content: Array | None = None
-    sized: bool = False
-    flat: frozenset[int] = frozenset()
+    dims: Sizes | None = None  # shape, ``None`` if the rank is unknown
+    rows: Rows | None = None  # position of the samples
+    content: Array | None = None  # elements, if few and computable from sizes and constants (an object array)
+    sized: bool = False  # the elements depend on the number of samples, but not on their values
+    flat: frozenset[int] = frozenset()  # axes along which the tensor is certainly constant
     tensor: TensorProto | None = None
-    fault: Fault | None = None
-    count: Count | None = None
+    fault: Fault | None = None  # why none of the above is known
+    count: Count | None = None  # elements along the axis of the rows are sample positions, unlike those of other rows
 
     @property
     def shared(self) -> bool:

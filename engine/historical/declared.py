@@ -1,8 +1,4 @@
-"""The input shapes with which a script in the historical style last opened its engine.
-
-Such a script passes the size of its images only to the engine; preprocessing has a default size, which follows the
-engine's by this.
-"""
+"""The input shapes with which a script in the historical style last opened its engine: preprocessing follows them."""
 
 from __future__ import annotations
 

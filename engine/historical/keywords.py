@@ -36,12 +36,7 @@ def _as_array(value: Any) -> Any:
 
 
 class Timing:
-    """``.module`` of the historical interfaces: work time of each SPA.
-
-    Args:
-        seconds: returns the seconds each SPA has worked since the engine was opened.
-        simulated: whether these are of a simulated device, not wall time.
-    """
+    """``.module`` of the historical interfaces: work time of each SPA (``seconds``), ``simulated`` or wall."""
 
     def __init__(self, seconds: Callable[[], Sequence[float]], simulated: bool) -> None:
         self._seconds, self.simulated = seconds, simulated
@@ -62,11 +57,7 @@ class Timing:
 
 
 def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], ...] | None:
-    """Return shapes from a list of shapes or, for one input, a bare shape; ``None`` keeps the model's dimension.
-
-    Raises:
-        ConfigError: it is invalid.
-    """
+    """Return shapes from a list or one bare shape, ``None`` for the model's size; raise ConfigError if invalid."""
     given = input_size.tolist() if isinstance(input_size, np.ndarray) else input_size
     if not given:
         return None
@@ -82,11 +73,7 @@ def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...],
 
 
 def batch_of_call(batch_size: Any) -> int:
-    """Return the batch size of a call; 1 for ``None`` or 0.
-
-    Raises:
-        ConfigError: it is not a whole number.
-    """
+    """Return the batch size of a call; 1 for ``None`` or 0. Raise ConfigError if it is not a whole number."""
     if batch_size is None or isinstance(batch_size, Integral):
         return int(batch_size or 1)
     raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
@@ -100,11 +87,7 @@ def names_of(input_name: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def card_of(card: Any) -> int:
-    """Return the index of a card; -1, which scripts pass for a single process, is the first card.
-
-    Raises:
-        ConfigError: it is not a whole number.
-    """
+    """Return a card's index; -1 (a single process) is the first card. Raise ConfigError if it is not a whole number."""
     text = str(card).rpartition(":")[2]
     if isinstance(card, bool) or not text.removeprefix("-").isdecimal():
         raise ConfigError(f"card {card!r} must be the index of a card, such as 0")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "engine.host.installed": ("component_version", "components", "variables", "version_line"),
-    "engine.host.cores": ("host_slots", "processor_name", "usable_cores"),
+    "engine.host.installed": "component_version components variables version_line",
+    "engine.host.cores": "host_slots processor_name usable_cores",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

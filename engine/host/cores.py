@@ -22,10 +22,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: its CPU affinity, or its cgroup's CPU quota if that is less.
-
-    A quota of 1.5 cores counts as 2: rounding down would leave a third of it unused.
-    """
+    """Return how many cores this process may use, by CPU affinity or cgroup quota; a quota of 1.5 cores counts as 2."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota()
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
@@ -90,11 +87,7 @@ def _read(file: Path) -> str | None:
 
 
 class Slots:
-    """A number of slots; waiting threads get them in order, urgent ones first.
-
-    Args:
-        count: number of slots, at least 1.
-    """
+    """A number of slots, at least 1; waiting threads get them in order, urgent ones first."""
 
     def __init__(self, count: int) -> None:
         self._free = count

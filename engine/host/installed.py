@@ -58,10 +58,7 @@ def version_line(program: str) -> str:
 
 
 def components() -> dict[str, str | None]:
-    """Return the version of every component, ``None`` if it is not installed.
-
-    If another distribution than the usual one installs it, its name follows in parentheses.
-    """
+    """Return each component's version or ``None``; an unusual distribution follows in parentheses."""
     found: dict[str, str | None] = {"python": platform.python_version(), "zoo": zoo_version()}
     return found | {name: component_version(name) for name in PACKAGES}
 

@@ -37,23 +37,13 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "engine.onnx.content": ("ModelContent", "external_names", "model_content"),
-    "engine.onnx.large": ("copy_model", "fits_message", "tensor_bytes"),
-    "engine.onnx.load": ("file_hash", "load_model", "save_model"),
-    "engine.onnx.shapes": ("NodeView", "bind_shapes", "infer_shapes"),
-    "engine.onnx.view": (
-        "dims",
-        "graph_inputs",
-        "metadata",
-        "rename_inputs",
-        "signature",
-        "sort_nodes",
-        "subgraphs",
-        "tensors",
-        "used_names",
-    ),
-    "engine.onnx.tails": ("KINDS", "Tail", "output_tails"),
-    "engine.onnx.float16": ("to_float16",),
-    "engine.onnx.half_range": ("Loss", "constant_tensors", "fusion_loss_message", "loss"),
+    "engine.onnx.content": "ModelContent external_names model_content",
+    "engine.onnx.large": "copy_model fits_message tensor_bytes",
+    "engine.onnx.load": "file_hash load_model save_model",
+    "engine.onnx.shapes": "NodeView bind_shapes infer_shapes",
+    "engine.onnx.view": "dims graph_inputs metadata rename_inputs signature sort_nodes subgraphs tensors used_names",
+    "engine.onnx.tails": "KINDS Tail output_tails",
+    "engine.onnx.float16": "to_float16",
+    "engine.onnx.half_range": "Loss constant_tensors fusion_loss_message loss",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

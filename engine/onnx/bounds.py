@@ -23,14 +23,9 @@ from tecoinfer_modelzoo.text import shown_value
 MOST_NODES = 10_000
 """Maximum number of nodes after inlining functions; ONNX Runtime (1.31.1) takes about a millisecond for each."""
 
-MOST_CALLS = 64
-"""Maximum depth of nested function calls."""
-
-MOST_BODIES = 24
-"""Maximum nesting of bodies of If, Loop and Scan; protobuf itself parses 32."""
-
-MOST_DIMS = 64
-"""Maximum rank of a NumPy array."""
+MOST_CALLS = 64  # maximum depth of nested function calls
+MOST_BODIES = 24  # maximum nesting of bodies of If, Loop and Scan; protobuf itself parses 32
+MOST_DIMS = 64  # maximum rank of a NumPy array
 
 MOST_NUMBERS = 2**48
 """Maximum number of elements of a tensor; with 8 bytes each this exceeds the address space of any machine."""

@@ -34,12 +34,7 @@ _FIELDS: Mapping[str, Mapping[int, str]] = {
 
 
 class ModelContent(NamedTuple):
-    """Contents of the files of a model.
-
-    Attributes:
-        model: the model file.
-        external: weight files by the names in the model, sorted; ``None`` for an unreadable file.
-    """
+    """Contents of a model file and of its external ones by name in the model, sorted (``None``: unreadable)."""
 
     model: Content
     external: Mapping[str, Content | None]

@@ -1,7 +1,4 @@
-"""Conversion to plain float16 models: float16 weights, activations, inputs and outputs.
-
-The mixed float16 computation of the card is in :mod:`engine.sdaa.float16`.
-"""
+"""Conversion to plain float16 models; the card's mixed float16 computation is in :mod:`engine.sdaa.float16`."""
 
 from __future__ import annotations
 
@@ -56,8 +53,7 @@ def to_float16(
         clamp: clip weights beyond float16's range to its largest number, and vanishing ones to its smallest; else they
             become infinite, and zero.
 
-    Raises:
-        ModelError: the conversion failed.
+    Raise ModelError if the conversion failed.
     """
     if keep is None and _is_half(model):
         return copy_model(model)

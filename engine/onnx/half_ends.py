@@ -41,8 +41,7 @@ def widen_captured(graph: onnx.GraphProto) -> None:
 def split_outputs(graph: onnx.GraphProto) -> list[str]:
     """Let nodes read a copy of a graph output, in place; return the names of these outputs.
 
-    The library ignores the types of outputs when it casts for a float32 node, and may remove an output with two
-    consecutive casts.
+    The library ignores the types of outputs when it casts for a float32 node, and may remove an output with two casts.
     """
     read = {name for node in graph.node for name in used_names(node)}
     ends = [info for info in graph.output if info.name in read]

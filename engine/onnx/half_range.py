@@ -31,14 +31,9 @@ _SCALE_STEPS = range(7)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Effect of float16 on the elements of a tensor.
+    """Effect of float16 on the elements of a tensor: how many become infinite or zero, or lose bits as subnormals.
 
-    Attributes:
-        elements: number of elements.
-        infinite: number of elements that become infinite.
-        zero: number of nonzero elements that become 0.
-        subnormal: number of elements that lose bits, and are 0 on devices that flush subnormals.
-        part: part of the root sum of squares in elements that become zero or subnormal, 0 to 1.
+    ``part`` is the share of the root sum of squares in elements that become zero or subnormal, 0 to 1.
     """
 
     elements: int
@@ -168,8 +163,9 @@ def fit_batch_norms(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set
             continue
         parameters = [_floats(constants.get(name)) for name in node.input[1:]]
         arrays = [array for array in parameters if array is not None and array.ndim == 1]
-        if len(arrays) < len(parameters) or not _lost(arrays):
-            continue
+        losses = [loss(array) for array in arrays] if len(arrays) == len(parameters) else []
+        if not (any(one.infinite for one in losses) or (losses and losses[3].zero + losses[3].subnormal)):
+            continue  # float16 makes no parameter infinite, and keeps the bits of the variance
         fitted = _fitted(arrays, next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5))
         if fitted is None:
             left.add(node.output[0])
@@ -188,12 +184,6 @@ def _floats(tensor: TensorProto | None) -> Array | None:
     if tensor is None or tensor.data_type != TensorProto.FLOAT or tensor.data_location == TensorProto.EXTERNAL:
         return None
     return numpy_helper.to_array(tensor)
-
-
-def _lost(parameters: list[Array]) -> bool:
-    """Return whether float16 changes a batch norm: an infinity, or a variance with lost bits."""
-    losses = [loss(array) for array in parameters]
-    return any(one.infinite for one in losses) or bool(losses[3].zero + losses[3].subnormal)
 
 
 def _fitted(parameters: list[Array], epsilon: float) -> dict[int, Array] | None:

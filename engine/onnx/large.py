@@ -20,12 +20,8 @@ from engine.onnx.view import replace_items, subgraphs
 from engine.signature import Array
 from tecoinfer_modelzoo.errors import ModelError
 
-MOST_MESSAGE = 2**31 - 2**24
-"""Maximum estimated size of a serialized model in bytes; the limit of protobuf is 2 GiB."""
-
-APART = 2**16
-"""Minimum size in bytes of a weight that is stored separately."""
-
+MOST_MESSAGE = 2**31 - 2**24  # maximum estimated size of a serialized model in bytes; the limit of protobuf is 2 GiB
+APART = 2**16  # minimum size in bytes of a weight that is stored separately
 _ALIGNED = 4096  # alignment in bytes of weights in an external file, so that a runtime can map them into memory
 _CHUNK = 2**20
 _PLAUSIBLE = 2**40  # maximum plausible size of a tensor in memory, in bytes
@@ -236,8 +232,7 @@ def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
 def write_with_external_weights(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
     """Write a model, and its large weights to the empty file ``data`` named ``location``, sparse if they are zero.
 
-    Raises:
-        ModelError: the rest of the model exceeds one message. OSError: a file cannot be written.
+    Raise ModelError if the rest of the model exceeds one message, OSError if a file cannot be written.
     """
     light, apart = split_large_weights(model)
     external = {tensor.name: tensor for tensor in light.graph.initializer if tensor.name in apart}

@@ -15,9 +15,7 @@ from typing import NamedTuple
 from engine.onnx.wire import BytesSource, Field, FileSource, Source, fields, varint
 from tecoinfer_modelzoo.files import open_regular
 
-LONGEST_NODE = 1 << 20
-"""Maximum bytes of a node that are read; names come first, and larger nodes contain weights."""
-
+LONGEST_NODE = 1 << 20  # maximum bytes of a node that are read; names come first, and larger nodes contain weights
 _STANDARD = ("", "ai.onnx")
 
 

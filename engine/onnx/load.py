@@ -22,9 +22,7 @@ from engine.onnx.view import sort_nodes, tensors
 from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.files import atomic_replacement, hash_files
 
-MIN_OPSET = 7
-"""Oldest opset of the default domain that ONNX Runtime documents as supported."""
-
+MIN_OPSET = 7  # oldest opset of the default domain that ONNX Runtime documents as supported
 _NOT_ONNX = "is not ONNX or is cut short; export it again"
 _NO_GRAPH = "does not contain an ONNX graph; export it again"
 _BUILT = {

@@ -18,11 +18,8 @@ from engine.base import Array
 from engine.signature import Dim
 
 INF = math.inf
-
 _MOST = 2**200  # limit of followed products; no type can represent larger ones
-
-EXP_HIGHEST = 88.0
-"""Exp of a larger number is infinite in float32."""
+EXP_HIGHEST = 88.0  # Exp of a larger number is infinite in float32
 
 WHOLE: Mapping[int, tuple[int, int]] = {
     int(number): (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))

@@ -36,38 +36,23 @@ _INDICES = frozenset(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"))
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """Assumptions about a call.
+    """Assumptions about a call."""
 
-    Attributes:
-        inputs: ranges of graph inputs; inputs without an entry may have any value of their type.
-        longest: maximum size of a dynamic dimension.
-        cast: floats that are cast to integers are within ``-cast`` to ``cast``, unless their range is known.
-    """
-
-    inputs: Mapping[str, Range]
-    longest: int
-    cast: int
+    inputs: Mapping[str, Range]  # ranges of graph inputs; inputs without an entry may have any value of their type
+    longest: int  # maximum size of a dynamic dimension
+    cast: int  # floats that are cast to integers are within ``-cast`` to ``cast``, unless their range is known
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node with the ranges of its inputs and outputs.
-
-    Attributes:
-        given: the node with its inputs.
-        outputs: ranges of the outputs as unbounded numbers.
-        kinds: types of the outputs.
-        inner: the node is in a body of If, Loop or Scan.
-        makes_nan: it may produce NaN from finite numbers.
-        casts: it casts floats to integers, relying on :attr:`Assumed.cast`.
-    """
+    """A node with the ranges of its inputs and outputs."""
 
     given: Inputs
-    outputs: Sequence[Range]
-    kinds: Sequence[int]
-    inner: bool
-    makes_nan: bool
-    casts: bool
+    outputs: Sequence[Range]  # ranges of the outputs as unbounded numbers
+    kinds: Sequence[int]  # types of the outputs
+    inner: bool  # the node is in a body of If, Loop or Scan
+    makes_nan: bool  # it may produce NaN from finite numbers
+    casts: bool  # it casts floats to integers, relying on :attr:`Assumed.cast`
 
     @property
     def node(self) -> NodeProto:

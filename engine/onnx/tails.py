@@ -21,21 +21,13 @@ Axes: TypeAlias = "tuple[int | None, ...] | None"
 
 
 class Tail(NamedTuple):
-    """Properties of an output according to the graph.
+    """Properties of an output according to the graph."""
 
-    Attributes:
-        kind: one of :data:`KINDS`; ``None`` if the graph does not determine it.
-        operator: the operator that determines the kind, or empty.
-        axis: class axis of the output; ``None`` if unknown or missing.
-        classes: number of classes; ``None`` if unknown.
-        sorted: values are in descending order, as from ``TopK``, so that their positions are not class numbers.
-    """
-
-    kind: str | None = None
-    operator: str = ""
-    axis: int | None = None
-    classes: int | None = None
-    sorted: bool = False
+    kind: str | None = None  # one of :data:`KINDS`; ``None`` if the graph does not determine it
+    operator: str = ""  # the operator that determines the kind, or empty
+    axis: int | None = None  # class axis of the output; ``None`` if unknown or missing
+    classes: int | None = None  # number of classes; ``None`` if unknown
+    sorted: bool = False  # values are in descending order, as from ``TopK``: their positions are not class numbers
 
 
 _NOTHING = Tail()
@@ -77,17 +69,11 @@ def tails_of(model: LightModel, names: Collection[str] | None = None) -> dict[st
     return found
 
 
-ROWS = 2
-"""Rank of an output with one row per sample, whose last axis holds the classes."""
+ROWS = 2  # rank of an output with one row per sample, whose last axis holds the classes
 
 
 class _Walk:
-    """Backward traversal from one output, over a limited number of nodes.
-
-    Args:
-        model: the model.
-        layers: search for the layer that computes the classes, if the shape does not determine them.
-    """
+    """Backward traversal from one output over a limited number of nodes, or (``layers``) to the classes' layer."""
 
     def __init__(self, model: LightModel, layers: bool) -> None:
         self._model, self._layers, self._left, self._depth = model, layers, _STEPS, 0

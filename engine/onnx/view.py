@@ -83,11 +83,7 @@ def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
 
 
 def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]]:
-    """Return inputs, outputs, and the inputs' declared shapes with symbols; batch axes are guessed from the shapes.
-
-    Raises:
-        ModelError: an input or output is not a tensor, or has a dtype that NumPy lacks.
-    """
+    """Return inputs, outputs and declared input shapes with symbols; raise ModelError for other types."""
     shapes = [dims(info) for info in graph_inputs(model)]
     inputs = [_tensor_spec(info, axis) for info, axis in zip(graph_inputs(model), batch_axes(shapes), strict=True)]
     return inputs, [_tensor_spec(info, 0) for info in model.graph.output], shapes

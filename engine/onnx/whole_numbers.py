@@ -75,37 +75,25 @@ class Kind(IntEnum):
     """Meaning of the numbers of a float tensor; the result of several inputs has the maximum of their kinds.
 
     Attributes:
-        FIXED: constants, and values computed from constants only.
-        FLAG: boolean values as numbers.
         NUMBER: computed from integer inputs of unknown meaning (mask, timestep); exact if a sensitive operator follows.
-        COUNT: counts and indices computed by the model; always exact.
-        PLACE: coordinates, computed from counts and real offsets; always exact.
     """
 
-    FIXED = 0
-    FLAG = 1
+    FIXED = 0  # constants, and values computed from constants only
+    FLAG = 1  # boolean values as numbers
     NUMBER = 2
-    COUNT = 3
-    PLACE = 4
+    COUNT = 3  # counts and indices computed by the model; always exact
+    PLACE = 4  # coordinates, computed from counts and real offsets; always exact
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Tensors that must be float32.
+    """Tensors that must be float32."""
 
-    Attributes:
-        written: outputs of nodes that compute in float32.
-        inputs: float inputs that hold integers.
-        outputs: float outputs of the graph that hold counts or coordinates.
-        divisors: tensors of ``written`` that products and quotients with real numbers read.
-        late: whether some of ``written`` depend on real quantities, and thus may come after most of the model.
-    """
-
-    written: frozenset[str]
-    inputs: frozenset[str]
-    outputs: frozenset[str]
-    divisors: frozenset[str]
-    late: bool
+    written: frozenset[str]  # outputs of nodes that compute in float32
+    inputs: frozenset[str]  # float inputs that hold integers
+    outputs: frozenset[str]  # float outputs of the graph that hold counts or coordinates
+    divisors: frozenset[str]  # tensors of ``written`` that products and quotients with real numbers read
+    late: bool  # whether some of ``written`` depend on real quantities, and thus may come after most of the model
 
 
 def exact_parts(graph: GraphProto) -> Exact:
@@ -280,16 +268,12 @@ class _Walk:
 
     def _mixed_kind(self, node: NodeProto, floats: Sequence[str]) -> Kind | None:
         """Return the kind of a node with numbers and real quantities: coordinates, or real quantities."""
-        places = [name for name in floats if self._is_position(name)]
+        places = [name for name in floats if self.is_returned(name) and name not in self.fills]  # may get an offset
         if node.op_type in _OFFSET:
             sums = bool(places)
         else:
             sums = node.op_type in _JOINING and any(self.kinds[name] >= Kind.COUNT for name in places)
         return Kind.PLACE if sums else None
-
-    def _is_position(self, name: str) -> bool:
-        """Return whether a tensor is a count or number to which a real offset may be added."""
-        return self.is_returned(name) and name not in self.fills
 
     def _note_divisor(self, node: NodeProto, floats: Sequence[str]) -> None:
         """Record counts that multiply or divide real quantities; they may exceed float16."""
@@ -375,10 +359,7 @@ def _waved(graph: GraphProto) -> set[str]:
 
 
 def _given(graph: GraphProto, walk: _Walk) -> Iterator[str]:
-    """Yield the float inputs that hold integers: they are cast to integers, rounded, or compared with large ones.
-
-    Only operators that move values or compute with constants may be in between.
-    """
+    """Yield float inputs that are cast to integers, rounded or compared with large ones, after moves or constants."""
     reached: set[str] = set()
     for node in reversed(graph.node):
         if node.domain in ("", "ai.onnx") and (

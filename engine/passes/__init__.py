@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from engine.passes.runner import apply_passes as apply_passes
 
 _HOMES = {
-    "engine.passes.options": ("FLOAT32_OPS", "NORMALISATION_OPS", "PassOptions"),
-    "engine.passes.runner": ("apply_passes",),
-    "engine.passes.rules": ("RULES", "rewrite"),
-    "engine.passes.rules.gain": ("Gain", "choose", "compute_cost", "predict"),
+    "engine.passes.options": "FLOAT32_OPS NORMALISATION_OPS PassOptions",
+    "engine.passes.runner": "apply_passes",
+    "engine.passes.rules": "RULES rewrite",
+    "engine.passes.rules.gain": "Gain choose compute_cost predict",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 FOLD_INPUT_LIMIT = 8192
 """Maximum number of elements of an input of a folded node, so that weights are not multiplied by folding."""
 
-FOLD_OUTPUT_LIMIT = 8192
-"""Maximum number of elements of a tensor created by folding."""
-
+FOLD_OUTPUT_LIMIT = 8192  # maximum number of elements of a tensor created by folding
 _NODE_ELEMENTS = 32  # size of a node in a file in float32 elements; a fold may add this many
 
 

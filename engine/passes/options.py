@@ -76,9 +76,7 @@ class PassOptions:
         """Read a pass file, given by any name that :func:`engine.spec.find_pass` accepts.
 
         ``None`` gives the defaults: no optimization, all convertible operators are converted.
-
-        Raises:
-            PassError: the file is missing, cannot be imported, or defines a value of the wrong type.
+        Raise PassError if the file is missing, cannot be imported, or defines a value of the wrong type.
         """
         path = find_pass(path)
         if path is None:

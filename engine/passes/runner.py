@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 SEED = 20240607
 UNBOUND_BATCH = 2
-UNBOUND_SIZE = 32
-"""Sizes of dynamic dimensions that ``input_shapes`` does not bind: the first of an input, and others."""
-
+UNBOUND_SIZE = 32  # sizes of dynamic dimensions that ``input_shapes`` does not bind: the first of an input, and others
 TOLERANCE = 1e-4
 TOLERANCE_FLOAT16 = 2e-2
 """Maximum |after - before| / max|before| of an output, for float32 models and for models with float16."""

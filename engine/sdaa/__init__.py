@@ -50,41 +50,28 @@ if TYPE_CHECKING:
         kernels_of as kernels_of,
     )
     from engine.sdaa.lower import Lowered as Lowered, lowered as lowered
-    from engine.sdaa.saved import read_saved as read_saved, saved_path as saved_path
+    from engine.sdaa.saved import (
+        lowering_versions as lowering_versions,
+        read_saved as read_saved,
+        saved_path as saved_path,
+    )
     from engine.sdaa.settle import settled as settled
     from engine.sdaa.status import DeviceStatus as DeviceStatus, Publisher as Publisher
-    from engine.sdaa.versions import lowering_versions as lowering_versions
 
 _HOMES = {
-    "engine.built": ("SUFFIX", "is_built"),
+    "engine.built": "SUFFIX is_built",
     "engine.sdaa.card": (
-        "CARDS",
-        "CARD_VARIABLE",
-        "CardDescription",
-        "Layout",
-        "all_visible_devices",
-        "load_card",
-        "spa_count",
-        "visible_devices",
+        "CARDS CARD_VARIABLE CardDescription Layout all_visible_devices load_card spa_count visible_devices"
     ),
-    "engine.sdaa.cost": ("ShardCost", "ShardWork", "kernel_seconds", "price", "shard_cost", "shard_work"),
-    "engine.sdaa.device": ("CallTimes",),
-    "engine.sdaa.engine": ("SdaaEngine",),
-    "engine.sdaa.faults": ("FAULTS_VARIABLE", "Fault", "check_spas", "faults_from_environment"),
-    "engine.sdaa.float16": (
-        "float16_storage",
-        "float32_inputs",
-        "inlined",
-        "keeping_exact",
-        "round_half",
-        "scalar_constants",
-        "widen",
-    ),
-    "engine.sdaa.kernels": ("ACTIVATIONS", "HEAVY", "SELECTING", "Kernel", "inner_tensors", "kernels_of"),
-    "engine.sdaa.settle": ("settled",),
-    "engine.sdaa.status": ("DeviceStatus", "Publisher"),
-    "engine.sdaa.lower": ("Lowered", "lowered"),
-    "engine.sdaa.saved": ("read_saved", "saved_path"),
-    "engine.sdaa.versions": ("lowering_versions",),
+    "engine.sdaa.cost": "ShardCost ShardWork kernel_seconds price shard_cost shard_work",
+    "engine.sdaa.device": "CallTimes",
+    "engine.sdaa.engine": "SdaaEngine",
+    "engine.sdaa.faults": "FAULTS_VARIABLE Fault check_spas faults_from_environment",
+    "engine.sdaa.float16": "float16_storage float32_inputs inlined keeping_exact round_half scalar_constants widen",
+    "engine.sdaa.kernels": "ACTIVATIONS HEAVY SELECTING Kernel inner_tensors kernels_of",
+    "engine.sdaa.settle": "settled",
+    "engine.sdaa.status": "DeviceStatus Publisher",
+    "engine.sdaa.lower": "Lowered lowered",
+    "engine.sdaa.saved": "lowering_versions read_saved saved_path",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -16,17 +16,13 @@ from engine.spec import CardOptions
 from tecoinfer_modelzoo.text import one_line, shown_value
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
-CARDS = Path(__file__).resolve().parent
-"""Folder of the zoo's card descriptions."""
+CARDS = Path(__file__).resolve().parent  # folder of the zoo's card descriptions
 
 CARD_VARIABLE = "TECO_SIM_CARD"
 """Environment variable for another description: a path, or the stem of a file in :data:`CARDS`."""
 
 VISIBLE_VARIABLE = "SDAA_VISIBLE_DEVICES"
-
-_DIGITS = 9
-"""Largest number of digits of a device index."""
-
+_DIGITS = 9  # largest number of digits of a device index
 MARKS = ("published", "fitted", "assumed")
 
 _FIGURES = (
@@ -35,55 +31,33 @@ _FIGURES = (
 _COSTS = frozenset(("copy_launch_us", "launch_us", "heartbeat_ms"))
 """Figures that may be 0: times that are added. The others are divisors, or meaningless at 0."""
 
-_LEAST, _MOST = 1e-9, 1e12
-"""Limits of a card's figures, in the units of the file."""
-
-_LONGEST_NAME = 100
-"""Length limit of a card's or a layout's name."""
-
+_LEAST, _MOST = 1e-9, 1e12  # limits of a card's figures, in the units of the file
+_LONGEST_NAME = 100  # length limit of a card's or a layout's name
 _LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Speed of a SPA for one data layout; a pass chooses the layout.
+    """Speed of a SPA for one data layout; a pass chooses the layout."""
 
-    Attributes:
-        compute_tflop_s: 10**12 floating-point operations per second (a multiply-add counts two).
-        memory_gb_s: 10**9 bytes per second between device memory and the compute array.
-        launch_us: additional microseconds of every kernel.
-    """
-
-    compute_tflop_s: float
-    memory_gb_s: float
-    launch_us: float
+    compute_tflop_s: float  # 10**12 floating-point operations per second (a multiply-add counts two)
+    memory_gb_s: float  # 10**9 bytes per second between device memory and the compute array
+    launch_us: float  # additional microseconds of every kernel
 
 
 @dataclass(frozen=True, slots=True)
 class CardDescription:
-    """One card; figures are per SPA.
+    """One card; figures are per SPA. ``marks``: origin of each (:data:`MARKS`) by key (``layouts.plain.launch_us``)."""
 
-    Attributes:
-        name: as ``teco-smi`` shows it.
-        memory_mb: device memory in MB of 2**20 bytes.
-        host_to_device_gb_s, device_to_host_gb_s: copy bandwidths in 10**9 bytes per second.
-        copy_launch_us: additional microseconds of every copy.
-        heartbeat_ms: milliseconds after which a SPA that does not answer is considered lost.
-        float32_rate: speed of float32 arithmetic relative to float16.
-        layouts: by name.
-        source: the file.
-        marks: origin of each figure, one of :data:`MARKS`, by its key in the file (``layouts.plain.launch_us``).
-    """
-
-    name: str
-    memory_mb: float
-    host_to_device_gb_s: float
-    device_to_host_gb_s: float
-    copy_launch_us: float
-    heartbeat_ms: float
-    float32_rate: float
-    layouts: Mapping[str, Layout]
-    source: Path
+    name: str  # as ``teco-smi`` shows it
+    memory_mb: float  # device memory in MB of 2**20 bytes
+    host_to_device_gb_s: float  # copy bandwidths in 10**9 bytes per second
+    device_to_host_gb_s: float  # copy bandwidths in 10**9 bytes per second
+    copy_launch_us: float  # additional microseconds of every copy
+    heartbeat_ms: float  # milliseconds after which a SPA that does not answer is considered lost
+    float32_rate: float  # speed of float32 arithmetic relative to float16
+    layouts: Mapping[str, Layout]  # by name
+    source: Path  # the file
     marks: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -92,11 +66,7 @@ class CardDescription:
         return int(self.memory_mb * 2**20)
 
     def layout(self, name: str) -> Layout:
-        """Return a layout.
-
-        Raises:
-            ConfigError: the card does not have it.
-        """
+        """Return a layout; raise ConfigError if the card does not have it."""
         if name not in self.layouts:
             raise ConfigError(
                 f"{self.source}: card {self.name} has no layout {name!r}; use one of: {', '.join(self.layouts)}"
@@ -105,17 +75,8 @@ class CardDescription:
 
 
 def load_card(path: Path | None = None) -> CardDescription:
-    """Read a card description; ``None`` uses ``TECO_SIM_CARD``, else the T1.
-
-    Raises:
-        ConfigError: the file is missing or malformed; the message has the key and the fix.
-    """
+    """Read a card description (``None``: ``TECO_SIM_CARD``, else the T1); raise ConfigError with key and fix."""
     return _load(path if path is not None else _named(os.environ.get(CARD_VARIABLE, "t1")))
-
-
-def _more_cards(rank: int) -> str:
-    """Return how to configure a card ``rank``: each process of a run uses one."""
-    return f"set {CARDS_VARIABLE} to the number of processes, {rank + 1} or more, or " if rank >= card_count() else ""
 
 
 def visible_devices(rank: int) -> list[int]:
@@ -123,26 +84,22 @@ def visible_devices(rank: int) -> list[int]:
 
     A host has ``TECO_SIM_CARDS`` (1) cards of ``MAX_ENGINE_NUMS`` (4) SPA. ``SDAA_VISIBLE_DEVICES`` (``"0,1,3"``)
     selects devices and their order; cards are formed from the selected ones.
-
-    Raises:
-        ConfigError: a variable is invalid, or the card does not exist.
+    Raise ConfigError if a variable is invalid, or the card does not exist.
     """
     count, devices = engine_nums(), all_visible_devices()
     mine = devices[rank * count : (rank + 1) * count]
     if not mine:
+        needed = f"set {CARDS_VARIABLE} to the number of processes, {rank + 1} or more, or "
+        more = needed if rank >= card_count() else ""  # each process of a run uses one card
         raise ConfigError(
             f"card {rank} does not exist: {len(devices)} devices are visible, {count} to a card; "
-            f"{_more_cards(rank)}check {VISIBLE_VARIABLE} and the rank"
+            f"{more}check {VISIBLE_VARIABLE} and the rank"
         )
     return mine
 
 
 def all_visible_devices() -> list[int]:
-    """Return the device indices of all SPA selected by ``SDAA_VISIBLE_DEVICES``, in its order.
-
-    Raises:
-        ConfigError: a variable is invalid.
-    """
+    """Return the device indices of all SPA in ``SDAA_VISIBLE_DEVICES``, in its order; raise ConfigError if invalid."""
     devices = list(range(card_count() * engine_nums()))
     text = os.environ.get(VISIBLE_VARIABLE)
     return devices if text is None else _selected(text, devices)
@@ -151,10 +108,7 @@ def all_visible_devices() -> list[int]:
 def spa_count(options: CardOptions) -> int:
     """Return the number of SPA over which the simulated card splits a call: the visible ones, or 1 if not ``divided``.
 
-    The batch of a SPA is that of the call divided by this number, rounded up.
-
-    Raises:
-        ConfigError: a variable is invalid, or the card does not exist.
+    The batch of a SPA is the call's divided by it, rounded up. Raise ConfigError for invalid variables or no such card.
     """
     return len(visible_devices(options.rank)) if options.divided else 1
 

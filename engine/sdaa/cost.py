@@ -21,31 +21,22 @@ if TYPE_CHECKING:
 
     from engine.onnx.shapes import NodeView
 
-FLOAT = 1
-"""``onnx.TensorProto.FLOAT``."""
-
-IO_BUFFERS = 2
-"""Sets of input and output buffers: one is computed on while the next is copied."""
+FLOAT = 1  # ``onnx.TensorProto.FLOAT``
+IO_BUFFERS = 2  # sets of input and output buffers: one is computed on while the next is copied
 
 
 @dataclass(frozen=True, slots=True)
 class ShardCost:
-    """Simulated cost of one shard on one SPA: seconds and bytes.
+    """Simulated cost of one shard on one SPA: seconds and bytes."""
 
-    Attributes:
-        copy_in, compute, copy_out: seconds.
-        weights, activations, io: bytes; activations at their peak, io for all buffers.
-        kernels: in launch order. kernel_seconds: the time of each.
-    """
-
-    copy_in: float
-    compute: float
-    copy_out: float
-    weights: int
-    activations: int
-    io: int
-    kernels: tuple[Kernel, ...]
-    kernel_seconds: tuple[float, ...]
+    copy_in: float  # seconds
+    compute: float  # seconds
+    copy_out: float  # seconds
+    weights: int  # bytes
+    activations: int  # bytes at their peak
+    io: int  # bytes of all buffers
+    kernels: tuple[Kernel, ...]  # in launch order
+    kernel_seconds: tuple[float, ...]  # the time of each
 
     @property
     def unknown(self) -> list[str]:
@@ -66,24 +57,16 @@ class ShardCost:
 
 @dataclass(frozen=True, slots=True)
 class ShardWork:
-    """Work of a SPA for one shard, independent of the card; bytes are those stored.
+    """Work of a SPA for one shard, independent of the card; bytes are those stored."""
 
-    Attributes:
-        float16: whether floats are stored in float16 (else float32).
-        inputs, outputs: number of arrays copied in and out.
-        bytes_in, bytes_out: their bytes.
-        weights, activations: bytes; activations at their peak.
-        kernels: in launch order.
-    """
-
-    float16: bool
-    inputs: int
-    outputs: int
-    bytes_in: int
-    bytes_out: int
-    weights: int
-    activations: int
-    kernels: tuple[Kernel, ...]
+    float16: bool  # whether floats are stored in float16 (else float32)
+    inputs: int  # number of arrays copied in
+    outputs: int  # number of arrays copied out
+    bytes_in: int  # their bytes
+    bytes_out: int  # their bytes
+    weights: int  # bytes
+    activations: int  # bytes at their peak
+    kernels: tuple[Kernel, ...]  # in launch order
 
 
 def shard_cost(
@@ -194,12 +177,7 @@ def price(work: ShardWork, card: CardDescription, layout: Layout) -> ShardCost:
 
 
 def kernel_seconds(kernel: Kernel, layout: Layout, rate: float) -> float:
-    """Return launch plus the longer of arithmetic and memory traffic.
-
-    Args:
-        kernel: the kernel. layout: rates of the data's layout.
-        rate: speed of the arithmetic relative to the layout's.
-    """
+    """Return seconds: launch plus the longer of arithmetic (``rate`` times the layout's) and memory traffic."""
     arithmetic = kernel.flops / (layout.compute_tflop_s * 1e12 * rate)
     traffic = (kernel.read + kernel.written) / (layout.memory_gb_s * 1e9)
     return kernel.launches * layout.launch_us * 1e-6 + max(arithmetic, traffic)
@@ -210,12 +188,9 @@ def _copy(size: int, count: int, gb_s: float, card: CardDescription) -> float:
 
 
 def peak_bytes(walk: Sequence[Kernel], sizes: dict[str, int], elsewhere: set[str]) -> int:
-    """Return the largest sum of live activations: each lives from the kernel that writes it to the last that reads it.
+    """Return the largest sum of live activations in bytes; each lives from its writing kernel to its last reader.
 
-    Args:
-        walk: kernels in order.
-        sizes: stored bytes by tensor name.
-        elsewhere: tensors that are counted as weights or input and output buffers.
+    ``sizes``: stored bytes by tensor name. ``elsewhere``: tensors in weights or input and output buffers.
     """
     last_read = {name: i for i, kernel in enumerate(walk) for name in kernel.reads}
     alive: dict[str, int] = {}

@@ -1,7 +1,4 @@
-"""The devices of the card: health, memory, virtual clock and faults of every SPA, and how shards are scheduled on them.
-
-The clock's times are simulated seconds, never mixed with wall time in one figure.
-"""
+"""The devices of the card: health, memory, faults and clock (simulated seconds) of every SPA, and scheduling."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]
-Remedy = Callable[[ShardCost], str]
-"""Return how to make a cost fit, as the end of an error message."""
+Remedy = Callable[[ShardCost], str]  # return how to make a cost fit, as the end of an error message
 
 
 class Instance(NamedTuple):
@@ -37,9 +33,7 @@ class Instance(NamedTuple):
 
 
 OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
-
-STAGES = ("copy in", "compute", "copy out")
-"""Names of a shard's phases in the card's timeline."""
+STAGES = ("copy in", "compute", "copy out")  # names of a shard's phases in the card's timeline
 
 
 class ShardTimes(NamedTuple):
@@ -88,11 +82,7 @@ class SpaClock:
         self._copied: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
 
     def schedule(self, submitted: float, copy_in: float, compute: float, copy_out: float) -> ShardTimes:
-        """Schedule one shard after those scheduled before.
-
-        Args:
-            submitted: when the host submits it. copy_in, compute, copy_out: seconds each takes.
-        """
+        """Schedule one shard, ``submitted`` by the host, after earlier ones; phases in simulated seconds."""
         start = max(submitted, self._copy_in, self._computed[0])
         self._copy_in = start + copy_in
         begin = max(self._copy_in, self._compute, self._copied[0])
@@ -106,24 +96,16 @@ class SpaClock:
 
 @dataclass(slots=True)
 class Spa:
-    """One compute array: holds one engine instance and runs one shard at a time.
+    """One compute array: holds one engine instance and runs one shard at a time."""
 
-    Attributes:
-        index: on the card, from 0. device: index on the host, as ``teco-smi`` shows it.
-        health: ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``.
-        used: bytes of allocated device memory. shards: number of shards run.
-        busy: simulated seconds in which it had a shard, from the start of its copy in to the end of its copy out.
-        reported: the slowdown that was last reported.
-    """
-
-    index: int
-    device: int
+    index: int  # on the card, from 0
+    device: int  # index on the host, as ``teco-smi`` shows it
     faults: list[Fault]
-    health: str = OK
-    used: int = 0
-    shards: int = 0
-    busy: float = 0.0
-    reported: float = 1.0
+    health: str = OK  # ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``
+    used: int = 0  # bytes of allocated device memory
+    shards: int = 0  # number of shards run
+    busy: float = 0.0  # simulated seconds in which it had a shard, from start of copy in to end of copy out
+    reported: float = 1.0  # the slowdown that was last reported
     clock: SpaClock = field(default_factory=SpaClock)
     _until: float = 0.0
 
@@ -160,8 +142,7 @@ class Card:
         faults: faults to inject. threads: shards computed in parallel on the host.
         remedy: returns how to make a cost fit, for errors. model: its name in errors.
 
-    Raises:
-        DeviceOutOfMemory: the model does not fit.
+    Raise DeviceOutOfMemory if the model does not fit.
     """
 
     def __init__(
@@ -177,16 +158,14 @@ class Card:
     ) -> None:
         self.description, self.usual = description, Instance(cost, compute)
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
-        self.timeline = Timeline()
-        """Simulated spans, one lane per SPA."""
+        self.timeline = Timeline()  # simulated spans, one lane per SPA
         self.now = self.elapsed = 0.0
         self.step = 0
         self.events: list[str] = []
         self._model = model
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
-        self.memory = 0
-        """Bytes of device memory allocated on every SPA."""
+        self.memory = 0  # bytes of device memory allocated on every SPA
         self._reserved: ShardCost | None = None
         self.hold(cost, remedy)
 
@@ -196,11 +175,7 @@ class Card:
         return [spa for spa in self.spas if spa.health == OK]
 
     def hold(self, cost: ShardCost, remedy: Remedy = lambda _: FIXED) -> None:
-        """Allocate the device memory of ``cost`` on every SPA instead of the last one; on an error nothing changes.
-
-        Raises:
-            DeviceOutOfMemory: it does not fit.
-        """
+        """Replace every SPA's allocated memory by ``cost``; raise DeviceOutOfMemory, changing nothing, if too large."""
         alone, cost = cost, _both(cost, self._reserved)
         free = self.description.memory_bytes
         if self.spas and cost.memory > free:
@@ -215,11 +190,7 @@ class Card:
             spa.used = cost.memory
 
     def reserve(self, cost: ShardCost) -> None:
-        """Allocate device memory on every SPA in addition to :meth:`hold`, for rows of tables.
-
-        Raises:
-            DeviceOutOfMemory: both do not fit.
-        """
+        """Allocate memory on every SPA besides :meth:`hold`, for table rows; raise DeviceOutOfMemory if too much."""
         self._reserved = cost
         self.hold(self._held, lambda _: "the tables do not fit with the rest of the model; use a smaller batch")
 
@@ -284,11 +255,7 @@ class Card:
         times: Mapping[int, list[ShardTimes]],
         first_sample: int,
     ) -> list[tuple[int, Spa]]:
-        """Schedule shards on the healthy SPA in turn; return those that were accepted, each with its SPA.
-
-        Args:
-            left: indices of shards. each: cost and computation of every shard. times: by SPA; a shard's are appended.
-        """
+        """Schedule the shards ``left`` (indices) on the healthy SPA in turn; return those accepted, with their SPA."""
         healthy = self.healthy
         if not healthy:
             raise DeviceError(
@@ -357,10 +324,7 @@ class Card:
         return values
 
     def _report_slow(self, step: int) -> None:
-        """Report each SPA that is slower than described from this step on, even if it has no shard in it.
-
-        The factor is that of the simulated clock, so it does not depend on the host's load.
-        """
+        """Report each SPA slower than described from this step on, by the simulated clock, even without a shard."""
         for spa in self.spas:
             if not spa.faults or spa.health != OK or (factor := spa.slowdown(step)) <= spa.reported:
                 continue
@@ -384,11 +348,7 @@ class Card:
         self._report(f"{what}; {gone}")
 
     def statuses(self, busy: float) -> list[DeviceStatus]:
-        """Return the status of every SPA for ``teco-smi``.
-
-        Args:
-            busy: fraction of the simulated time in which the healthy ones compute.
-        """
+        """Return every SPA's status for ``teco-smi``; ``busy``: share of simulated time the healthy ones compute."""
         return [DeviceStatus(s.device, s.health, s.used, busy if s.health == OK else 0.0) for s in self.spas]
 
     def _states(self) -> str:

@@ -33,9 +33,7 @@ from tecoinfer_modelzoo.text import user_stacklevel
 _log = logging.getLogger(__name__)
 
 KEPT_CALLS = 10_000
-
-KEPT_WHOLE = 16
-"""Number of plans kept for batch sizes of calls that cannot be split; the oldest is removed first."""
+KEPT_WHOLE = 16  # number of plans kept for batch sizes of calls that cannot be split; the oldest is removed first
 
 
 class SdaaEngine(Engine):
@@ -99,8 +97,7 @@ class SdaaEngine(Engine):
             self._save(save_to, origin, self._main)
         self._main = self._plans[self._main.key] = replace(self._main, stored=None)
         self._forget()
-        self.calls: deque[CallTimes] = deque(maxlen=KEPT_CALLS)
-        """Simulated times of the newest calls, oldest first."""
+        self.calls: deque[CallTimes] = deque(maxlen=KEPT_CALLS)  # simulated times of the newest calls, oldest first
         self._samples = self._calls = 0
         self._latency = 0.0
         self._wait = True
@@ -159,19 +156,15 @@ class SdaaEngine(Engine):
         return list(product(*(self.spec.dims[symbol] for symbol in self.batching.places)))
 
     def _threads(self) -> int | None:
-        """Return the threads of a shard, so that the parallel shards of a usual call use every core once.
-
-        ``None`` stands for all: the call is one shard, or its shards would leave cores idle in the last round.
-        """
+        """Return the threads of a shard, so that a usual call's shards use every core once; ``None``: all cores."""
         shards = -(-self.spec.batch_size // self.shard_size)
         return usable_cores() // self._side_by_side if shards % self._side_by_side == 0 else None
 
     def _plan(self, key: PlanKey) -> Plan:
         """Return a plan, lowered at the first call of its shapes.
 
-        Raises:
-            DeviceOutOfMemory: it does not fit together with the others.
-            EngineError: the engine was loaded without the model.
+        Raise DeviceOutOfMemory if it does not fit with the others, EngineError if the engine was loaded without the
+        model.
         """
         plan = self._plans.get(key)
         if plan is not None:
@@ -357,11 +350,7 @@ class SdaaEngine(Engine):
         return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]
 
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:
-        """Run shards in parallel on the SPA, each with the plan of its shape; further shards are queued.
-
-        Raises:
-            InputError: a shard has another number of samples than the plan of a SPA.
-        """
+        """Run shards in parallel on the SPA; raise InputError if a shard's samples differ from a SPA's plan."""
         keys = [PlanKey(batch_of(shard, self.inputs), self._sizes(shard)) for shard in shards]
         for i, key in enumerate(keys):
             if key.rows != self.shard_size and (self.independent is not False or self.static_batch is not None):

@@ -22,19 +22,14 @@ _ENTRY = re.compile(r"(?P<kind>\w+):(?P<fields>[\w.=,\s]+)")
 class Fault:
     """One fault.
 
-    Attributes:
-        kind: ``lose`` (the SPA is lost from then on), ``hang`` (it does not answer, and is lost after the card's
-            heartbeat), ``slow`` (``factor`` times slower from then on), ``oom`` (out of memory in that step), ``nan``
-            (float outputs of that step are NaN).
-        spa: index of the SPA on the card.
-        step: the call in which it occurs, from 0.
-        factor: for ``slow``.
+    ``lose``: the SPA is lost from then on. ``hang``: it does not answer, and is lost after the card's heartbeat.
+    ``slow``: ``factor`` times slower from then on. ``oom``: out of memory in that step. ``nan``: float outputs are NaN.
     """
 
     kind: Kind
-    spa: int
-    step: int
-    factor: float = 1.0
+    spa: int  # index of the SPA on the card
+    step: int  # the call in which it occurs, from 0
+    factor: float = 1.0  # for ``slow``
 
     def strikes(self, step: int) -> bool:
         """Return whether the fault is active in this step."""
@@ -42,11 +37,7 @@ class Fault:
 
 
 def parse_faults(text: str) -> list[Fault]:
-    """Parse ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``.
-
-    Raises:
-        ConfigError: the text is malformed.
-    """
+    """Parse ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``; raise ConfigError for malformed text."""
     return [_parse(entry.strip()) for entry in text.split(";") if entry.strip()]
 
 
@@ -77,11 +68,7 @@ def _parse(entry: str) -> Fault:
 
 
 def check_spas(faults: Sequence[Fault], count: int) -> None:
-    """Check that every fault can occur.
-
-    Raises:
-        ConfigError: a fault names a SPA that the card does not have, or a negative step.
-    """
+    """Raise ConfigError if a fault names a SPA that the card does not have, or a negative step."""
     for fault in faults:
         if fault.step < 0:
             raise ConfigError(f"{FAULTS_VARIABLE}: step {fault.step} does not exist; the first is 0")

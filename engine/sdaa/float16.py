@@ -27,41 +27,12 @@ FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
 # Their outputs are copies or selections of their inputs: rounded inputs give rounded outputs.
 EXACT_OPS = frozenset(
-    [
-        "Abs",
-        "Concat",
-        "DepthToSpace",
-        "Dropout",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Identity",
-        "Max",
-        "MaxPool",
-        "Min",
-        "Neg",
-        "Pad",
-        "Relu",
-        "Reshape",
-        "ReverseSequence",
-        "ScatterElements",
-        "ScatterND",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "TopK",
-        "Transpose",
-        "Trilu",
-        "Unsqueeze",
-        "Where",
-        "Clip",
-        "ReduceMax",
-        "ReduceMin",
-    ]
+    {
+        *("Abs", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape"),
+        *("ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+        *("TopK", "Transpose", "Trilu", "Unsqueeze", "Where"),
+    }
 )
 
 FLOAT32_PARAMETERS: Mapping[str, tuple[int, ...]] = {
@@ -83,22 +54,14 @@ Stored in float16, ``x / 1e6`` would be ``x / inf``, and ``(1 - mask) * -1e9`` 0
 
 
 def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]:
-    """Return the indices of a node's inputs that stay float32 if the model is stored in float16.
-
-    Args:
-        node: the node. scalars: operands of products and quotients that stay float32 (:func:`scalar_constants`).
-    """
+    """Return the indices of a node's inputs that stay float32 in float16 storage, with :func:`scalar_constants`."""
     if node.op_type in SCALAR_OPS:
         return tuple(i for i, name in enumerate(node.input) if name in scalars)
     return FLOAT32_PARAMETERS.get(node.op_type, ())
 
 
 def scalar_constants(graph: GraphProto) -> set[str]:
-    """Return the names of operands of products and quotients that stay float32: one-element constants, and counts.
-
-    Args:
-        graph: with inferred types, nodes in topological order.
-    """
+    """Return operands of products and quotients that stay float32: one-element constants, and counts."""
     return _scalar_constants(graph) | exact_parts(graph).divisors
 
 
@@ -139,8 +102,7 @@ def float16_storage(
 def exact_ends(graph: GraphProto, model: ModelProto) -> frozenset[str]:
     """Return the inputs and outputs that are float32 on the card, since they hold integers or coordinates.
 
-    Args:
-        graph: of the widened model, with inferred types, nodes in topological order. model: before widening.
+    ``graph`` is of the widened model, with inferred types, in topological order; ``model`` is before widening.
     """
     exact = exact_parts(graph)
     return (exact.inputs | exact.outputs) - _half_ends(model)
@@ -153,11 +115,7 @@ def _half_ends(model: ModelProto) -> frozenset[str]:
 
 
 def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
-    """Return the predicate of nodes that stay float32: those of ``keep``, and those that keep integers exact.
-
-    Args:
-        graph: with inferred types, nodes in topological order. keep: returns whether a node stays float32 anyway.
-    """
+    """Return the predicate of nodes that stay float32: those of ``keep``, and those that keep integers exact."""
     return _keeping(exact_parts(graph), keep)
 
 
@@ -219,17 +177,14 @@ class _Rounder:
         halves: frozenset[str],
     ) -> None:
         self.model, self.keep = model, keep
-        self.halves = halves
-        """Constants that are float16 in the file: rounding them again would take most of the time."""
+        self.halves = halves  # constants that are float16 in the file: rounding them again would take most of the time
         self.graph = model.graph
         self.inputs = {info.name for info in graph_inputs(model)}
         self.keep_inputs = keep_inputs & self.inputs
         self.keep_outputs = keep_outputs - self.inputs
         self.nodes: list[NodeProto] = []
-        self.exact: dict[str, str] = {}
-        """Original name -> name of the value as written."""
-        self.half: dict[str, str] = {}
-        """Original name -> name of the value rounded to float16 (held as float32)."""
+        self.exact: dict[str, str] = {}  # original name -> name of the value as written
+        self.half: dict[str, str] = {}  # original name -> name of the value rounded to float16 (held as float32)
         self.constants = {tensor.name: tensor for tensor in self.graph.initializer}
         self.floats = {name for name, tensor in self.constants.items() if tensor.data_type == FLOAT}
         for info in (*self.graph.input, *self.graph.output, *self.graph.value_info):
@@ -238,8 +193,7 @@ class _Rounder:
         self._warn_untyped()
         self.known, self.scalars = folded(self.graph), _scalar_constants(self.graph) | exact.divisors
         self.outputs = {info.name for info in self.graph.output}
-        self.fused = inner_tensors(self.graph, keep) & self.floats
-        """Tensors inside a kernel: rounded at its end."""
+        self.fused = inner_tensors(self.graph, keep) & self.floats  # tensors inside a kernel: rounded at its end
 
     def rounded(self) -> ModelProto:
         # Before IR 4 constants are listed among the inputs; a replaced one must not remain an input.
@@ -247,7 +201,8 @@ class _Rounder:
         self.model.ir_version = max(self.model.ir_version, 4)
         del self.graph.input[:]
         self.graph.input.extend(inputs)
-        self._free_output_names()
+        for name in self.outputs & self.floats & self.constants.keys():  # the rounded values get their names
+            self.exact[name] = self.constants[name].name = f"{name}:value"
         for info in self.graph.input:
             if info.name in self.floats and info.name not in self.keep_inputs:
                 info.type.tensor_type.elem_type = HALF
@@ -265,7 +220,8 @@ class _Rounder:
         del self.graph.node[:]
         del self.graph.value_info[:]
         self.graph.node.extend(self.nodes)
-        self._drop_unused_constants()
+        used = {name for node in self.nodes for name in used_names(node)} | self.outputs
+        keep_tensors(self.graph, lambda tensor: tensor.name in used)
         return self.model
 
     def _warn_untyped(self) -> None:
@@ -277,15 +233,6 @@ class _Rounder:
                 f"outputs of {', '.join(sorted(untyped))} have a type unknown to onnx and are not rounded to float16",
                 stacklevel=2,
             )
-
-    def _free_output_names(self) -> None:
-        """Rename constants that are outputs too: their names are given to the rounded values."""
-        for name in self.outputs & self.floats & self.constants.keys():
-            self.exact[name] = self.constants[name].name = f"{name}:value"
-
-    def _drop_unused_constants(self) -> None:
-        used = {name for node in self.nodes for name in used_names(node)} | self.outputs
-        keep_tensors(self.graph, lambda tensor: tensor.name in used)
 
     def _cast(self, source: str, target: str, to: int) -> str:
         self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}:cast", to=to))
@@ -324,7 +271,9 @@ class _Rounder:
             self._read_rounded(node)
         rename_inputs(node, self.exact)
         outputs = [name for name in node.output if name in self.floats]
-        self._free_outputs(node)
+        for i, name in enumerate(node.output):
+            if name in self.outputs and name in self.floats:  # the rounded value gets its name
+                node.output[i] = self.exact[name] = f"{name}:value"
         self.nodes.append(node)
         if not kept:
             self._leave_rounded(node, [name for name in outputs if name not in self.fused])
@@ -339,12 +288,6 @@ class _Rounder:
         for i, name in enumerate(node.input):
             if name in self.floats and i not in parameters and name not in self.fused:
                 node.input[i] = self._rounded(name)
-
-    def _free_outputs(self, node: NodeProto) -> None:
-        """Rename what the graph returns: its name is given to the rounded value."""
-        for i, name in enumerate(node.output):
-            if name in self.outputs and name in self.floats:
-                node.output[i] = self.exact[name] = f"{name}:value"
 
     def _leave_rounded(self, node: NodeProto, outputs: Iterable[str]) -> None:
         """Round the outputs of a kernel, unless it only copies or selects rounded values."""

@@ -26,9 +26,7 @@ LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Constant", "Shape", "Size"))
 SELECTING = frozenset(("Gather", "GatherElements", "GatherND", "Slice"))
 """Operators that read no more of their data than they write."""
-RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}
-"""Recurrent operators and their number of gates."""
-
+RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1}  # recurrent operators and their number of gates
 _SHAPES = frozenset(("Constant", "Shape", "Size"))
 _CONTROL = frozenset(("If", "Loop", "Scan"))
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
@@ -50,38 +48,23 @@ _PAST = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launch.
+    """One launch."""
 
-    Attributes:
-        name: of its first node. op_type: of that node. nodes: names of all its nodes.
-        flops: floating-point operations, a multiply-add counting two.
-        reads, writes: names of the tensors it reads (weights included) and writes.
-        read, written: their bytes as stored.
-        launches: sequential kernels inside it (the time steps of a recurrent operator), else 1.
-        known: whether all shapes are known; costs that depend on unknown sizes are omitted.
-        float32: whether it computes in float32 in a float16 model.
-    """
-
-    name: str
-    op_type: str
-    nodes: tuple[str, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    flops: float
-    read: int
-    written: int
-    launches: int = 1
-    known: bool = True
-    float32: bool = False
+    name: str  # of its first node
+    op_type: str  # of that node
+    nodes: tuple[str, ...]  # names of all its nodes
+    reads: tuple[str, ...]  # names of the tensors it reads, weights included
+    writes: tuple[str, ...]  # names of the tensors it writes
+    flops: float  # floating-point operations, a multiply-add counting two
+    read: int  # bytes read, as stored
+    written: int  # bytes written, as stored
+    launches: int = 1  # sequential kernels inside it (the time steps of a recurrent operator), else 1
+    known: bool = True  # whether all shapes are known; costs that depend on unknown sizes are omitted
+    float32: bool = False  # whether it computes in float32 in a float16 model
 
 
 def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[str]:
-    """Return the tensors that never leave their kernel, for both rounding and cost.
-
-    Args:
-        graph: nodes in topological order.
-        keep: returns whether a node stays float32; such nodes share no kernel with others.
-    """
+    """Return the tensors that never leave their kernel; float32 nodes (``keep``) share none with others."""
     from engine.onnx.view import used_names
 
     readers: dict[str, int] = dict.fromkeys((info.name for info in graph.output), 1)
@@ -92,16 +75,12 @@ def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[s
 
 
 def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Collection[str]) -> set[str]:
-    """Return the tensors that the reading node fuses into its kernel.
+    """Return the tensors that the reading node, in topological order, fuses into its kernel.
 
-    Args:
-        nodes: in topological order.
-        readers: number of nodes and graph outputs that read a tensor.
-        constants: names of tensors known when the engine is built.
+    ``readers``: number of nodes and graph outputs that read a tensor. ``constants``: tensors known at build time.
     """
     inner: set[str] = set()
-    stage: dict[str, str] = {}
-    """Output of a kernel so far -> what it can still include."""
+    stage: dict[str, str] = {}  # output of a kernel so far -> what it can still include
     for node in nodes:
         source = next((name for name in node.input if name in stage), "")
         fits = readers.get(source) == 1 and _follows(node, stage[source], constants)
@@ -114,11 +93,7 @@ def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Col
 
 
 def _takes_in(node: NodeProto, joined: str) -> str:
-    """Return what a kernel can still include after this node: ``linear``, ``activation`` only, or "".
-
-    Args:
-        node: the last of the kernel so far. joined: the same for the kernel it was fused into; "": it starts one.
-    """
+    """Return what a kernel can include after its node: ``linear``, ``activation`` only, or "" (as ``joined``)."""
     if node.op_type in ACTIVATIONS:
         return ""  # a kernel ends with its activation
     if joined or node.op_type in VIEWS:
@@ -147,18 +122,14 @@ def folded(graph: GraphProto) -> set[str]:
 def kernels_of(
     nodes: Iterable[NodeView], inner: Collection[str], known: set[str], float32: Collection[str] = ()
 ) -> list[Kernel]:
-    """Group a graph's nodes into the kernels the card launches.
+    """Group a graph's nodes, in topological order with bytes as stored, into the kernels the card launches.
 
     Args:
-        nodes: in topological order, with bytes as stored.
-        inner: tensors that never leave their kernel (:func:`inner_tensors`).
-        known: tensors known when the engine is built (:func:`folded`).
+        inner: tensors that never leave their kernel. known: tensors known when the engine is built (:func:`folded`).
         float32: tensors written by nodes that stay float32.
     """
-    groups: dict[str, list[NodeView]] = {}
-    """Tensor inside a kernel -> the kernel's nodes so far."""
-    alias: dict[str, str] = {}
-    """Output of a view -> the tensor it views."""
+    groups: dict[str, list[NodeView]] = {}  # tensor inside a kernel -> the kernel's nodes so far
+    alias: dict[str, str] = {}  # output of a view -> the tensor it views
     done: list[list[NodeView]] = []
     for node in _launched(nodes, known, alias):
         source = next((name for name in node.inputs if name in groups), None)
@@ -185,7 +156,7 @@ def _kernel(
     group: list[NodeView], inner: Collection[str], alias: Mapping[str, str], float32: Collection[str]
 ) -> Kernel:
     read = _beyond(inner, group, _read_names)
-    written = _beyond(inner, group, _written_names)
+    written = _beyond(inner, group, lambda node: filter(None, node.outputs))
     known = [node for node in group if _known(node)]
     first = group[0]
     return Kernel(
@@ -208,10 +179,6 @@ def _beyond(
 ) -> dict[str, NodeView]:
     """Return the tensors of a kernel's nodes that are not inside it, each with the last node that has it."""
     return {name: node for node in group for name in names(node) if name not in inner}
-
-
-def _written_names(node: NodeView) -> Iterator[str]:
-    return filter(None, node.outputs)
 
 
 def _launches(node: NodeView) -> int:
@@ -274,10 +241,6 @@ def _gemm(node: NodeView, written: int) -> float:
     return 2.0 * written * sqrt(prod(a) * prod(b) / written)
 
 
-def _matmul(node: NodeView, written: int) -> float:
-    return 2.0 * written * _shape(node.inputs[0], node)[-1]
-
-
 def _recurrent(node: NodeView, written: int) -> float:
     steps, batch, width = _shape(node.inputs[0], node)
     directions, gates, _ = _shape(node.inputs[1], node)
@@ -309,7 +272,7 @@ _COUNTS: dict[str, Callable[[NodeView, int], float]] = {
     **dict.fromkeys(_PAST, _attention),
     **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
     "Gemm": _gemm,
-    "MatMul": _matmul,
+    "MatMul": lambda node, written: 2.0 * written * _shape(node.inputs[0], node)[-1],
     **dict.fromkeys(RECURRENT, _recurrent),
     **dict.fromkeys(_REDUCING, _reduction),
 }

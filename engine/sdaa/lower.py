@@ -18,41 +18,24 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 MADE_OF = (
-    "engine.batching",
-    "engine.onnx",
-    "engine.passes",
-    "engine.sdaa.cost",
-    "engine.sdaa.engine",
-    "engine.sdaa.fills",
-    "engine.sdaa.float16",
-    "engine.sdaa.kernels",
-    "engine.sdaa.lower",
-    "engine.sdaa.plan",
-    "engine.sdaa.settle",
+    *("engine.batching", "engine.onnx", "engine.passes", "engine.sdaa.cost", "engine.sdaa.engine", "engine.sdaa.fills"),
+    *("engine.sdaa.float16", "engine.sdaa.kernels", "engine.sdaa.lower", "engine.sdaa.plan", "engine.sdaa.settle"),
     "engine.signature",
 )
-"""Modules and packages that determine a lowered model; a saved engine depends on just these (:mod:`.saved`).
-
-By name, since a saved engine is opened without importing them all; a test checks their imports."""
+"""Modules that determine a lowered and thus a saved model (:mod:`.saved`); names avoid imports, and a test checks them.
+"""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model as one SPA runs it; expensive results are computed on first use.
+    """A model as one SPA runs it; expensive results are computed on first use."""
 
-    Attributes:
-        original: as in the file. model: with the shapes of one shard, after the passes, before any rounding.
-        options: of the pass file.
-        half: whether floats are stored in float16: requested, and not disabled by the options.
-        inputs: name -> full shape, of one shard. batch: samples of a shard.
-    """
-
-    original: ModelProto
-    model: ModelProto
-    options: PassOptions
-    half: bool
-    inputs: Mapping[str, tuple[int, ...]]
-    batch: int
+    original: ModelProto  # as in the file
+    model: ModelProto  # with the shapes of one shard, after the passes, before any rounding
+    options: PassOptions  # of the pass file
+    half: bool  # whether floats are stored in float16: requested, and not disabled by the options
+    inputs: Mapping[str, tuple[int, ...]]  # name -> full shape, of one shard
+    batch: int  # samples of a shard
 
     @property
     def shaped(self) -> ModelProto:
@@ -106,19 +89,14 @@ def lowered(
         float16: whether float16 storage is requested (else float32).
         compare: whether the passes' result is checked by running both models on random input of these shapes.
 
-    Raises:
-        ModelError: the model cannot have these shapes. PassError: the pass cannot be used.
+    Raise ModelError if the model cannot have these shapes, PassError if the pass cannot be used.
     """
     passed = apply_passes(bound(model, shapes), options, input_shapes=shapes, compare=compare)
     return Lowered(model, passed, options, float16 and options.need_convert, shapes, batch)
 
 
 def bound(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
-    """Return a copy of a model whose inputs have these shapes; other names in ``shapes`` are ignored.
-
-    Raises:
-        ModelError: the model cannot have these shapes.
-    """
+    """Return a copy with these input shapes, other names ignored; raise ModelError if the model cannot have them."""
     from engine.onnx.shapes import bind_shapes
     from engine.onnx.view import graph_inputs
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from engine.sdaa.device import Compute
 
-CHECK_BATCH = 2
-"""Samples a pass is checked with: as reliable as a full batch, and much faster."""
+CHECK_BATCH = 2  # samples a pass is checked with: as reliable as a full batch, and much faster
 
 _checked_passes: set[tuple[Any, ...]] = set()
 
@@ -45,27 +44,17 @@ class PlanKey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A lowered model for shards of one shape.
+    """A lowered model for shards of one shape; inputs and outputs, with ``batch_axis``, are as stored, in order."""
 
-    Attributes:
-        key: of the shape.
-        inputs, outputs: as stored, in the model's order; an output's ``batch_axis`` is that of this plan's shapes.
-        work, cost: of one shard.
-        weights: bytes of every constant by name; plans share equal constants.
-        session: computes the values; ``None`` with ``simulate_only``.
-        run: computes one shard; zeros without a session.
-        stored: the model as a SPA runs it, to be saved.
-    """
-
-    key: PlanKey
+    key: PlanKey  # of the shape
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
-    work: ShardWork
-    cost: ShardCost
-    weights: Mapping[str, int]
-    session: HostSession | None
-    run: Compute
-    stored: ModelProto | bytes | None = None
+    work: ShardWork  # of one shard
+    cost: ShardCost  # of one shard
+    weights: Mapping[str, int]  # bytes of every constant by name; plans share equal constants
+    session: HostSession | None  # computes the values; ``None`` with ``simulate_only``
+    run: Compute  # computes one shard; zeros without a session
+    stored: ModelProto | bytes | None = None  # the model as a SPA runs it, to be saved
 
     def closed(self) -> Plan:
         """Return the plan without the session and its weights."""
@@ -127,11 +116,7 @@ class Lowering:
     # ------------------------------------------------------------------------------------------------------- shapes
 
     def shapes(self, key: PlanKey) -> dict[str, tuple[int, ...]]:
-        """Return the full shape of every input of a shard.
-
-        Raises:
-            ConfigError: a dimension has no size.
-        """
+        """Return the full shape of every input of a shard; raise ConfigError if a dimension has no size."""
         sizes = dict(zip(self._symbols, key.sizes, strict=True))
         growing = open_cache(self._inputs, self.spec.dims)
         if growing is not None:
@@ -156,11 +141,7 @@ class Lowering:
     def plan(self, key: PlanKey, threads: int | None) -> Plan:
         """Bind the shapes, run the passes, put the values into the card's storage, and open the host session.
 
-        Args:
-            key: of the shapes. threads: that compute a shard on the host; ``None``: every core.
-
-        Raises:
-            ConfigError: a dimension has no size. ModelError: the model cannot have these shapes, or cannot be run.
+        Raise ConfigError if a dimension has no size, ModelError if the model cannot have these shapes, or be run.
         """
         from engine.onnx.view import signature
 
@@ -239,11 +220,7 @@ class Lowering:
     # ---------------------------------------------------------------------------------------------------------- cost
 
     def remedy(self, key: PlanKey, cost: ShardCost) -> str:
-        """Return how to make a plan fit: a smaller batch, or other weights; as the end of an error message.
-
-        Args:
-            key: of the plan. cost: its cost.
-        """
+        """Return how to make a plan fit: a smaller batch, or other weights; as the end of an error message."""
         if cost.weights > self.description.memory_bytes:
             return self._too_large(cost.weights)
         if self._static_batch is not None:

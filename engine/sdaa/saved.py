@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +25,7 @@ from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.built import MAGIC, SUFFIX, is_built
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
-from engine.sdaa.versions import versions
+from engine.sdaa.lower import MADE_OF
 from engine.signature import (
     BatchAxes,
     Dim,
@@ -42,53 +43,34 @@ from tecoinfer_modelzoo.json_types import Problems, entries, flag, items, number
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-SCHEMA_VERSION = 2
-"""Of header and manifest; incremented when a field changes its meaning, is added or removed."""
-
-MAX_MANIFEST = 2**26
-"""Size limit of a manifest in bytes; ResNet50's has 30 KB."""
-
-MAX_MODEL = 2**31 - 2**24
-"""Size limit of a saved model in bytes: protobuf messages are limited to 2 GiB."""
+SCHEMA_VERSION = 2  # of header and manifest; incremented when a field changes its meaning, is added or removed
+MAX_MANIFEST = 2**26  # size limit of a manifest in bytes; ResNet50's has 30 KB
+MAX_MODEL = 2**31 - 2**24  # size limit of a saved model in bytes: protobuf messages are limited to 2 GiB
 
 MOST_PER_COPIED = 8
 """Limit of an input's stored bytes per byte copied to the card: usually 1; 2 if a float32 input is kept."""
 
 _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
-
 T = TypeVar("T")
-
 _AGAIN = "save it again from the ONNX file (tecoexec/save_engine.py)"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The sources of an engine.
+    """The sources of an engine."""
 
-    Attributes:
-        source: name of the ONNX file. source_sha256: of it and its external data. external: names of the latter.
-        pass_file: name of the pass file, or empty. pass_sha256: of its text, or empty; imports from outside the zoo are
-            not included.
-        dtype: ``"float16"`` or ``"float32"``.
-        versions: of the zoo and the packages used; ``sources`` is a hash of the zoo's files used.
-    """
-
-    source: str
-    source_sha256: str
-    external: tuple[str, ...]
-    pass_file: str
-    pass_sha256: str
-    dtype: str
-    versions: Mapping[str, str]
+    source: str  # name of the ONNX file
+    source_sha256: str  # of it and its external data
+    external: tuple[str, ...]  # names of the latter
+    pass_file: str  # name of the pass file, or empty
+    pass_sha256: str  # of its text, or empty; imports from outside the zoo are not included
+    dtype: str  # ``"float16"`` or ``"float32"``
+    versions: Mapping[str, str]  # of the zoo and the packages used; ``sources`` is a hash of the zoo's files used
 
     @classmethod
     def of(cls, spec: EngineSpec, dtype: str) -> Origin:
-        """Return the current sources for ``spec``.
-
-        Raises:
-            ModelError: the ONNX file or a file it names is missing or damaged.
-        """
+        """Return the sources for ``spec``; raise ModelError if the ONNX file or one it names is missing or damaged."""
         from engine.onnx.load import external_files
 
         external = tuple(external_files(spec.ckpt))
@@ -99,18 +81,15 @@ class Origin:
             pass_file=spec.pass_path.name if spec.pass_path else "",
             pass_sha256=_pass_hash(spec.pass_path),
             dtype=dtype,
-            versions=versions(),
+            versions=lowering_versions(),
         )
 
     def check(self, spec: EngineSpec, dtype: str) -> None:
-        """Refuse an engine with other sources than ``spec``; an ONNX file is always read and hashed.
+        """Raise ModelError, with the difference, for other sources than ``spec``; an ONNX file is always hashed.
 
         If ``spec`` names a saved engine, sources are not compared, and the pass only if ``spec`` names one.
-
-        Raises:
-            ModelError: with the difference.
         """
-        path, now = saved_path(spec.ckpt), versions()
+        path, now = saved_path(spec.ckpt), lowering_versions()
         for name in sorted({*now, *self.versions}):
             _same(path, f"version of {name}", self.versions.get(name, "none"), now.get(name, "none"))
         _same(path, "dtype", self.dtype, dtype)
@@ -124,37 +103,25 @@ class Origin:
 
 @dataclass(frozen=True)
 class Saved:
-    """The manifest.
+    """The manifest."""
 
-    Attributes:
-        origin: the sources.
-        card, card_sha256: name and hash of the card's description when saving; another card may run it.
-        shard_size: samples of a shard. shapes: of every input of a shard. batch_axes: the batch axis of each, or null.
-        independent: whether samples are independent; null: unknown. reason: why not.
-        dims: the inputs' declared shapes in the ONNX file, dynamic dimensions by their symbol.
-        dtypes: of the inputs as stored, in the model's order. outputs: as stored.
-        metadata: the ONNX file's. layout: of the data. converted: whether floats are stored in the origin's dtype.
-        work: of a SPA for one shard.
-        model_bytes, model_sha256: of the model after the manifest.
-    """
-
-    origin: Origin
-    card: str
-    card_sha256: str
-    shard_size: int
-    shapes: dict[str, tuple[int, ...]]
-    batch_axes: dict[str, int | None]
-    independent: bool | None
-    reason: str
-    dims: dict[str, list[Dim]]
-    dtypes: dict[str, str]
-    outputs: list[TensorSpec]
-    metadata: dict[str, str]
-    layout: str
-    converted: bool
-    work: ShardWork
-    model_bytes: int = 0
-    model_sha256: str = ""
+    origin: Origin  # the sources
+    card: str  # name of the card's description when saving; another card may run it
+    card_sha256: str  # hash of that description
+    shard_size: int  # samples of a shard
+    shapes: dict[str, tuple[int, ...]]  # of every input of a shard
+    batch_axes: dict[str, int | None]  # the batch axis of each, or null
+    independent: bool | None  # whether samples are independent; null: unknown
+    reason: str  # why not
+    dims: dict[str, list[Dim]]  # the inputs' declared shapes in the ONNX file, dynamic dimensions by their symbol
+    dtypes: dict[str, str]  # of the inputs as stored, in the model's order
+    outputs: list[TensorSpec]  # as stored
+    metadata: dict[str, str]  # the ONNX file's
+    layout: str  # of the data
+    converted: bool  # whether floats are stored in the origin's dtype
+    work: ShardWork  # of a SPA for one shard
+    model_bytes: int = 0  # of the model after the manifest
+    model_sha256: str = ""  # of the model after the manifest
 
     @property
     def inputs(self) -> list[TensorSpec]:
@@ -182,25 +149,14 @@ class Saved:
     def check_shapes(
         self, ckpt: Path, size: int, shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, int | None]
     ) -> None:
-        """Refuse an engine for another shard: other samples, input shapes, or batch axes.
-
-        Raises:
-            ModelError: with the difference.
-        """
+        """Raise ModelError, with the difference, for another shard: other samples, input shapes, or batch axes."""
         path = saved_path(ckpt)
         _same(path, "input shapes", _shapes_text(self.shapes), _shapes_text(shapes))
         _same(path, "batch axes", self.batch_axes, dict(axes))
         _same(path, "shard size", self.shard_size, size)
 
     def check_model(self, ckpt: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Refuse an engine whose model does not have the tensors of the manifest.
-
-        Args:
-            ckpt: the engine, or the model beside it. inputs, outputs: those of the model, in its order.
-
-        Raises:
-            ModelError: they differ.
-        """
+        """Raise ModelError if a model, of ``ckpt`` or beside it, lacks the tensors of the manifest, in order."""
         stored = [(name, kind) for name, kind in self.dtypes.items()]
         shapes = [self.shapes.get(tensor.name, ()) for tensor in inputs]
         same = stored == [(tensor.name, tensor.dtype.name) for tensor in inputs] and all(
@@ -220,15 +176,9 @@ def saved_path(ckpt: Path) -> Path:
 
 
 def write_saved(path: Path, saved: Saved, model: ModelProto | bytes) -> None:
-    """Write a saved engine; if that fails, an existing file is not changed.
+    """Write a saved engine (size and hash of the model are set here); an existing file survives an error.
 
-    Args:
-        path: of the file.
-        saved: the manifest; size and hash of the model are set here.
-        model: as a SPA runs it.
-
-    Raises:
-        ConfigError: the model is too large, or the file cannot be written.
+    Raise ConfigError if the model is too large, or the file cannot be written.
     """
     data = model if isinstance(model, bytes) else _serialised(path, model)
     saved = replace(saved, model_bytes=len(data), model_sha256=hashlib.sha256(data).hexdigest())
@@ -261,11 +211,7 @@ def _to_json(saved: Saved) -> dict[str, Any]:
 
 
 def read_saved(path: Path) -> Saved:
-    """Read the manifest, without the model after it.
-
-    Raises:
-        ModelError: the file is missing, damaged, or of another version.
-    """
+    """Read the manifest, without the model after it; raise ModelError if missing, damaged, or of another version."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -287,11 +233,7 @@ def read_saved(path: Path) -> Saved:
 
 
 def read_model(path: Path, saved: Saved) -> bytes:
-    """Read the model after the manifest.
-
-    Raises:
-        ModelError: it is not the model of the manifest.
-    """
+    """Read the model after the manifest; raise ModelError if it is not the model of the manifest."""
     try:
         with open_regular(path) as file:
             file.seek(-saved.model_bytes, 2)
@@ -436,3 +378,25 @@ def _source_hash(source: Path, external: tuple[str, ...]) -> str:
 
 def _pass_hash(path: Path | None) -> str:
     return hash_files(path) if path else ""
+
+
+_COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
+
+
+@lru_cache(maxsize=1)
+def lowering_versions() -> Mapping[str, str]:
+    """Return the versions that determine the contents of a saved engine."""
+    from engine.host.installed import components
+
+    found = components()
+    return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*sources())[:12]}
+
+
+def sources() -> list[Path]:
+    """Return the zoo's files that determine a saved engine: those of :data:`engine.sdaa.lower.MADE_OF`."""
+    root = Path(__file__).resolve().parents[2]
+    return [file for name in MADE_OF for file in _files(root.joinpath(*name.split(".")))]
+
+
+def _files(module: Path) -> list[Path]:
+    return sorted(module.rglob("*.py")) if module.is_dir() else [module.with_suffix(".py")]

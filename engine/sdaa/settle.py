@@ -16,8 +16,7 @@ from engine.signature import Array
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_MOST = 256
-"""Largest number of elements of a tensor of sizes."""
+_MOST = 256  # largest number of elements of a tensor of sizes
 
 
 def has_open_sizes(model: ModelProto) -> bool:
@@ -27,11 +26,7 @@ def has_open_sizes(model: ModelProto) -> bool:
 
 
 def settled(model: ModelProto) -> ModelProto:
-    """Return a model with every size that follows from its inputs' shapes; the same object if none is open.
-
-    Args:
-        model: with bound inputs and inferred shapes; not changed.
-    """
+    """Return a model, bound and inferred, with every size that follows; the same object if none is open."""
     if not has_open_sizes(model):
         return model
     from engine.onnx.large import copy_model
@@ -73,14 +68,7 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 
 
 def _compute(graph: GraphProto, contents: dict[str, Array]) -> bool:
-    """Compute known values, and replace their nodes by constants.
-
-    Args:
-        graph: with inferred shapes; changed in place. contents: known values by name; found ones are added.
-
-    Returns:
-        Whether the graph changed.
-    """
+    """Replace nodes of a graph with inferred shapes by the values known, in place; return whether it changed."""
     from onnx import numpy_helper
 
     shapes, whole, ends = _shapes(graph), _whole_numbers(graph), {info.name for info in graph.output}

@@ -80,12 +80,11 @@ class ShardedTables(Engine):
         self._refuse(self.static_batch is not None, "its batch is fixed; export it with a dynamic batch")
         self._refuse(self.independent is not True, f"its samples depend on one another ({self.batching.why_dependent})")
         self._refuse(
-            any(None in _but_batch(one) for one in self.inputs),
+            any(size is None and axis != one.batch_axis for one in self.inputs for axis, size in enumerate(one.shape)),
             "a dimension other than the batch is dynamic; fix it in the export",
         )
         parts = split_tables(model, count, spec.ckpt)
-        self.tables = parts.tables
-        """Names of the tables that are split."""
+        self.tables = parts.tables  # names of the tables that are split
         self._rows_of = parts.rows
         self._size = -(-spec.batch_size // count) * count
         del model
@@ -176,7 +175,3 @@ class ShardedTables(Engine):
         self._spas.release()
         self._lookups = []
         self._folder.cleanup()
-
-
-def _but_batch(spec: TensorSpec) -> list[int | None]:
-    return [size for axis, size in enumerate(spec.shape) if axis != spec.batch_axis]

@@ -27,8 +27,7 @@ from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 
 SCHEMA_VERSION = 1
 COMMAND = "teco-smi"
-OURS = (b"tecoinfer_modelzoo.commands", b"engine.sdaa.smi")
-"""Texts of our start scripts, now and in earlier versions."""
+OURS = (b"tecoinfer_modelzoo.commands", b"engine.sdaa.smi")  # texts of our start scripts, now and in earlier versions
 
 HANDED_OVER = "_TECO_SMI_HANDED_OVER"
 """Environment variable set for a command started instead of ours, so that two commands never start each other."""
@@ -40,23 +39,14 @@ _MB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One row of the table: a SPA.
+    """One row of the table: a SPA; fractions are 0 to 1, and ``None`` if it is lost, as in the specification."""
 
-    Attributes:
-        index: over all cards.
-        bus_id: of its card.
-        health: the worst any process reports.
-        memory_used: bytes, of all processes.
-        utilisation: fraction of the simulated time, 0 to 1; ``None`` if the device is lost, as in the specification.
-        host_busy: fraction of wall time in which the host computes for the device, 0 to 1; ``None`` likewise.
-    """
-
-    index: int
-    bus_id: str
-    health: str
-    memory_used: int
-    utilisation: float | None
-    host_busy: float | None
+    index: int  # over all cards
+    bus_id: str  # of its card
+    health: str  # the worst any process reports
+    memory_used: int  # bytes, of all processes
+    utilisation: float | None  # of the simulated time in which it computes
+    host_busy: float | None  # of wall time in which the host computes for the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +70,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """Return the current state of this host's cards.
-
-    Raises:
-        ConfigError: the card description, an environment variable or the status folder cannot be used.
-    """
+    """Return the state of this host's cards; raise ConfigError for an invalid description, variable or folder."""
     card, per_card, running = load_card(), engine_nums(), read_all()
     by_device: dict[int, list[DeviceStatus]] = defaultdict(list)
     for process in running:
@@ -187,9 +173,9 @@ def _mb(used: int) -> int:
 
 
 def as_json(shown: Snapshot) -> dict[str, Any]:
-    """Return the contents of the table, memory in bytes, utilisation 0 to 1, ``None`` for what is not simulated.
+    """Return the table's contents, memory in bytes, ``None`` for what is not simulated.
 
-    ``spe_utilisation`` is a fraction of the simulated time, ``host_busy`` one of wall time.
+    ``spe_utilisation`` is a fraction of the simulated time, ``host_busy`` one of wall time, both 0 to 1.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -309,14 +295,7 @@ def _watch(seconds: float, output: Output, *, as_object: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        argv: arguments; ``None`` uses those of the process.
-
-    Returns:
-        The exit code: 0 shown (or interrupted while watching), 2 if something cannot be read or written.
-    """
+    """Run the command; return 0 if shown (or interrupted while watching), 2 if something cannot be read or written."""
     fill_closed()
     with Standing() as output:
         try:

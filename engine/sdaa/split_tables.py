@@ -20,27 +20,17 @@ from engine.onnx.view import graph_inputs, used_names
 from engine.sdaa.tables import looked_up
 from tecoinfer_modelzoo.errors import ConfigError
 
-SMALL = 0.01
-"""Minimum size of a split table relative to the largest one: small ones are faster on each SPA."""
-
-MIN_OPSET = 12
-"""Oldest opset whose ``Clip`` supports integers."""
+SMALL = 0.01  # minimum size of a split table relative to the largest one: small ones are faster on each SPA
+MIN_OPSET = 12  # oldest opset whose ``Clip`` supports integers
 
 
 class Parts(NamedTuple):
-    """The parts of a model.
+    """The parts of a model."""
 
-    Attributes:
-        lookups: for each SPA a model from some of the inputs to its rows, and zeros for others.
-        rest: the model from the rows and the other inputs to the outputs.
-        rows: names of the rows: outputs of each lookup, in order, and inputs of the rest.
-        tables: names of the tables that were split.
-    """
-
-    lookups: list[ModelProto]
-    rest: ModelProto
-    rows: list[str]
-    tables: list[str]
+    lookups: list[ModelProto]  # for each SPA a model from some of the inputs to its rows, and zeros for others
+    rest: ModelProto  # the model from the rows and the other inputs to the outputs
+    rows: list[str]  # names of the rows: outputs of each lookup, in order, and inputs of the rest
+    tables: list[str]  # names of the tables that were split
 
 
 def split_tables(model: ModelProto, count: int, where: Path) -> Parts:
@@ -52,8 +42,7 @@ def split_tables(model: ModelProto, count: int, where: Path) -> Parts:
     Args:
         model: with its data, nodes in topological order. count: number of SPA. where: the model's file, for messages.
 
-    Raises:
-        ConfigError: no table can be split, or the model's opset is too old.
+    Raise ConfigError if no table can be split, or the model's opset is too old.
     """
     opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if opset < MIN_OPSET:
@@ -159,10 +148,7 @@ def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], 
 
 
 def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:
-    """Return a SPA's rows of a table, and the offset and limits of its indices.
-
-    The last SPA has no upper limit: it refuses an index beyond the table.
-    """
+    """Return a SPA's rows, and offset and limits of its indices; the last one refuses an index beyond the table."""
     rows = table.dims[0]
     start, stop = rows * spa // count, rows * (spa + 1) // count
     values = numpy_helper.to_array(table)
@@ -178,11 +164,7 @@ def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:
 
 
 def _steps(lookup: NodeProto, result: str, last: bool) -> list[NodeProto]:
-    """Return the nodes of one lookup: a negative index counts from the table's end, as in ``Gather``.
-
-    Args:
-        lookup: as in the model. result: name of the rows. last: whether the SPA refuses indices beyond the table.
-    """
+    """Return a lookup's nodes; negative indices count from the end, and the ``last`` SPA refuses large ones."""
     table, index = lookup.input[0], lookup.input[1]
     zero, count = "tables:zero", f"{table}:count"
     steps: list[tuple[str, list[str], str, dict[str, Any]]] = [

@@ -26,22 +26,13 @@ from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.json_types import Problems, items, number, parsed, text, whole
 from tecoinfer_modelzoo.text import shortened
 
-DIRECTORY_VARIABLE = "TECO_SMI_DIR"
-"""Environment variable for another folder of the files."""
-
-CARDS_VARIABLE = "TECO_SIM_CARDS"
-"""Environment variable with the number of simulated cards of this host (default 1)."""
-
-HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")
-"""States of a device, best first."""
-
+DIRECTORY_VARIABLE = "TECO_SMI_DIR"  # environment variable for another folder of the files
+CARDS_VARIABLE = "TECO_SIM_CARDS"  # environment variable with the number of simulated cards of this host (default 1)
+HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")  # states of a device, best first
 SCHEMA_VERSION = 1
-STALE_SECONDS = 2.0
-"""Age from which a process without a running call counts as idle."""
-
+STALE_SECONDS = 2.0  # age from which a process without a running call counts as idle
 MAX_CARDS = 64
 MAX_DEVICES = 1024
-
 _INTERVAL = 0.2
 _FILE = re.compile(r"([1-9][0-9]*)-[0-9]+\.(json|tmp)")
 _MAX_BYTES = 1 << 20
@@ -53,21 +44,13 @@ _warned = False
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """Use of one device by one process.
+    """Use of one device by one process."""
 
-    Attributes:
-        index: of the SPA over all cards of the host: card * SPA per card + SPA.
-        health: one of :data:`HEALTHS`.
-        memory_used: bytes.
-        utilisation: fraction of the simulated time in which the SPA computes, 0 to 1.
-        host_busy: fraction of wall time in which the process computes for the device, 0 to 1.
-    """
-
-    index: int
-    health: str
-    memory_used: int
-    utilisation: float
-    host_busy: float = 0.0
+    index: int  # of the SPA over all cards of the host: card * SPA per card + SPA
+    health: str  # one of :data:`HEALTHS`
+    memory_used: int  # bytes
+    utilisation: float  # fraction of the simulated time in which the SPA computes, 0 to 1
+    host_busy: float = 0.0  # fraction of wall time in which the process computes for the device, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +58,16 @@ class ProcessStatus:
     """Last status of one publisher; its devices are idle if it is older than :data:`STALE_SECONDS`.
 
     During a running call the devices stay busy for any time.
-
-    Attributes:
-        pid: of the process; two publishers of one process give two objects.
-        name: of the process, as ``ps`` shows it.
-        devices: those it uses.
-        updated: seconds since the epoch.
     """
 
-    pid: int
-    name: str
-    devices: tuple[DeviceStatus, ...]
-    updated: float
+    pid: int  # of the process; two publishers of one process give two objects
+    name: str  # of the process, as ``ps`` shows it
+    devices: tuple[DeviceStatus, ...]  # those it uses
+    updated: float  # seconds since the epoch
 
 
 def card_count() -> int:
-    """Return the number of simulated cards of this host, from ``TECO_SIM_CARDS`` (default 1; 1 to 64).
-
-    Raises:
-        ConfigError: the variable is not a whole number in that range.
-    """
+    """Return this host's card count, ``TECO_SIM_CARDS`` (1 to 64, default 1); raise ConfigError if invalid."""
     text = os.environ.get(CARDS_VARIABLE, "1")
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_CARDS:
         raise ConfigError(
@@ -121,11 +94,7 @@ def _own_folder() -> Path:
 
 
 def _check_owner(folder: Path) -> None:
-    """Refuse a folder that another user created (any user can write to the temporary folder).
-
-    Raises:
-        PermissionError: other users can write to it.
-    """
+    """Raise PermissionError if other users can write to a folder (any user can write to the temporary folder)."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise PermissionError(f"{folder} is not a folder that only this user can write; set {DIRECTORY_VARIABLE}")
@@ -165,12 +134,7 @@ class Publisher:
         self._identity: dict[str, Any] = {}
 
     def publish(self, devices: Sequence[DeviceStatus], *, force: bool = False) -> None:
-        """Write the current status.
-
-        Args:
-            devices: every device this publisher uses.
-            force: write even if the last write was less than 0.2 seconds ago (a change of health, the end of a run).
-        """
+        """Write the status of every device used; ``force``: even less than 0.2 seconds after the last write."""
         now = time.monotonic()
         if now < self._next and not force:
             return
@@ -193,10 +157,7 @@ class Publisher:
     def computing(self, devices: Callable[[], Sequence[DeviceStatus]]) -> Iterator[None]:
         """Count the time in the ``with`` block as host work; if calls take over 0.2 seconds, publish a running call.
 
-        The next status is then published at once, so that the call is not shown as running any more.
-
-        Args:
-            devices: returns the status to publish at the start, and if the call fails.
+        The next status is then published at once. ``devices`` returns the status at the start, and if the call fails.
         """
         start, announced = time.monotonic(), self._slow
         self._count(1, 0.0)
@@ -304,11 +265,7 @@ def _process_name() -> str:
 
 
 def read_all() -> list[ProcessStatus]:
-    """Return the last status of every living process of this host, by process id; remove files of dead processes.
-
-    Raises:
-        ConfigError: the folder cannot be read, or another user created it.
-    """
+    """Return the last status of living processes by id, deleting others; raise ConfigError for a bad folder."""
     try:
         folder = directory()
         if not os.environ.get(DIRECTORY_VARIABLE):
@@ -337,11 +294,7 @@ def _read(path: Path, pid: int) -> ProcessStatus | None:
 
 
 def _parse(content: bytes) -> tuple[int | None, ProcessStatus]:
-    """Return start time and status.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError: the file is invalid.
-    """
+    """Return start time and status; raise ValueError, KeyError, TypeError and others if the file is invalid."""
     data = parsed(content)
     if data["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version {data['schema_version']!r}")

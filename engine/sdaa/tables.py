@@ -15,38 +15,25 @@ from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-NAMED = 4
-"""Number of tables listed in an error, the largest first; the others are counted."""
-
-FIXED = "the model's batch is fixed: export it with a smaller one"
-"""Advice if only another model would fit."""
-
-FLOATS = (1, 10)
-"""``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtype of the engine."""
+NAMED = 4  # number of tables listed in an error, the largest first; the others are counted
+FIXED = "the model's batch is fixed: export it with a smaller one"  # advice if only another model would fit
+FLOATS = (1, 10)  # ``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtype of the engine
 
 
 class Table(NamedTuple):
-    """A constant in which a model looks up rows.
+    """A constant in which a model looks up rows."""
 
-    Attributes:
-        name: of the constant. rows: their number. width: elements of a row. size: bytes as the card stores it.
-    """
-
-    name: str
-    rows: int
-    width: int
-    size: int
+    name: str  # of the constant
+    rows: int  # their number
+    width: int  # elements of a row
+    size: int  # bytes as the card stores it
 
     def __str__(self) -> str:
         return f"{self.name} {self.rows} x {self.width} ({megabytes(self.size)})"
 
 
 def tables_of(model: ModelProto, half: bool) -> list[Table]:
-    """Return the tables of a model, the largest first, from their shapes alone.
-
-    Args:
-        model: as in its file. half: whether floats are stored in float16 (else float32).
-    """
+    """Return the tables of a model as in its file, largest first; ``half``: floats are stored in float16."""
     from onnx import helper
 
     found = {node.input[0] for node in looked_up(model.graph)}
@@ -74,14 +61,10 @@ def looked_up(graph: GraphProto) -> list[NodeProto]:
 
 
 def check_tables(model: ModelProto, half: bool, card: CardDescription, count: int = 1, split: bool = False) -> None:
-    """Refuse a model whose tables alone exceed a SPA's memory, before their data is read.
+    """Raise DeviceOutOfMemory, with sizes and possible fixes, for tables beyond a SPA's memory (no data is read).
 
     Args:
-        model: as in its file, external data not read. half: whether floats are stored in float16 (else float32).
-        card: the card. count: number of SPA. split: whether the tables' rows are split over them.
-
-    Raises:
-        DeviceOutOfMemory: with the tables and their sizes, the memory, and possible fixes.
+        half: whether floats are stored in float16. count: number of SPA. split: whether the rows are split over them.
     """
     tables = tables_of(model, half)
     size = sum(table.size for table in tables) // (count if split else 1)
@@ -94,12 +77,7 @@ def check_tables(model: ModelProto, half: bool, card: CardDescription, count: in
 
 
 def too_large(tables: Sequence[Table], half: bool, memory: int, count: int = 1, split: bool = False) -> str:
-    """Return the tables that do not fit a SPA and possible fixes, as the end of an error message.
-
-    Args:
-        tables: the largest first. half: whether they are stored in float16. memory: bytes of a SPA.
-        count: number of SPA. split: whether their rows are split over them.
-    """
+    """Return the tables (largest first) that exceed ``memory`` bytes of a SPA, and fixes, as the end of a message."""
     rest, size = tables[NAMED:], sum(table.size for table in tables)
     more = [f"{len(rest)} more ({megabytes(sum(table.size for table in rest))})"] if rest else []
     help_ = ["train smaller tables (fewer rows to hash to, or narrower ones)"]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from engine.training.hdf5 import needed_h5py as needed_h5py
 
 _HOMES = {
-    "engine.training.calls": ("SCRATCH", "KeptTensor", "OpCall", "Recorded", "as_numbers", "kept_tensor"),
-    "engine.training.dump": ("TrainingDump", "TrainingDumpWriter", "open_training_dump", "read_call"),
-    "engine.training.hdf5": ("needed_h5py",),
+    "engine.training.calls": "SCRATCH KeptTensor OpCall Recorded as_numbers kept_tensor",
+    "engine.training.dump": "TrainingDump TrainingDumpWriter open_training_dump read_call",
+    "engine.training.hdf5": "needed_h5py",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

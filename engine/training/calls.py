@@ -11,8 +11,7 @@ import numpy as np
 
 from engine.signature import Array
 
-SCRATCH = "scratch of "
-"""Prefix of the digest of uninitialised memory, which is equal to nothing."""
+SCRATCH = "scratch of "  # prefix of the digest of uninitialised memory, which is equal to nothing
 
 _OVERWRITES = tuple(
     f"aten.{name}_."
@@ -26,58 +25,41 @@ _OVERWRITES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class KeptTensor:
-    """A tensor of a call.
+    """A tensor of a call."""
 
-    Attributes:
-        dtype: PyTorch's name, such as ``bfloat16``. shape, stride: of it; the file has its values in order.
-        digest: of dtype, shape and values; two tensors with the same digest are equal.
-    """
-
-    dtype: str
+    dtype: str  # PyTorch's name, such as ``bfloat16``
     shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    digest: str
+    stride: tuple[int, ...]  # in the run; the file has the values in order
+    digest: str  # of dtype, shape and values; two tensors with the same digest are equal
 
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
     """One call of an operator.
 
-    Attributes:
-        op: as PyTorch writes it, ``aten.addmm.default``. number: of earlier calls of the operator.
-        index: number of earlier calls of any operator. step: number of completed optimizer steps.
-        phase: ``forward``, ``backward`` or ``optimizer``.
-        module: path of the innermost module, beginning with the root's class (``ResNet.layer1.0.conv1``); in the
-        backward
-            that of the corresponding forward; the optimizer's class; or "".
-        source: ``file.py:12 in function`` of the script, in the backward that of its forward.
-        device: the device it ran on. loss_scale: that of the step; ``None`` without one.
-        args, kwargs: as JSON; a tensor is ``{"tensor": k}``, the k-th input.
-        inputs, outputs: tensors it read, before the call, and those it returned or wrote into.
-        written: for each output, the index of the input it was written into; -1 for a new tensor.
-        view: whether it computes nothing. draws: whether it is random. empty: whether its values are uninitialised.
-        overflow: whether it returned NaN or infinity for finite inputs. failed: the error it raised, in one line.
+    ``module``: path of the innermost one from the root's class (``ResNet.layer1.0.conv1``); in the backward that of its
+    forward; the optimizer's class; or "".
     """
 
-    op: str
-    number: int
-    index: int
-    step: int
-    phase: str
+    op: str  # as PyTorch writes it, ``aten.addmm.default``
+    number: int  # number of earlier calls of the operator
+    index: int  # number of earlier calls of any operator
+    step: int  # number of completed optimizer steps
+    phase: str  # ``forward``, ``backward`` or ``optimizer``
     module: str
-    source: str
-    device: str
-    loss_scale: float | None
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    inputs: tuple[KeptTensor, ...] = ()
-    outputs: tuple[KeptTensor, ...] = ()
-    written: tuple[int, ...] = ()
-    view: bool = False
-    draws: bool = False
-    empty: bool = False
-    overflow: bool = False
-    failed: str = ""
+    source: str  # ``file.py:12 in function`` of the script, in the backward that of its forward
+    device: str  # the device it ran on
+    loss_scale: float | None  # that of the step; ``None`` without one
+    args: Sequence[Any]  # as JSON; a tensor is ``{"tensor": k}``, the k-th input
+    kwargs: Mapping[str, Any]  # as JSON; a tensor is ``{"tensor": k}``, the k-th input
+    inputs: tuple[KeptTensor, ...] = ()  # tensors it read, before the call
+    outputs: tuple[KeptTensor, ...] = ()  # tensors it returned or wrote into
+    written: tuple[int, ...] = ()  # for each output, the index of the input it was written into; -1 for a new tensor
+    view: bool = False  # whether it computes nothing
+    draws: bool = False  # whether it is random
+    empty: bool = False  # whether its values are uninitialised
+    overflow: bool = False  # whether it returned NaN or infinity for finite inputs
+    failed: str = ""  # the error it raised, in one line
 
     @property
     def where(self) -> str:
@@ -91,11 +73,7 @@ class OpCall:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> OpCall:
-        """Return a call from its JSON form in the file.
-
-        Raises:
-            TypeError, KeyError: it is invalid.
-        """
+        """Return a call from its JSON form in the file; raise TypeError or KeyError if it is invalid."""
         for name, kind in _KINDS.items():
             if not isinstance(fields[name], kind):
                 raise TypeError(f"{name} is {fields[name]!r}")

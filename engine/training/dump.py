@@ -25,14 +25,9 @@ from tecoinfer_modelzoo.errors import ConfigError, DataError, TecoInferError
 from tecoinfer_modelzoo.text import nearest, one_line, reason_of
 
 VERSION = 1
-SPARE = 64 * 2**20
-"""Bytes of disk space that a dump leaves free."""
-
-_ROOM = 2**14
-"""Usual upper limit of the bytes that describe a call."""
-
-_WHAT = "dumps of a training"
-"""Subject of the error if h5py is missing."""
+SPARE = 64 * 2**20  # bytes of disk space that a dump leaves free
+_ROOM = 2**14  # usual upper limit of the bytes that describe a call
+_WHAT = "dumps of a training"  # subject of the error if h5py is missing
 
 _DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError)
 """Exceptions of h5py for damaged files."""
@@ -47,8 +42,7 @@ class TrainingDumpWriter:
     Args:
         path: a new file. about: description of the training. limit: largest size in bytes; ``None``: the disk's.
 
-    Raises:
-        ConfigError: the path exists, or h5py is not installed. DataError: it cannot be written.
+    Raise ConfigError if the path exists, or h5py is not installed, DataError if it cannot be written.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], limit: int | None = None) -> None:
@@ -195,8 +189,7 @@ class TrainingDump:
     def call(self, where: str) -> OpCall:
         """Return the call of a name such as ``aten.addmm.default/0``; an operator alone means its first call.
 
-        Raises:
-            DataError: it does not exist.
+        Raise DataError if it does not exist.
         """
         name = where.strip("/").replace("::", ".")
         for one in (name, f"{name}/0", f"{name}.default/0", *(f"aten.{name}{end}" for end in ("", "/0", ".default/0"))):
@@ -221,22 +214,14 @@ class TrainingDump:
         return f"; did you mean {op + '/0'!r}?"
 
     def array(self, call: OpCall, slot: str, k: int) -> Array:
-        """Return one array of a call, the k-th of its ``input`` or ``output``.
-
-        Raises:
-            DataError: it is damaged.
-        """
+        """Return one array of a call, the k-th of its ``input`` or ``output``; raise DataError if it is damaged."""
         try:
             return np.asarray(self._file[call.where][f"{slot}/{k}"][()])
         except _DAMAGED as error:
             raise DataError(f"{self.path}: {call.where} cannot be read ({one_line(error)}); dump again") from error
 
     def read(self, call: OpCall) -> Recorded:
-        """Return a call with its arrays.
-
-        Raises:
-            DataError: they are damaged.
-        """
+        """Return a call with its arrays; raise DataError if they are damaged."""
         try:
             group = self._file[call.where]
             inputs = [np.asarray(group[f"input/{k}"][()]) for k in range(len(call.inputs))]
@@ -269,8 +254,7 @@ def _about(path: Path, file: Any) -> dict[str, Any]:
 def open_training_dump(path: Path) -> TrainingDump:
     """Open a dump; ``finished`` is false if the process that wrote it was killed.
 
-    Raises:
-        DataError: it is missing, truncated, or not a dump of a training. ConfigError: h5py is not installed.
+    Raise DataError if it is missing, truncated, or not a dump of a training, ConfigError if h5py is not installed.
     """
     h5py = needed_h5py(_WHAT)
     if not path.is_file():
@@ -305,8 +289,7 @@ def _readable(path: Path) -> Iterator[None]:
 def read_call(path: Path, where: str) -> Recorded:
     """Return one call of a file with its arrays.
 
-    Raises:
-        DataError: it does not exist, or the file is damaged. ConfigError: h5py is not installed.
+    Raise DataError if it does not exist, or the file is damaged, ConfigError if h5py is not installed.
     """
     with open_training_dump(path) as dump:
         return dump.read(dump.call(where))

@@ -14,8 +14,7 @@ def needed_h5py(what: str, instead: str = "") -> Any:
     Args:
         what: subject of the error, in the plural. instead: alternative without h5py.
 
-    Raises:
-        ConfigError: it is not installed.
+    Raise ConfigError if it is not installed.
     """
     try:
         import h5py

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from model_config.reports import text
 from model_config.reports.looks import PARTIAL, case_look, check_look, parts_look
-from model_config.reports.terminal import deciding
+from model_config.reports.terminal import comparisons, deciding
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from tecoinfer_modelzoo.formatting import clean_line, plural, seconds
 
@@ -43,7 +43,17 @@ def markdown(check: CheckResult) -> str:
     if partial:
         head += "\n" + _fitting(partial, _partial, LIMIT // 8, "case")
     bad = [case for case in cases if case.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)]
-    return head + _fitting(bad, _block, LIMIT - len(head) - 200, "failing case")
+    head += _fitting(bad, _block, LIMIT - len(head) - 200, "failing case")
+    return head + _passed(cases, min(LIMIT // 8, LIMIT - len(head) - 400))
+
+
+def _passed(cases: Sequence[CaseResult], room: int) -> str:
+    """Return the comparisons of the cases that passed, folded."""
+    lines = [f"{case.case}: {line}" for case in cases if case.verdict is Verdict.PASS for line in comparisons(case)]
+    if not lines or room < 0:
+        return ""
+    listed = _fitting(lines, _listed, room, "comparison")
+    return f"\n<details><summary>Accuracy of the cases that passed</summary>\n\n{listed}\n</details>\n"
 
 
 def escape(value: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from model_config.reports import looks, text
 from model_config.reports.described import unlinked
 from model_config.reports.plots import difference_plot, ratio_plot, tail_plot
 from model_config.reports.terminal import deciding
 from model_config.reports.thumbnails import Thumbnail, thumbnails
-from model_config.results import CaseResult, CheckResult, StepResult, Verdict
+from model_config.results import CaseResult, CheckResult, Drawn, StepResult, Verdict
 from utils.pages.page import Pages
 
 _LOG_BYTES = 65_536
@@ -21,6 +21,8 @@ _TAIL = 12
 """Lines of a log that are shown before it is expanded."""
 _IMAGES = 6
 """Maximum number of images of a case, taken from its steps in turn."""
+_SIDE = 320
+"""Maximum pixels of the longer side of an image of a prediction that differs."""
 
 
 def html_page(check: CheckResult) -> str:
@@ -48,6 +50,38 @@ def case_images(case: CaseResult) -> list[Thumbnail]:
     most = max((len(step.images) for step in case.steps), default=0)
     turns = (step.images[turn] for turn in range(most) for step in case.steps if turn < len(step.images))
     return thumbnails(list(dict.fromkeys(turns))[:_IMAGES])
+
+
+class Pair(NamedTuple):
+    """A sample with both answers; an image is ``None`` if the task draws none, or if it cannot be read."""
+
+    sample: Drawn
+    target: Thumbnail | None
+    baseline: Thumbnail | None
+
+
+class Pairs(NamedTuple):
+    """The drawn samples of a case whose two answers look different, and the number of those that look alike."""
+
+    different: list[Pair]
+    alike: int
+
+
+def drawn_pairs(case: CaseResult) -> Pairs:
+    """Return the samples of a case whose predictions differ, with both answers."""
+    pairs = [Pair(one, _small(one.target_image), _small(one.baseline_image)) for one in case.drawn]
+    looks = [(_looks(pair.sample.target, pair.target), _looks(pair.sample.baseline, pair.baseline)) for pair in pairs]
+    different = [pair for pair, (ours, theirs) in zip(pairs, looks, strict=True) if ours != theirs]
+    return Pairs(different, len(pairs) - len(different))
+
+
+def _looks(text: str, image: Thumbnail | None) -> tuple[str, str]:
+    return text, "" if image is None else image.uri
+
+
+def _small(path: Path | None) -> Thumbnail | None:
+    found = thumbnails([] if path is None else [path], _SIDE)
+    return found[0] if found and found[0].uri else None
 
 
 def _tail(log: text.Log) -> str:
@@ -82,6 +116,7 @@ _FUNCTIONS: Mapping[str, Any] = {
     "counts_line": text.counts_line,
     "deciding": deciding,
     "difference_plot": difference_plot,
+    "drawn_pairs": drawn_pairs,
     "exit_line": text.exit_line,
     "parts_look": looks.parts_look,
     "ratio_plot": ratio_plot,

@@ -21,7 +21,7 @@ _PARTS = ("structure", "function", "accuracy", "speed")
 
 
 def print_table(check: CheckResult, file: TextIO | None = None) -> None:
-    """Print one row per case, then the reasons of all parts that did not pass, then the verdict.
+    """Print one row per case, then its comparisons and the reasons of other parts that failed, then the verdict.
 
     Args:
         file: output file; ``None`` is standard output. Colours and the terminal's width are used only on a terminal.
@@ -40,14 +40,21 @@ def print_table(check: CheckResult, file: TextIO | None = None) -> None:
 
 
 def reason_lines(check: CheckResult) -> list[str]:
-    """Return a line for every configuration problem and every part of a case that did not pass."""
+    """Return a line for every configuration problem, every comparison, and every other part that did not pass."""
     lines = [clean_line(problem) for problem in check.problems]
     for case in check.cases:
-        lines += [clean_line(f"{case.case}: {reason}") for reason in case.reasons]
+        lines += [clean_line(f"{case.case}: {line}") for line in comparisons(case)]
+        known = [one.reason for one in case.accuracy]
+        lines += [clean_line(f"{case.case}: {reason}") for reason in case.reasons if reason not in known]
         if case.partial:
             lines.append(clean_line(f"{case.case}: evaluated on {case.partial}"))
         lines += [clean_line(f"{case.case}: note: {note}") for note in case.notes]
     return lines
+
+
+def comparisons(case: CaseResult) -> list[str]:
+    """Return a line for every comparison of a metric: its verdict, then the reason."""
+    return [f"{one.verdict.value}: {one.reason}" for one in case.accuracy if one.reason]
 
 
 def deciding(case: CaseResult) -> tuple[str, str]:

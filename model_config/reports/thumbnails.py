@@ -24,16 +24,16 @@ class Thumbnail(NamedTuple):
     height: int = 0
 
 
-def thumbnails(paths: Iterable[Path]) -> list[Thumbnail]:
-    """Return copies of at most :data:`LARGEST_SIDE` pixels per side.
+def thumbnails(paths: Iterable[Path], side: int = LARGEST_SIDE) -> list[Thumbnail]:
+    """Return copies of at most ``side`` pixels per side.
 
     Raises:
         ConfigError: Pillow is not installed.
     """
-    return [_thumbnail(path) for path in paths]
+    return [_thumbnail(path, side) for path in paths]
 
 
-def _thumbnail(path: Path) -> Thumbnail:
+def _thumbnail(path: Path, side: int) -> Thumbnail:
     with extra("images in the HTML report"):
         from PIL import Image
 
@@ -42,7 +42,7 @@ def _thumbnail(path: Path) -> Thumbnail:
         image = open_image(path)
     except DataError:
         return Thumbnail(path.name, "")
-    image.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     image.save(buffer, "WEBP", quality=88)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -26,7 +26,7 @@ from engine.host import components, variables
 from engine.onnx import model_content
 from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
-from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
+from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
 from model_config.run.workplace import ignored_checkpoints
 from tecoinfer_modelzoo.cache import cache_folder
 from tecoinfer_modelzoo.files import hash_files, read_regular
@@ -123,7 +123,8 @@ def store(key: str, result: CaseResult) -> None:
     made = None
     try:
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
-        kept = replace(result, steps=tuple(_copied(step, made) for step in result.steps))
+        steps = tuple(_copied(step, made) for step in result.steps)
+        kept = replace(result, steps=steps, drawn=tuple(_copied_images(one, made) for one in result.drawn))
         (made / "result.json").write_text(json.dumps(asdict(kept), default=_plain), encoding="utf-8")
         shutil.rmtree(folder / key, ignore_errors=True)
         made.replace(folder / key)
@@ -244,6 +245,19 @@ def _copied(step: StepResult, folder: Path) -> StepResult:
     )
 
 
+def _copied_images(one: Drawn, folder: Path) -> Drawn:
+    """Copy the images of a drawn sample; returned paths are relative to ``folder``."""
+
+    def copy(path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        (folder / path.parent.name).mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / path.parent.name / path.name)
+        return Path(path.parent.name, path.name)
+
+    return replace(one, target_image=copy(one.target_image), baseline_image=copy(one.baseline_image))
+
+
 def _plain(value: Any) -> str:
     """Return a value without a JSON type (a path) as a string."""
     return str(value)
@@ -255,6 +269,7 @@ def _decoded(data: dict[str, Any], folder: Path) -> CaseResult:
         "steps": tuple(_step(one, folder) for one in data["steps"]),
         "accuracy": tuple(_accuracy(one) for one in data["accuracy"]),
         "speed": tuple(Speed(**one | {"verdict": Verdict(one["verdict"])}) for one in data["speed"]),
+        "drawn": tuple(_drawn(one, folder) for one in data["drawn"]),
         "notes": tuple(data["notes"]),
         "cached": True,
     }
@@ -265,6 +280,11 @@ def _step(data: dict[str, Any], folder: Path) -> StepResult:
     paths = {name: folder / data[name] for name in ("stdout", "stderr", "result") if data[name] is not None}
     images = tuple(folder / name for name in data["images"])
     return StepResult(**data | paths | {"command": tuple(data["command"]), "images": images})
+
+
+def _drawn(data: dict[str, Any], folder: Path) -> Drawn:
+    names = ("target_image", "baseline_image")
+    return Drawn(**data | {name: folder / data[name] for name in names if data[name] is not None})
 
 
 def _accuracy(data: dict[str, Any]) -> Accuracy:

@@ -50,7 +50,26 @@ def metric(question: Mapping[str, Any]) -> dict[str, Any]:
     return said_of(question["definition"], Path(question["root"]), question["records"], question["seed"])
 
 
-KINDS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"flags": flags, "metric": metric}
+def differing(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the samples whose records differ, as :mod:`model_config.run.drawn` requests them.
+
+    Args:
+        question: ``definition`` of the metric or ``None``; ``records``, the files of both runs; ``most`` samples.
+    """
+    from model_config.run.differing import differing as differing_samples
+    from utils.metrics.definition import metric_from_json
+
+    target, baseline = map(Path, question["records"])
+    definition = question["definition"]
+    metric = None if definition is None else metric_from_json(definition, Path(question["root"]))
+    return {"samples": differing_samples(target, baseline, metric, question["most"])}
+
+
+KINDS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "differing": differing,
+    "flags": flags,
+    "metric": metric,
+}
 """Kinds of questions and the functions that answer them."""
 
 

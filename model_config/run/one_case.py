@@ -13,11 +13,12 @@ from engine import ConfigError
 from model_config.cases.config import ROOT, Case, Command
 from model_config.cases.imports import Imports
 from model_config.judge import scorecard
-from model_config.judge.accuracy import RANDOM, cut_short, direction, judge_case, read_result
+from model_config.judge.accuracy import BASELINE_NAME, RANDOM, cut_short, direction, judge_case, read_result
 from model_config.judge.speed import figures, judge_speed, kernel_seconds
 from model_config.judge.targets import on_other_targets
-from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
+from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
 from model_config.run import cache
+from model_config.run.drawn import draw
 from model_config.run.foreign import Foreign
 from model_config.run.runner import Limits, OnOutput, Slot, run_step
 from model_config.run.snapshot import Snapshot, Snapshots, names_of
@@ -48,6 +49,7 @@ class Settings:
         imports: the import graph.
         snapshots: snapshots of the repository, shared by all cases; default: one per case.
         host_speed: judge times that depend on this host.
+        draws: draw the samples whose predictions differ, for a page.
         strict: every accuracy gate also requires a bound within the tolerance.
         handed: additional environment variables for the steps (:mod:`.environment`); their values are part of the
             cache key.
@@ -68,6 +70,7 @@ class Settings:
     handed: Sequence[str] = ()
     host_speed: bool = True
     strict: bool = False
+    draws: bool = False
 
 
 def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
@@ -117,6 +120,7 @@ class _CaseRun:
     steps: list[StepResult] = field(default_factory=list)
     accuracy: list[Accuracy] = field(default_factory=list)
     speed: list[Speed] = field(default_factory=list)
+    drawn: tuple[Drawn, ...] = ()
     notes: list[str] = field(default_factory=list)
     tree: Path = Path()
     kernel: float = 0.0
@@ -157,6 +161,7 @@ class _CaseRun:
             tuple(self.accuracy),
             tuple(self.speed),
             seconds,
+            drawn=self.drawn,
             partial=cut_short(next((result for result in self.steps if result.step == "valid"), None)),
             notes=tuple(self.notes),
         )
@@ -225,6 +230,10 @@ class _CaseRun:
         self.speed = judge_speed(measured, self._stored(found), again, host=self.settings.host_speed)
         if self.settings.update:
             self._update(self._on_all_targets(step, found))
+        baseline = next((one for one in ran if one.step == BASELINE_NAME), None)
+        if self.settings.draws and baseline is not None and accuracy[0].differing:
+            self.drawn, trouble = draw(step, valid, baseline, self._run, self._foreign(self.tree))
+            self.notes += [trouble] if trouble else []
 
     def _measure_again(self, step: Command) -> Callable[[], Mapping[str, float]]:
         def measure() -> Mapping[str, float]:

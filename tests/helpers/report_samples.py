@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
-from model_config.results import Accuracy, CaseResult, CheckResult, Finding, Speed, StepResult, Verdict
+from model_config.results import Accuracy, CaseResult, CheckResult, Drawn, Finding, Speed, StepResult, Verdict
 from utils.draw import draw_answer
 
 HOSTILE = (
@@ -188,7 +188,12 @@ class Samples:
             self.step(name, "export", stdout="done\n"),
             self.step(name, "valid", reason=reason, stderr=trace, stdout="opened\n"),
         )
-        return CaseResult(name, run_dir, "onnx", findings, steps, (FAILED,), (SLOW,), 74.0)
+        drawn = (
+            Drawn("a.jpg", "", "a dog 0.51", "a cat 0.52", *self.images(2)),
+            Drawn("b.txt:7", "a text", "positive 0.50", "negative 0.50"),
+            Drawn("c.jpg", "", "the same", "the same", *self.images(1) * 2),
+        )
+        return CaseResult(name, run_dir, "onnx", findings, steps, (FAILED,), (SLOW,), 74.0, drawn=drawn)
 
     def hostile(self) -> CaseResult:
         step = self.step(
@@ -198,7 +203,16 @@ class Samples:
         judged = replace(FAILED, reason=HOSTILE, against=HOSTILE, metric_name=HOSTILE)
         slow = replace(SLOW, reason=HOSTILE, what=HOSTILE, unit=HOSTILE, bucket=HOSTILE)
         return CaseResult(
-            HOSTILE, HOSTILE, HOSTILE, found, (step,), (judged,), (slow,), notes=(HOSTILE,), partial=HOSTILE
+            HOSTILE,
+            HOSTILE,
+            HOSTILE,
+            found,
+            (step,),
+            (judged,),
+            (slow,),
+            notes=(HOSTILE,),
+            partial=HOSTILE,
+            drawn=(Drawn(HOSTILE, HOSTILE, HOSTILE, HOSTILE[1:], self.folder, self.folder / "gone.png"),),
         )
 
     def check(self) -> CheckResult:

@@ -92,11 +92,11 @@ _WRITTEN = re.compile(
 
 
 def table(name: str, variable: str) -> Mapping[str, tuple[str, ...]]:
-    """Return a module's literal variable, empty if it is missing."""
+    """Return a module's literal variable, names in a text as a tuple; empty if it is missing."""
     for node in tree(name).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == variable:
-            found: Mapping[str, tuple[str, ...]] = ast.literal_eval(node.value)
-            return found
+            found = ast.literal_eval(node.value)
+            return {key: tuple(names.split() if isinstance(names, str) else names) for key, names in found.items()}
     return {}
 
 

@@ -23,58 +23,40 @@ from toolkit.graph.weights import source
 INHERITED = 10.0
 """Factor of the limit of accumulated errors over that of isolated errors, since rounding adds up along the graph."""
 
-LIMIT = {"float32": 1e-4, "float16": 1e-2}
-"""Default limit of the isolated diff2, by the coarser of the two precisions."""
+LIMIT = {"float32": 1e-4, "float16": 1e-2}  # default limit of the isolated diff2, by the coarser of the two precisions
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
 
-_COPIES = 4
-"""Arrays held per tensor: of both engines, and the input and output of the isolated run."""
+_COPIES = 4  # arrays held per tensor: of both engines, and the input and output of the isolated run
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One output of one node.
+    """One output of one node."""
 
-    Attributes:
-        node: of the original model. tensor: name of the output.
-        status: ``compared``, or the reason why not; a value with another shape than the baseline's is bad.
-        dtype: as stored on the judged engine. shape: of its value.
-        census, reference: statistics of the value and of the baseline's value.
-        accumulated: difference of the two engines. isolated: difference of the node run on the baseline's values.
-        fused: preceding nodes that the judged engine computes in the same kernel; the differences are of all of them.
-        masked: number of excluded elements, which are infinite on both engines and become 0 in a softmax.
-    """
-
-    node: Node
-    tensor: str
-    status: str
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    value_stats: ValueStats | None = None
-    reference: ValueStats | None = None
-    accumulated: Difference | None = None
-    isolated: Difference | None = None
-    fused: tuple[Node, ...] = ()
-    masked: int = 0
+    node: Node  # of the original model
+    tensor: str  # name of the output
+    status: str  # ``compared``, or the reason why not; a value with another shape than the baseline's is bad
+    dtype: str = ""  # as stored on the judged engine
+    shape: tuple[int, ...] = ()  # of its value
+    value_stats: ValueStats | None = None  # of the value
+    reference: ValueStats | None = None  # of the baseline's value
+    accumulated: Difference | None = None  # difference of the two engines
+    isolated: Difference | None = None  # difference of the node run on the baseline's values
+    fused: tuple[Node, ...] = ()  # preceding nodes in the same kernel of the judged engine; differences are of all
+    masked: int = 0  # number of excluded elements, which are infinite on both engines and become 0 in a softmax
 
 
 @dataclass
 class Comparison:
-    """Result of a comparison.
+    """Result of a comparison."""
 
-    Attributes:
-        rows: in the order of the graph. notes: one line each.
-        limit: largest isolated diff2 of a good node; accumulated diff2 may be :data:`INHERITED` times as large.
-        seconds: wall time by activity.
-    """
-
-    rows: list[Row]
-    limit: float
-    notes: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
+    rows: list[Row]  # in the order of the graph
+    limit: float  # largest isolated diff2 of a good node; accumulated diff2 may be :data:`INHERITED` times as large
+    notes: list[str] = field(default_factory=list)  # one line each
+    seconds: dict[str, float] = field(default_factory=dict)  # wall time by activity
 
     @property
     def code(self) -> int:
@@ -123,8 +105,7 @@ def compare_nodes(
         limit: see :class:`Comparison`; ``None`` takes that of the coarser precision (:data:`LIMIT`).
         memory: largest number of bytes of values held; a larger model is run once per group of nodes.
 
-    Raises:
-        InputError, ModelError, EngineError: a model cannot be loaded or run on these inputs.
+    Raise InputError, ModelError, EngineError if a model cannot be loaded or run on these inputs.
     """
     result = Comparison([], LIMIT[precision_of(a.dtype, b.dtype)] if limit is None else limit)
     result.notes += [traced.note for traced in (a, b) if traced.note]
@@ -229,13 +210,10 @@ def row_of(
     alone: Array | None = None,
     mask: Mask | None = None,
 ) -> Row:
-    """Return the row of a tensor.
+    """Return the row of a tensor that a node produces, stored as ``dtype`` on the judged engine.
 
-    Args:
-        node: its producer. name: of the tensor. dtype: as stored on the judged engine.
-        threshold: see :data:`engine.THRESHOLD`.
-        reference, value: of the baseline and of the judged engine. alone: output of the isolated run.
-        mask: excludes infinite elements.
+    ``alone``: output of the isolated run. ``threshold``: see :data:`engine.THRESHOLD`. ``mask`` excludes infinite
+    elements.
     """
     if any(array.dtype.kind not in "fiub" for array in (value, reference)):
         return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
@@ -335,7 +313,7 @@ def _missing(a: Traced, rows: Sequence[Row]) -> list[str]:
     kinds = [plural(count, f"{kind} tensor") for kind, count in sorted(Counter(a.skipped.values()).items())]
     inner = [node.name for node in a.nodes if node.op in ("If", "Loop", "Scan")]
     drawn = [node.name for node in a.nodes if node.op in _RANDOM]
-    broken = [row.node.name for row in rows if _is_broken(row.reference)]
+    broken = [row.node.name for row in rows if row.reference and (row.reference.nan or row.reference.infinite)]
     notes: Iterable[tuple[Iterable[str], str, str]] = (
         (kinds, "not compared, since they are not arrays of numbers: ", ""),
         (inner[:3], "nodes inside the bodies of ", " are not listed; the node as a whole is"),
@@ -343,8 +321,3 @@ def _missing(a: Traced, rows: Sequence[Row]) -> list[str]:
         (dict.fromkeys(broken[:3]), f"NaN or infinity on {a.target} too, equal values count as no difference: ", ""),
     )
     return [f"{before}{', '.join(names)}{after}" for names, before, after in notes if names]
-
-
-def _is_broken(held: ValueStats | None) -> bool:
-    """Return whether a value contains NaN or infinity."""
-    return held is not None and bool(held.nan or held.infinite)

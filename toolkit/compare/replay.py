@@ -1,7 +1,6 @@
-"""Run every node on the baseline's values, in one run of one graph.
+"""Run every node on the baseline's values, in one run of one graph, to get the isolated error of each.
 
-In this graph each node reads graph inputs, fed with the baseline's values, instead of the outputs of preceding nodes.
-Its outputs then have the isolated error of each node.
+Each node reads graph inputs, fed with the baseline's values, instead of the outputs of preceding nodes.
 """
 
 from __future__ import annotations
@@ -25,13 +24,10 @@ _FLOAT, _HALF = 1, 10
 
 
 class Replay:
-    """The isolated nodes of a traced model.
+    """The isolated nodes of a traced model; ``values``: tensors that the baseline provides.
 
     Nodes fused into one kernel stay together: the kernel reads the baseline's values. Values that depend only on
     constants and shapes are computed, not fed.
-
-    Args:
-        traced: a model with an available graph. values: tensors that the baseline provides.
     """
 
     def __init__(self, traced: Traced, values: Collection[str]) -> None:
@@ -55,12 +51,9 @@ class Replay:
     def run(
         self, inputs: Sequence[Array], values: Mapping[str, Array], only: Collection[str] | None = None
     ) -> dict[str, Array]:
-        """Compute every node once.
+        """Compute every node once; return tensors by original name, those in ``only`` (``None``: all replayable ones).
 
-        Args:
-            inputs: the model's inputs, in order.
-            values: the baseline's values by original tensor name, at least those of :meth:`needs`.
-            only: original tensors to return; ``None`` returns all replayable ones.
+        ``values``: the baseline's by original name, at least those of :meth:`needs`.
         """
         names = [name for name in self.cuts if only is None or name in only]
         if not names:

@@ -13,40 +13,28 @@ from tecoinfer_modelzoo.text import shortened
 
 VERSION = 1
 MANIFEST = "manifest.json"
-JOURNAL = "entries.jsonl"
-"""File in an unfinished folder dump: a line with the header, then one line per entry."""
-GRAPH_INPUT = "graph_input"
-"""Operator name of the entries of the model's inputs."""
+JOURNAL = "entries.jsonl"  # file in an unfinished folder dump: a line with the header, then one line per entry
+GRAPH_INPUT = "graph_input"  # operator name of the entries of the model's inputs
 HDF5 = (".h5", ".hdf5")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Position of an array in the model.
+    """Position of an array in the model."""
 
-    Attributes:
-        index: of the node in the graph; -1 for the model's inputs. op, name, module: of the node.
-        sequence: number of preceding nodes with the same operator.
-        slot: ``input`` or ``output``. position: among the node's inputs or outputs. tensor: name of the tensor.
-    """
-
-    index: int
-    op: str
-    name: str
-    module: str
-    sequence: int
-    slot: str
-    position: int
-    tensor: str
+    index: int  # of the node in the graph; -1 for the model's inputs
+    op: str  # of the node
+    name: str  # of the node
+    module: str  # of the node
+    sequence: int  # number of preceding nodes with the same operator
+    slot: str  # ``input`` or ``output``
+    position: int  # among the node's inputs or outputs
+    tensor: str  # name of the tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(TensorPlace):
-    """A stored array.
-
-    Attributes:
-        dtype, shape: of the array. key: file name, or path inside the HDF5 file; every tensor is stored once.
-    """
+    """A stored array; ``key``: file name, or path inside the HDF5 file. Every tensor is stored once."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -60,11 +48,7 @@ class Entry(TensorPlace):
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Entry:
-        """Return an entry from its fields in a manifest.
-
-        Raises:
-            TypeError, KeyError: a field is missing or invalid.
-        """
+        """Return an entry from a manifest's fields; raise TypeError or KeyError if one is missing or invalid."""
         if not isinstance(fields["shape"], list):
             raise TypeError(f"shape {shortened(repr(fields['shape']), 100)} is not a list")
         entry = cls(**{**fields, "shape": tuple(fields["shape"])})
@@ -86,9 +70,5 @@ def is_hdf5(path: Path) -> bool:
 
 
 def h5py_module() -> Any:
-    """Return h5py.
-
-    Raises:
-        ConfigError: h5py is not installed.
-    """
+    """Return h5py; raise ConfigError if h5py is not installed."""
     return needed_h5py("HDF5 dumps", "pass a folder as --out")

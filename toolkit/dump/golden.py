@@ -13,13 +13,9 @@ from toolkit.graph.weights import source
 
 
 class Golden(Traced):
-    """The values of a dump as a traced model.
+    """The values of a dump of a model as a traced model.
 
-    Args:
-        path: the model. dump: a dump of it.
-
-    Raises:
-        DataError: the dump is damaged, or contains no tensor of the model.
+    Raise DataError if the dump is damaged, or contains no tensor of the model.
     """
 
     def __init__(self, path: Path, dump: Path) -> None:
@@ -45,9 +41,5 @@ class Golden(Traced):
         return f"not in dump {self.target}"
 
     def given(self) -> list[Array]:
-        """Return the inputs of the dump.
-
-        Raises:
-            DataError: the dump lacks an input.
-        """
+        """Return the inputs of the dump; raise DataError if the dump lacks an input."""
         return self.dump.inputs([spec.name for spec in self.inputs])

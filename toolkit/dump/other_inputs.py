@@ -13,9 +13,7 @@ from toolkit.dump.entries import GRAPH_INPUT
 from toolkit.dump.golden import Golden
 from toolkit.graph.nodes import Node
 
-CLOSE = 1e-3
-"""Largest relative difference of an explained input."""
-
+CLOSE = 1e-3  # largest relative difference of an explained input
 REVERSED = "its channels in reverse order (BGR for RGB)"
 SCALED = "another mean and std"
 

@@ -13,14 +13,9 @@ from toolkit.graph.nodes import Node
 
 
 def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
-    """Compare the tensors that two dumps have in common.
+    """Compare the tensors that the dump ``b`` to judge has in common with the reference ``a``.
 
-    Args:
-        a: the reference. b: the dump to judge.
-        limit: as of :class:`Comparison`; ``None`` takes that of the coarser precision.
-
-    Raises:
-        DataError: the dumps have no tensor in common, or an array is damaged.
+    ``limit``: as of :class:`Comparison`. Raise DataError if there are none, or an array is damaged.
     """
     common = [name for name in b.outputs if name in a.outputs]
     if not common:

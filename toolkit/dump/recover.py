@@ -26,8 +26,7 @@ from utils.arrays import read_npy
 PATIENCE, SPEED = 20.0, 20 << 20
 """Time limit for reading a damaged .h5 file: a constant in seconds, and bytes per additional second."""
 
-_END = 2**40
-"""Assumed size of an HDF5 file in bytes: the library rejects a file shorter than its original size."""
+_END = 2**40  # assumed size of an HDF5 file in bytes: the library rejects a file shorter than its original size
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,9 @@ class _Rest:
 
 
 def recover(path: Path, out: Path) -> Recovered:
-    """Copy the readable part of a damaged dump into a new one.
+    """Copy the readable part of a damaged dump into a new one (:func:`~toolkit.dump.writer.open_writer`).
 
-    Args:
-        path: a folder or an .h5 file of ``teco dump``. out: as for :func:`toolkit.dump.writer.open_writer`.
-
-    Raises:
-        DataError: no array can be read, or ``out`` cannot be written.
+    Raise DataError if no array can be read, or ``out`` cannot be written.
     """
     if not path.exists():
         raise DataError(f"dump {path} does not exist")
@@ -85,18 +80,14 @@ def _folder(path: Path) -> Iterator[_Rest]:
             about = json.loads(whole.read_text(encoding="utf-8"))
             lines = about.pop("entries")
         else:
-            about, *lines = _whole_lines(text_of(journal))
+            complete = [line for line in text_of(journal).splitlines(keepends=True) if line.endswith("}\n")]
+            about, *lines = map(json.loads, complete)
         entries = [Entry.read(line) for line in lines]
         if not isinstance(about, dict):
             raise TypeError("the first line is not an object")
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} has no readable {MANIFEST} or {JOURNAL}; dump again") from error
     yield _Rest(about, [(entry, entry.key) for entry in entries], lambda key: _npy(path, key))
-
-
-def _whole_lines(text: str) -> list[Any]:
-    """Return the parsed lines of a journal, without an incomplete last line."""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("}\n")]
 
 
 def _npy(folder: Path, key: str) -> Array | None:
@@ -117,11 +108,7 @@ def walk(path: str) -> None:
 
 
 def _check_readable(path: Path) -> None:
-    """Read a damaged file in a separate process first, since the HDF5 library may hang or crash.
-
-    Raises:
-        DataError: the library hangs or crashes.
-    """
+    """Read a damaged file in a separate process, since the HDF5 library may hang or crash; raise DataError if so."""
     h5py_module()
     seconds = PATIENCE + path.stat().st_size / SPEED
     words = [sys.executable, "-c", _WALK, str(path), *sys.path]

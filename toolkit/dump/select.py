@@ -18,23 +18,14 @@ def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:
 
 
 def once(nodes: Sequence[Node], name: str) -> list[Node]:
-    """Return the node with the name, or the producer of the tensor with the name.
-
-    Raises:
-        ConfigError: no node or tensor has the name.
-    """
+    """Return the node, or the producer of the tensor, with the name; raise ConfigError if there is neither."""
     return [_find(nodes, name)]
 
 
 def between(nodes: Sequence[Node], first: str, last: str) -> list[Node]:
-    """Return a range of nodes, both ends included.
+    """Return a range of nodes, both ends included: index from 0, or name of a node or tensor; "": the model's end.
 
-    Args:
-        nodes: of the model, in order.
-        first, last: index from 0, or name of a node or tensor; "" is the first or last node of the model.
-
-    Raises:
-        ConfigError: an end does not exist, or the last node precedes the first.
+    Raise ConfigError if an end does not exist, or the last node precedes the first.
     """
     start = _find(nodes, first).index if first else 0
     end = _find(nodes, last).index if last else len(nodes) - 1

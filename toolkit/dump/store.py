@@ -16,8 +16,7 @@ from tecoinfer_modelzoo.text import one_line, reason_of
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, h5py_module, is_hdf5
 from utils.arrays import read_npy
 
-DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)
-"""Exceptions that h5py raises for damaged files."""
+DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # exceptions that h5py raises for damaged files
 
 
 class Dump:
@@ -38,11 +37,7 @@ class Dump:
         """Tensor -> entry, including tensors that are only inputs of nodes."""
 
     def read(self, entry: Entry) -> Array:
-        """Return an array.
-
-        Raises:
-            DataError: it is damaged, or its dtype or shape differs from the manifest.
-        """
+        """Return an array; raise DataError if it is damaged, or its dtype or shape differs from the manifest."""
         array = self._load(entry)
         if array.dtype.name != entry.dtype or array.shape != entry.shape:
             raise DataError(
@@ -57,11 +52,7 @@ class Dump:
         return read_npy(self.path / entry.key)
 
     def inputs(self, names: Sequence[str]) -> list[Array]:
-        """Return the model's inputs of these names.
-
-        Raises:
-            DataError: the dump lacks an input.
-        """
+        """Return the model's inputs of these names; raise DataError if the dump lacks an input."""
         given = {entry.tensor: entry for entry in self.entries if entry.op == GRAPH_INPUT}
         missing = [name for name in names if name not in given]
         if missing:
@@ -76,11 +67,7 @@ class _Hdf5Dump(Dump):
 
 
 def open_dump(path: Path) -> Dump:
-    """Open a dump.
-
-    Raises:
-        DataError: it does not exist, is incomplete or not a dump. ConfigError: h5py is not installed.
-    """
+    """Open a dump; raise DataError if missing, incomplete or not a dump, ConfigError without h5py."""
     if path.is_dir():
         return Dump(path, _read_manifest(path))
     if not is_hdf5(path):

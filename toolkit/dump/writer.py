@@ -1,7 +1,7 @@
 """Writers of dumps: a folder of .npy files with a manifest, or one HDF5 file with ``/op/sequence/{input,output}``.
 
-The manifest is written last, so that an incomplete dump is detected. Its content can be read with
-:mod:`toolkit.dump.recover`. Ctrl-C removes the dump.
+The manifest is written last: an incomplete dump is detected, and can be recovered (:mod:`toolkit.dump.recover`). Ctrl-C
+removes the dump.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_ROOM = 2**17
-"""Bytes reserved for the metadata of an array in an HDF5 file, which takes a few KiB."""
+_ROOM = 2**17  # bytes reserved for the metadata of an array in an HDF5 file, which takes a few KiB
 
 
 @contextmanager
@@ -53,10 +52,9 @@ def _later() -> Iterator[None]:
 
 
 class Writer(ABC):
-    """Writer of a dump; a context manager that completes the dump on exit, unless an error was raised.
+    """Writer of a dump; a context manager that completes it on exit, unless an error was raised.
 
-    Args:
-        path: output. about: header: model, its hash, target, dtype.
+    ``about``: its header with model, hash, target and dtype.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -65,11 +63,7 @@ class Writer(ABC):
         self._keys: dict[str, str] = {}
 
     def add(self, place: TensorPlace, array: Array) -> None:
-        """Write an array, or a reference if the tensor was written before.
-
-        Raises:
-            DataError: it cannot be written; arrays written before stay readable.
-        """
+        """Write an array, or a reference if written before; raise DataError on failure, keeping earlier arrays."""
         key = self._keys.get(place.tensor)
         with _later():
             try:
@@ -263,7 +257,6 @@ def _key(place: TensorPlace) -> str:
 def open_writer(path: Path, about: Mapping[str, Any]) -> Writer:
     """Create a dump: an HDF5 file if the path ends in .h5 or .hdf5, else a folder of .npy files.
 
-    Raises:
-        ConfigError: the path exists, or h5py is not installed. DataError: it cannot be written.
+    Raise ConfigError if the path exists, or h5py is not installed, DataError if it cannot be written.
     """
     return _Hdf5(path, about) if is_hdf5(path) else _Folder(path, about)

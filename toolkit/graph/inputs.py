@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-Dims = Mapping[str, Sequence[int]]
-"""Symbol of a dimension -> sizes."""
+Dims = Mapping[str, Sequence[int]]  # symbol of a dimension -> sizes
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
@@ -44,18 +43,16 @@ def model_file(model: str, root: Path = ROOT) -> Path:
     from toolkit.zoo import find_model, load_zoo
 
     found, case = find_model(model, load_zoo(root).models)
-    file = _first_file(found.folder, _ckpts(found, (case,) if case else found.cases))
+    names = _ckpts(found, (case,) if case else found.cases)
+    files = [kept_path(found.folder, name) for name in names] or sorted(found.folder.glob("*.onnx"))
+    file = next((file for file in files if file.is_file()), None)
     if file is None:
         raise ConfigError(f"{found.path} has no ONNX file yet; run 'teco run {found.name} export', or pass a path")
     return file
 
 
 def _ckpts(model: Model, cases: Iterable[Case]) -> list[str]:
-    """Return the model files of the cases, in order.
-
-    Raises:
-        ConfigError: the first step takes several model files.
-    """
+    """Return the model files of the cases, in order; raise ConfigError if the first step takes several model files."""
     named = [step.ckpts for case in cases for step in case.steps if step.ckpts]
     if named and len(named[0]) > 1:
         listed = ", ".join(f"{name} {model.path}/{ckpt}" for name, ckpt in named[0].items())
@@ -63,18 +60,8 @@ def _ckpts(model: Model, cases: Iterable[Case]) -> list[str]:
     return [ckpt for ckpts in named for ckpt in ckpts.values()]
 
 
-def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
-    """Return the first existing file of the names, or of any ONNX file without names."""
-    files = [kept_path(folder, name) for name in names] or sorted(folder.glob("*.onnx"))
-    return next((file for file in files if file.is_file()), None)
-
-
 def input_specs(model: ModelProto) -> list[TensorSpec]:
-    """Return the inputs of a model; outputs may be of any type.
-
-    Raises:
-        ModelError: an input is not a tensor, or has a dtype that numpy lacks.
-    """
+    """Return the inputs of a model; raise ModelError if one is not a tensor, or has a dtype that numpy lacks."""
     from onnx import ModelProto
 
     from engine.onnx import graph_inputs, signature
@@ -85,13 +72,9 @@ def input_specs(model: ModelProto) -> list[TensorSpec]:
 
 
 def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[TensorSpec]:
-    """Return the inputs of a model, with the batch axes found in its graph.
+    """Return the inputs of a model with batch axes from its graph; dimensions in ``symbols`` are not the batch.
 
-    Args:
-        model: the model. symbols: symbols of dimensions that have a size, and are therefore not the batch.
-
-    Raises:
-        ModelError: an input or output is not a tensor, or has a dtype that numpy lacks.
+    Raise ModelError if an input or output is not a tensor, or has a dtype that numpy lacks.
     """
     from engine.batching import batching_of
     from engine.onnx import signature
@@ -114,13 +97,8 @@ def input_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Return a static shape for every input of a model.
 
-    Args:
-        model: the model. batch: size of a dynamic batch.
-        shapes: shapes by input name, with priority over ``batch`` and ``dims``.
-        dims: sizes by the symbol of other dynamic dimensions; the largest is used.
-
-    Raises:
-        ConfigError: a dynamic dimension has no size, or an input name or symbol is unknown.
+    ``shapes`` (by input name) have priority over ``batch`` and ``dims``, of which the largest size by symbol is used.
+    Raise ConfigError if a dynamic dimension has no size, or an input name or symbol is unknown.
     """
     inputs = input_specs(model)
     given, sizes = dict(shapes or {}), {symbol: max(found) for symbol, found in (dims or {}).items()}
@@ -133,11 +111,7 @@ def input_shapes(
 
 
 def check_dims(inputs: Sequence[TensorSpec], dims: Collection[str]) -> None:
-    """Check that every symbol in ``dims`` is a dimension of the inputs.
-
-    Raises:
-        ConfigError: a symbol is unknown.
-    """
+    """Check that every symbol in ``dims`` is a dimension of the inputs; raise ConfigError if a symbol is unknown."""
     known = {symbol for spec in inputs for symbol in spec.symbols if symbol is not None}
     unknown = sorted(set(dims) - known)
     if unknown:
@@ -180,9 +154,8 @@ def random_inputs(
 ) -> list[Array]:
     """Return seeded random arrays, one per input in order: standard normal floats, 0 or 1 for other dtypes.
 
-    Raises:
-        ConfigError: a shape is unknown (:func:`input_shapes`).
-        ModelError: the model cannot be read, or an input is not an array of numbers.
+    Raise ConfigError if a shape is unknown, ModelError if the model is unreadable, or an input is not an array of
+    numbers.
     """
     from engine.onnx import load_model
 

@@ -28,15 +28,9 @@ FAR = 4096.0
 """Smallest magnitude that a softmax treats as infinite: exp(-4096) is 0, also after adding a score to the mask."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-_TOP = 1e38
-"""Magnitude that is treated as infinite after any multiplication."""
-
-_ROOTS = 1024.0
-"""Largest square root by which a score is divided, such as that of a head's width."""
-
-_FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9
-"""``onnx.TensorProto`` element types."""
+_TOP = 1e38  # magnitude that is treated as infinite after any multiplication
+_ROOTS = 1024.0  # largest square root by which a score is divided, such as that of a head's width
+_FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9  # ``onnx.TensorProto`` element types
 
 _FREE = frozenset(("IsNaN", "Shape", "Size"))
 """Operators whose result does not depend on infinite values of either sign."""
@@ -44,8 +38,7 @@ _FREE = frozenset(("IsNaN", "Shape", "Size"))
 _COMPARED = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
 """Operators with boolean results, which are compared themselves."""
 
-_ZERO = frozenset(("Exp", "Sigmoid", "Softmax"))
-"""Operators that map minus infinity to 0, elementwise."""
+_ZERO = frozenset(("Exp", "Sigmoid", "Softmax"))  # operators that map minus infinity to 0, elementwise
 
 _CUT = frozenset(("ArgMax", "Max", "ReduceMax", "TopK"))
 """Operators that select another element than minus infinity, if there is one."""
@@ -63,24 +56,21 @@ _KEEP: dict[str, Collection[int] | None] = {
 }
 """Operators that keep an infinite value and its sign -> indices of these inputs (``None``: all)."""
 
-_TURN = {"Neg": 0, "Sub": 1}
-"""Operators that change the sign -> index of that input."""
+_TURN = {"Neg": 0, "Sub": 1}  # operators that change the sign -> index of that input
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
     """Operator whose result does not depend on infinite inputs.
 
-    Attributes:
-        kind: ``zero``: the output is 0 at the same index; ``most``: the output is the largest of several inputs;
-            ``row``: only the largest element of each row matters; ``bool``: the output is a comparison.
-        read, written: names of the input and output tensor. sign: of the infinite values; 0: either.
+    ``zero``: the output is 0 at the same index. ``most``: it is the largest of several inputs. ``row``: only the
+    largest element of each row matters. ``bool``: it is a comparison.
     """
 
     kind: str
-    read: str
-    written: str
-    sign: int
+    read: str  # name of the input tensor
+    written: str  # name of the output tensor
+    sign: int  # of the infinite values; 0: either
 
     def alive(self, values: Mapping[str, Array]) -> float | None:
         """Return the largest magnitude that affects the result, or 0; ``None`` if ``values`` lacks the tensors."""
@@ -98,14 +88,10 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Tensor whose infinite values only reach sinks.
+    """Tensor whose infinite values only reach sinks."""
 
-    Attributes:
-        sign: of the infinite values; 0: either. least: magnitude that every sink treats as infinite.
-    """
-
-    sign: int
-    least: float
+    sign: int  # of the infinite values; 0: either
+    least: float  # magnitude that every sink treats as infinite
     sinks: frozenset[Sink]
 
     def covers(self, reference: Array, value: Array | None = None) -> Array:
@@ -120,16 +106,11 @@ def _bound(size: float) -> np.float32:
     return np.float32(size if size <= _FLOAT32_MAX else np.inf)
 
 
-_ANY = Mask(0, 0.0, frozenset())
-"""Mask of a tensor whose readers do not depend on infinite values."""
+_ANY = Mask(0, 0.0, frozenset())  # mask of a tensor whose readers do not depend on infinite values
 
 
 class Masks:
-    """The tensors of a model whose infinite values only reach sinks, and the values seen at the sinks.
-
-    Args:
-        found: masks by tensor name.
-    """
+    """The masks of a model by tensor name (only sinks are reached), and the values seen at the sinks."""
 
     def __init__(self, found: Mapping[str, Mask]) -> None:
         self.found = found
@@ -151,11 +132,7 @@ class Masks:
         self._alive |= {sink: alive for sink, alive in found.items() if alive is not None}
 
     def of(self, name: str, reference: Array) -> Mask | None:
-        """Return the mask of a tensor, or ``None`` if no element is masked or a sink was not seen.
-
-        Args:
-            name: of the tensor. reference: its value in the seen run.
-        """
+        """Return a tensor's mask, given its value in the seen run; ``None`` if nothing is masked or a sink unseen."""
         mask = self.found.get(name)
         if mask is None or reference.dtype.kind != "f" or not self._alive.keys() >= mask.sinks:
             return None
@@ -172,11 +149,7 @@ class Masks:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the masks from the data of :meth:`stored`.
-
-        Raises:
-            TypeError, ValueError, AttributeError: the data is invalid.
-        """
+        """Return the masks from :meth:`stored`; raise TypeError, ValueError or AttributeError for invalid data."""
         return cls(
             {
                 name: Mask(int(sign), float(least), frozenset(Sink(*sink) for sink in sinks))
@@ -266,7 +239,8 @@ class _Finder:
         if op in _KEEP:
             places = _KEEP[op]
             kept = (places is None or position in places) and (op != "Cast" or _to(node) in _FLOATS)
-            return 1.0 if kept and not _adds(node) else None
+            reduces = any(a.name == "reduction" and a.s not in (b"", b"none") for a in node.attribute)  # a scatter
+            return 1.0 if kept and not reduces else None
         if op == "Mul":
             return self._constants.get(node.input[1 - position], (None, None))[0]
         if op == "Div" and position == 0:
@@ -319,8 +293,3 @@ def _to(node: NodeProto) -> int:
 def _largest(node: NodeProto) -> bool:
     """Return whether a node selects the largest elements."""
     return not any(a.name == "largest" and not a.i for a in node.attribute)
-
-
-def _adds(node: NodeProto) -> bool:
-    """Return whether a scatter operator reduces instead of replacing elements."""
-    return any(a.name == "reduction" and a.s not in (b"", b"none") for a in node.attribute)

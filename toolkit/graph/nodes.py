@@ -15,34 +15,23 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 
-MEMORY = 2 * 2**30
-"""Default limit of the bytes of node outputs held at once."""
+MEMORY = 2 * 2**30  # default limit of the bytes of node outputs held at once
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the original model.
+    """A node of the original model."""
 
-    Attributes:
-        index: position in topological order. name: unique; derived from the index if the file has none.
-        op: operator. inputs, outputs: tensor names, "" if omitted.
-        module: source module such as ``layer1.0.conv1``, or "".
-    """
-
-    index: int
-    name: str
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    module: str
+    index: int  # position in topological order
+    name: str  # unique; derived from the index if the file has none
+    op: str  # operator
+    inputs: tuple[str, ...]  # tensor names, "" if omitted
+    outputs: tuple[str, ...]  # tensor names, "" if omitted
+    module: str  # source module such as ``layer1.0.conv1``, or ""
 
 
 def load_named(path: Path) -> ModelProto:
-    """Load a model with inlined functions and unique node names in the main graph.
-
-    Raises:
-        ModelError: the file is invalid, or two nodes write the same tensor.
-    """
+    """Load a model, functions inlined and main nodes named uniquely; raise ModelError if invalid, or tensors clash."""
     from engine.onnx import load_model
     from engine.sdaa import inlined
 
@@ -81,10 +70,7 @@ def nodes_of(model: ModelProto) -> list[Node]:
 
 
 def modules_of(graph: GraphProto) -> list[str]:
-    """Return the dotted name of every node's module, or "".
-
-    Without exporter metadata, the name is that of a weight read by this node only, such as ``conv1.weight``.
-    """
+    """Return every node's module, or "": from metadata, or the name of a weight only it reads (``conv1.weight``)."""
     weights = {tensor.name for tensor in graph.initializer}
     readers = Counter(name for node in graph.node for name in {*node.input} & weights)
     found = []
@@ -118,12 +104,9 @@ def module_of(node: NodeProto) -> str:
 
 
 def grouped(nodes: Iterable[Node], sizes: Mapping[str, int], limit: int) -> Iterator[list[Node]]:
-    """Split nodes, in order, into groups whose inputs and outputs together take at most ``limit`` bytes.
+    """Split nodes, in topological order, into groups whose inputs and outputs together take at most ``limit`` bytes.
 
-    A larger node forms a group alone; a tensor of unknown size counts as 0 bytes.
-
-    Args:
-        nodes: in topological order. sizes: bytes by tensor name. limit: bytes.
+    A larger node forms a group alone; a tensor that ``sizes`` lacks counts as 0 bytes.
     """
     group: list[Node] = []
     held: set[str] = set()

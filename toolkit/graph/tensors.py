@@ -1,21 +1,24 @@
-"""Types and shapes of node outputs, found by shape inference."""
+"""Types and shapes of node outputs, found by shape inference, and the tensors in scope at a node, also in bodies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
 from engine import Dim
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, ValueInfoProto
+    from typing import TypeAlias
+
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+    Scope: TypeAlias = "dict[str, ValueInfoProto | TensorProto]"
 
 NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
 """``TensorProto.DataType`` values of numeric numpy dtypes: not strings, complex, bfloat16 or smaller types."""
 
-_BYTES = {2: 1, 3: 1, 9: 1, 4: 2, 5: 2, 10: 2, 7: 8, 11: 8, 13: 8}
-"""Bytes of an element by type, if not 4."""
+_BYTES = {2: 1, 3: 1, 9: 1, 4: 2, 5: 2, 10: 2, 7: 8, 11: 8, 13: 8}  # bytes of an element by type, if not 4
 
 
 class Tensors:
@@ -70,3 +73,37 @@ def _element(info: ValueInfoProto | None) -> int:
 
 def _has_shape(info: ValueInfoProto) -> bool:
     return info.type.WhichOneof("value") == "tensor_type" and bool(info.type.tensor_type.HasField("shape"))
+
+
+def scope_of(graph: GraphProto, outer: Scope | None = None) -> Scope:
+    """Return the tensors in scope of a graph with inferred shapes: values of weights and constants, types of others.
+
+    ``outer``: the scope of the graph around a body.
+    """
+    from onnx import TensorProto
+
+    scope: Scope = {**(outer or {})}
+    scope |= {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+    scope |= {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                tensor = TensorProto()
+                tensor.CopyFrom(attribute.t)
+                tensor.name = node.output[0]
+                scope[tensor.name] = tensor
+    return scope
+
+
+def placed_nodes(
+    graph: GraphProto, place: str = "", outer: Scope | None = None
+) -> Iterator[tuple[str, NodeProto, Scope]]:
+    """Yield the name of every node (in a body with the prefix of the outer node), the node and its scope."""
+    from engine.onnx import subgraphs
+
+    scope = scope_of(graph, outer)
+    for i, node in enumerate(graph.node):
+        name = f"{place}{node.name or f'{node.op_type}_{i}'}"
+        yield name, node, scope
+        for inner in subgraphs(node):
+            yield from placed_nodes(inner, f"{name}/", scope)

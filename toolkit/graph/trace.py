@@ -69,17 +69,13 @@ class Traced:
         return name in self.origin
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
-        """Run the model once.
+        """Run the model once; return values by original tensor name, float16 storage as rounded float32 arrays.
 
         Args:
             inputs: one array per input, in order; cast to the dtype of the target.
             only: original tensors to return, to save memory; ``None`` returns all.
 
-        Returns:
-            Original tensor name -> value. float16 storage is returned as float32 arrays of rounded values.
-
-        Raises:
-            InputError: the inputs do not fit. ModelError, EngineError: the model cannot be loaded or run.
+        Raise InputError if the inputs do not fit, ModelError or EngineError if the model cannot be loaded or run.
         """
         raise NotImplementedError
 
@@ -106,11 +102,7 @@ class Traced:
         self.close()
 
     def feed(self, inputs: Sequence[Array]) -> list[Array]:
-        """Return the inputs in the dtypes of the target.
-
-        Raises:
-            InputError: wrong number, shape or kind of inputs.
-        """
+        """Return the inputs in the dtypes of the target; raise InputError if their number, shape or kind is wrong."""
         if len(inputs) != len(self.inputs):
             names = ", ".join(spec.name for spec in self.inputs)
             raise InputError(f"{self.path}: got {len(inputs)} inputs, the model takes {len(self.inputs)}: {names}")
@@ -118,11 +110,7 @@ class Traced:
 
 
 def fitted(array: Array, spec: TensorSpec) -> Array:
-    """Return an array in the dtype of an input.
-
-    Raises:
-        InputError: its shape or kind does not fit the input.
-    """
+    """Return an array in the dtype of an input; raise InputError if its shape or kind does not fit the input."""
     want = spec.shape
     if len(want) != array.ndim or any(d not in (None, n) for d, n in zip(want, array.shape, strict=True)):
         text = ", ".join("N" if d is None else str(d) for d in want)

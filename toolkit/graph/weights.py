@@ -21,18 +21,13 @@ if TYPE_CHECKING:
     from engine.backends import HostSession
 
 _FLOAT = 1
-_LARGE = 1024
-"""Largest number of elements of a weight that stays in the model."""
+_LARGE = 1024  # largest number of elements of a weight that stays in the model
 
 _sources: WeakValueDictionary[tuple[str, int, int], LightModel] = WeakValueDictionary()
 
 
 class LightModel:
-    """A loaded model.
-
-    Attributes:
-        model: without large weights; must not be changed. weights: the large weights by name.
-    """
+    """A loaded model without large weights, not to be changed, and these by name."""
 
     def __init__(self, model: ModelProto) -> None:
         self.model, self.weights = _taken_out(model, (_FLOAT,))
@@ -50,11 +45,7 @@ class LightModel:
 
 
 def source(path: Path) -> LightModel:
-    """Return a model; a file is loaded once while a reference to it exists.
-
-    Raises:
-        ModelError: the file is invalid (:func:`toolkit.graph.nodes.load_named`).
-    """
+    """Return a model, loaded once while referenced; raise ModelError if invalid (:mod:`toolkit.graph.nodes`)."""
     if not path.is_file():
         return LightModel(load_named(path))  # raises with the reason
     state = path.stat()
@@ -79,11 +70,7 @@ def resolved(model: ModelProto, weights: Mapping[str, Array]) -> dict[str, Array
 
 
 def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
-    """Open a graph without optimisations, so that every node output is accessible; weights are not copied.
-
-    Args:
-        model: with or without large weights. weights: the large weights by name.
-    """
+    """Open a graph without optimisations, so that every node output is accessible; large weights are not copied."""
     from engine.backends import HostSession
 
     light, others = _taken_out(model, NUMBERS)

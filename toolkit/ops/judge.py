@@ -31,19 +31,14 @@ _HOST_DTYPES = ("string", "sequence", "optional", "map", "sparse_tensor")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Support of an operator on a target.
+    """Support of an operator on a target."""
 
-    Attributes:
-        need: the operator with its dtypes and attributes. level: one of ``LEVELS``. source: evidence.
-        fix: advice, or "". rewrite: a verified equivalent. dtype: the unsupported dtype, if it is not the operator.
-    """
-
-    need: Need
-    level: str
-    source: str
-    fix: str = ""
-    rewrite: Rewrite | None = None
-    dtype: str = ""
+    need: Need  # the operator with its dtypes and attributes
+    level: str  # one of ``LEVELS``
+    source: str  # evidence
+    fix: str = ""  # advice, or ""
+    rewrite: Rewrite | None = None  # a verified equivalent
+    dtype: str = ""  # the unsupported dtype, if it is not the operator
 
     @property
     def lacks(self) -> str:
@@ -71,8 +66,7 @@ def judge_file(
         batch, shapes, dims: sizes of dynamic dimensions; missing sizes are allowed and leave shapes unknown.
         trial: tries a model on the target; ``None`` uses the table only.
 
-    Raises:
-        ModelError: the file cannot be read.
+    Raise ModelError if the file cannot be read.
     """
     from toolkit.graph.nodes import load_named
 
@@ -132,12 +126,7 @@ def _has_body(need: Need) -> bool:
 
 
 def _support(need: Need, table: Table, refused: str | None) -> Support:
-    """Return the worst support of the operator, its dtypes, and the trial.
-
-    Args:
-        need: the operator. table: of the target.
-        refused: the error of the trial, "" if it succeeded; ``None`` if it was not tried.
-    """
+    """Return the worst support of operator, dtypes and trial, whose error is ``refused`` (``None``: not tried)."""
     entry = table.operator(need.op)
     known = [table.dtypes[name] for name in need.dtypes if name in table.dtypes]
     worst = max(known, key=lambda one: LEVELS.index(one.level), default=None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from toolkit.graph.scope import placed_nodes
+from toolkit.graph.tensors import placed_nodes
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto
 
-    from toolkit.graph.scope import Scope
+    from toolkit.graph.tensors import Scope
 
 UNKNOWN = "?"
 _ODD = ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")
@@ -18,28 +18,18 @@ _ODD = ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")
 
 @dataclass(slots=True)
 class Need:
-    """One operator with one combination of dtypes and attributes.
+    """One operator with one combination of dtypes and attributes."""
 
-    Attributes:
-        op: name, ``domain::name`` outside the ONNX domain. version: of the operator set.
-        reads, writes: dtypes; ``?`` if unknown, "" for an omitted optional input.
-        attributes: as text; tensors and graphs by their type.
-        shapes: distinct output shapes; ``?`` for unknown sizes.
-        nodes: names of the nodes; in the bodies of If, Loop and Scan with the prefix of the outer node.
-        first: one of the nodes (``None`` for a torch operator). scope: tensors in scope of it.
-        end: name of an input or output of the model that it uses and that is not a tensor, or "".
-    """
-
-    op: str
-    version: int
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    attributes: dict[str, str]
-    shapes: list[str]
-    first: NodeProto | None
-    scope: Scope = field(default_factory=dict)
-    end: str = ""
-    nodes: list[str] = field(default_factory=list)
+    op: str  # name, ``domain::name`` outside the ONNX domain
+    version: int  # of the operator set
+    reads: tuple[str, ...]  # dtypes; ``?`` if unknown, "" for an omitted optional input
+    writes: tuple[str, ...]  # dtypes; ``?`` if unknown, "" for an omitted optional input
+    attributes: dict[str, str]  # as text; tensors and graphs by their type
+    shapes: list[str]  # distinct output shapes; ``?`` for unknown sizes
+    first: NodeProto | None  # one of the nodes (``None`` for a torch operator)
+    scope: Scope = field(default_factory=dict)  # tensors in scope of it
+    end: str = ""  # name of an input or output of the model that it uses and that is not a tensor, or ""
+    nodes: list[str] = field(default_factory=list)  # names; in bodies with the prefix of the outer node
 
     def add(self, name: str, shape: str) -> None:
         """Add a node by its name and output shapes."""

@@ -16,19 +16,15 @@ from toolkit.optest.outcome import worst_error
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-TOLERANCE, TOLERANCE_FLOAT16 = 1e-4, 2e-2
-"""Largest error of an equivalent as a share of an output's largest value."""
-
+TOLERANCE, TOLERANCE_FLOAT16 = 1e-4, 2e-2  # largest error of an equivalent as a share of an output's largest value
 SEEDS = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A verified equivalent.
+    """A verified equivalent: ``model`` has the node's inputs and outputs, ``error`` is its largest.
 
-    Attributes:
-        name: description. model: the equivalent, as a model with the node's inputs and outputs.
-        operators: its operators. error: the largest error. against: runtime of the expected values.
+    ``against``: the runtime of the expected values.
     """
 
     name: str
@@ -39,11 +35,9 @@ class Rewrite:
 
 
 def find_rewrite(cut: ModelProto, runs: Callable[[ModelProto], str]) -> Rewrite | None:
-    """Return the first verified equivalent of a single node that the target runs.
+    """Return the first verified equivalent of a one-node model that the target runs.
 
-    Args:
-        cut: a model of one node with typed inputs and outputs.
-        runs: returns the error of a model on the target, or "".
+    ``runs`` returns the error of a model on the target, or "".
     """
     for name, make in REWRITES.items():
         made = make(cut)
@@ -93,11 +87,7 @@ def in_float32(cut: ModelProto) -> ModelProto | None:
 
 
 def _between_casts(node: NodeProto, odd: Mapping[str, int]) -> list[NodeProto]:
-    """Return a node with casts to float32 before the inputs in ``odd``, and casts back after its outputs.
-
-    Args:
-        node: the node. odd: original types of inputs and outputs by name.
-    """
+    """Return a node between casts: to float32 for inputs in ``odd``, and to the types there after its outputs."""
     from onnx import NodeProto, TensorProto, helper
 
     copy, casts = NodeProto(), []
@@ -145,11 +135,7 @@ def _run(model: ModelProto, feed: list[Array]) -> list[Array]:
 
 
 def _expected(cut: ModelProto, feed: list[Array]) -> tuple[list[Array], str]:
-    """Compute the node with ONNX Runtime, or else with ONNX's reference evaluator.
-
-    Raises:
-        TecoInferError: both fail.
-    """
+    """Compute the node with ONNX Runtime, or else ONNX's reference evaluator; raise TecoInferError if both fail."""
     from engine import EngineError, ModelError
 
     try:

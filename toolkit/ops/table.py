@@ -37,7 +37,7 @@ class Support:
 class Table:
     """A support table; ``operators`` by name, outside the ONNX domain as ``domain::name``.
 
-    Operators that are not listed are tried on the target's engine, with level ``tried``, or ``simulated`` if it is.
+    Others are tried on the target's engine, with level ``tried``, or ``simulated`` if it is.
     """
 
     target: str
@@ -63,9 +63,7 @@ def load_table(target: str, file: Path | None = None) -> Table:
         target: name of the target. file: the table; ``None`` takes that of the zoo for a built-in target,
             ``<target>.ops.yaml`` next to the module of a third party's engine, or else an empty table.
 
-    Raises:
-        ConfigError: the file is missing or invalid.
-        TargetError: the target is unknown.
+    Raise ConfigError if the file is missing or invalid, TargetError if the target is unknown.
     """
     path = file or _own_table(target)
     if path is None:

@@ -61,9 +61,7 @@ def is_torch_source(text: str) -> bool:
 def load_module(source: str) -> Any:
     """Return the torch module of ``module:name`` or ``file.py:name``; a class or function is called.
 
-    Raises:
-        ConfigError: the file, module or name does not exist, or is not a torch module.
-        TargetError: torch is not installed.
+    Raise ConfigError if it does not exist, or is not a torch module, TargetError if torch is not installed.
     """
     operators = _operators()
     place, _, name = source.rpartition(":")
@@ -131,8 +129,7 @@ def judge_torch(
     Returns:
         Judgements, notes, and the torch operators for the JSON.
 
-    Raises:
-        ConfigError: the source or an argument does not exist. ModelError: the module cannot be traced.
+    Raise ConfigError if the source or an argument does not exist, ModelError if the module cannot be traced.
     """
     model, operators = load_module(source), _operators()
     if not shapes:
@@ -174,11 +171,7 @@ def _no_argument(known: str, names: Iterable[str]) -> None:
 
 
 def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of ``forward``: by name, or in order for ``*args``.
-
-    Raises:
-        ConfigError: an argument is unknown, or a required one is missing.
-    """
+    """Return the arguments of ``forward``, in order for ``*args``; raise ConfigError for unknown or missing ones."""
     found = inspect.signature(model.forward).parameters.values()
     kinds = {one.kind for one in found}
     if inspect.Parameter.VAR_POSITIONAL in kinds:

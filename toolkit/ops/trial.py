@@ -20,11 +20,7 @@ _ON_HOST = ("cpu", "onnx", "sdaa")
 
 
 def trial_of(target: str) -> Trial:
-    """Return the trial function of a target.
-
-    Raises:
-        TargetError: the target is unknown or cannot be loaded.
-    """
+    """Return the trial function of a target; raise TargetError if the target is unknown or cannot be loaded."""
     engine_class(target)
     if target in _ON_HOST and provider(target) == "built-in":
         from engine.backends import refusal
@@ -34,11 +30,7 @@ def trial_of(target: str) -> Trial:
 
 
 def _opened(target: str, model: ModelProto) -> str | None:
-    """Open a model on a target's engine.
-
-    Raises:
-        TargetError: the target's packages or its device are missing.
-    """
+    """Open a model on a target's engine; raise TargetError if the target's packages or its device are missing."""
     from engine.onnx import save_model
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:

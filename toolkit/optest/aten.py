@@ -16,14 +16,9 @@ from engine import DataError
 from engine.training import OpCall, Recorded, read_call
 from toolkit.optest.outcome import DATA, TOLERANCES
 
-SUFFIXES = (".h5", ".hdf5")
-"""Suffixes of dumps."""
-
+SUFFIXES = (".h5", ".hdf5")  # suffixes of dumps
 CALL = "call.json"
-
-_CPU_STATE = 5056
-"""Bytes of the state of the CPU's generator, which the card uses with ``TORCH_SDAA_RANDOM=cpu``."""
-
+_CPU_STATE = 5056  # bytes of the state of the CPU's generator, which the card uses with ``TORCH_SDAA_RANDOM=cpu``
 _TEST = Path(__file__).resolve().parent / "test_aten.py.tmpl"
 
 
@@ -57,11 +52,10 @@ def _devices(held: Recorded) -> tuple[tuple[str, ...], str]:
 
 
 def write_aten_case(file: Path, name: str, out: Path | None = None) -> AtenCase:
-    """Write ``call.json``, ``data.npz`` and a pytest file that runs the call on the device.
+    """Write ``call.json``, ``data.npz`` and a pytest file that runs a dump's call on the device.
 
     Args:
-        file: a dump. name: of the call, as for :meth:`engine.TrainingDump.call`.
-        out: output folder; by default ``optest_`` and the name.
+        name: of the call, as for :meth:`engine.TrainingDump.call`. out: folder; by default ``optest_`` and the name.
 
     Raises:
         ConfigError: h5py is not installed. DataError: the dump is invalid or incomplete, the call does not exist or

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from toolkit.optest.outcome import Run
 
-LIMIT = 2**30
-"""Largest number of bytes of a case."""
-
+LIMIT = 2**30  # largest number of bytes of a case
 _TEST = Path(__file__).resolve().parent / "test_case.py.tmpl"
 
 

@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING
 
 from engine import Array, ConfigError, ModelError
 from tecoinfer_modelzoo.text import did_you_mean
-from toolkit.graph.scope import placed_nodes, scope_of
+from toolkit.graph.tensors import placed_nodes, scope_of
 from toolkit.graph.trace import Traced
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
-    from toolkit.graph.scope import Scope
+    from toolkit.graph.tensors import Scope
 
 
 def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
-    """Return the node with a name, an index such as ``12``, or an output tensor.
+    """Return the node with a name, an index such as ``12``, or an output tensor; raise ConfigError if there is none.
 
-    Args:
-        model: with unique node names (:func:`toolkit.graph.nodes.load_named`). wanted: name, index or tensor.
-        path: for messages.
-
-    Raises:
-        ConfigError: the node does not exist.
+    Nodes have unique names (:func:`toolkit.graph.nodes.load_named`).
     """
     nodes: list[NodeProto] = list(model.graph.node)
     writers = {name: node for node in reversed(nodes) for name in node.output}
@@ -71,8 +66,7 @@ def single_node(
         node: one of its nodes. values: arrays by tensor name, which set the shapes of inputs and outputs.
         scope: tensors in scope of a node in a body; ``None`` takes those of the main graph.
 
-    Raises:
-        ModelError: the type of an input of the node is unknown.
+    Raise ModelError if the type of an input of the node is unknown.
     """
     from onnx import ModelProto, TensorProto, helper
 
@@ -110,11 +104,7 @@ def _output(name: str, values: Mapping[str, Array]) -> ValueInfoProto:
 
 
 def typed(model: ModelProto) -> ModelProto:
-    """Return a model with inferred output types.
-
-    Raises:
-        ModelError: onnx has no schema for the node's operator.
-    """
+    """Return a model with inferred output types; raise ModelError if onnx has no schema for the node's operator."""
     from engine.onnx import infer_shapes
 
     inferred = infer_shapes(model)
@@ -125,14 +115,7 @@ def typed(model: ModelProto) -> ModelProto:
 
 
 def check_node(node: NodeProto, run: Traced) -> None:
-    """Check that the inputs and outputs of a node can be stored.
-
-    Args:
-        node: the node. run: its model on the baseline.
-
-    Raises:
-        ModelError: an input or output is not an array of numbers.
-    """
+    """Check that a node's inputs and outputs can be stored; raise ModelError if one is not an array of numbers."""
     from engine.onnx import used_names
 
     given = {spec.name: spec.dtype for spec in run.inputs if spec.dtype.kind not in "fiub"}

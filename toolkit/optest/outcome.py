@@ -17,31 +17,23 @@ if TYPE_CHECKING:
 
     Run: TypeAlias = "tuple[str, str, float]"
 
-TARGETS = ("onnx", "sdaa")
-"""Default targets of a case, run in float32 and in the target's default precision."""
+TARGETS = ("onnx", "sdaa")  # default targets of a case, run in float32 and in the target's default precision
 
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 8e-2, "int8": 1e-1}
 """Largest tolerated error by precision, as a share of the largest value of an output."""
 
-MODEL, DATA = "model.onnx", "data.npz"
-"""Files of a case next to its test."""
+MODEL, DATA = "model.onnx", "data.npz"  # files of a case next to its test
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a case on one engine.
+    """Result of a case on one engine."""
 
-    Attributes:
-        target, dtype, tolerance: an entry of the case's ``runs``.
-        error: largest difference from the baseline as a share of its largest value; ``None`` if the run failed.
-        reason: why the run failed, or that no engine can pass in this precision, or "".
-    """
-
-    target: str
-    dtype: str
-    tolerance: float
-    error: float | None
-    reason: str = ""
+    target: str  # an entry of the case's ``runs``
+    dtype: str  # an entry of the case's ``runs``
+    tolerance: float  # an entry of the case's ``runs``
+    error: float | None  # largest difference as a share of the baseline's largest value; ``None`` if the run failed
+    reason: str = ""  # why the run failed, or that no engine can pass in this precision, or ""
 
     @property
     def passed(self) -> bool:
@@ -51,31 +43,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class NodeTest:
-    """A test case on disk.
+    """A test case on disk."""
 
-    Attributes:
-        folder: folder of the files. node, op: name and operator of the node. test: the pytest file.
-        inputs, outputs: inputs of the node's model, and the baseline's outputs, by name.
-        runs: target, precision and tolerance of each run.
-    """
-
-    folder: Path
-    node: str
-    op: str
-    test: Path
-    inputs: Mapping[str, Array]
-    outputs: Mapping[str, Array]
-    runs: Sequence[Run]
+    folder: Path  # folder of the files
+    node: str  # name
+    op: str  # operator
+    test: Path  # the pytest file
+    inputs: Mapping[str, Array]  # inputs of the node's model by name
+    outputs: Mapping[str, Array]  # the baseline's outputs by name
+    runs: Sequence[Run]  # target, precision and tolerance of each run
 
 
 def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
-    """Return target, precision and tolerance of each run of a case.
+    """Return target, precision and tolerance of each run; float16 values in ``arrays`` raise all tolerances.
 
-    Args:
-        targets: by name. arrays: the case's values; float16 values raise all tolerances to that of float16.
-
-    Raises:
-        TargetError: a target is unknown or cannot be loaded.
+    Raise TargetError if a target is unknown or cannot be loaded.
     """
     least = TOLERANCES["float16"] if any(array.dtype == np.float16 for array in arrays) else 0.0
     runs = []
@@ -132,10 +114,7 @@ def _precision_alone(case: NodeTest, tolerance: float) -> str:
 
 
 def worst_error(found: Sequence[Array], expected: Sequence[Array]) -> float:
-    """Return the largest difference of any output as a share of its largest value.
-
-    It is infinite if shapes or integer values differ.
-    """
+    """Return an output's largest difference as a share of its largest value; infinite for other shapes or integers."""
     return max((_error(one, other) for one, other in zip(found, expected, strict=True)), default=0.0)
 
 

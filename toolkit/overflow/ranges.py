@@ -12,34 +12,24 @@ from toolkit.fix.guide import LARGEST
 from toolkit.graph.masks import Mask, Masks
 from toolkit.graph.nodes import Node
 
-SMALLEST = 2.0**-14
-"""Smallest normal float16."""
-
+SMALLEST = 2.0**-14  # smallest normal float16
 PREDICTED = ("beyond", "below")
 ACTUAL = ("inf", "nan", "saturated", "flushed")
 
 
 @dataclass
 class NodeRange:
-    """Range of a node's outputs over a data set.
-
-    Attributes:
-        node: the node. elements: number of output values. largest, smallest: float32 magnitudes without 0.
-        counts: by the names of :data:`PREDICTED` and :data:`ACTUAL`.
-        triggers: first sample of each of these counts. inherited: whether an input had Inf or NaN.
-        stored: whether an output is stored; outputs inside a kernel are not rounded.
-        masked: number of excluded elements, which are infinite in both runs and become 0 in a softmax.
-    """
+    """Range of a node's outputs over a data set; ``counts`` by the names of :data:`PREDICTED` and :data:`ACTUAL`."""
 
     node: Node
-    elements: int = 0
-    largest: float = 0.0
-    smallest: float = np.inf
+    elements: int = 0  # number of output values
+    largest: float = 0.0  # float32 magnitudes without 0
+    smallest: float = np.inf  # float32 magnitudes without 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*PREDICTED, *ACTUAL), 0))
-    triggers: dict[str, str] = field(default_factory=dict)
-    inherited: bool = False
-    stored: bool = False
-    masked: int = 0
+    triggers: dict[str, str] = field(default_factory=dict)  # first sample of each count
+    inherited: bool = False  # whether an input had Inf or NaN
+    stored: bool = False  # whether an output is stored; outputs inside a kernel are not rounded
+    masked: int = 0  # number of excluded elements, which are infinite in both runs and become 0 in a softmax
 
     @property
     def overflows(self) -> bool:

@@ -94,10 +94,7 @@ class _Cards:
 
 
 def _groups(wide: Traced, inputs: list[Array], masks: Masks) -> Iterator[tuple[Sequence[Node], set[str] | None]]:
-    """Yield groups of nodes, and the tensors they need (``None``: all).
-
-    With several groups, the sinks of masks are run first.
-    """
+    """Yield groups of nodes, and the tensors they need (``None``: all); of several, sinks of masks are first."""
     groups = wide.groups(inputs)
     if len(groups) < 2:
         yield wide.nodes, None

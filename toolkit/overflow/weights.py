@@ -20,28 +20,21 @@ if TYPE_CHECKING:
 
     from engine.onnx import Loss
 
-_FLOAT = 1
-"""``onnx.TensorProto.FLOAT``."""
+_FLOAT = 1  # ``onnx.TensorProto.FLOAT``
 
 
 @dataclass(frozen=True, slots=True)
 class WeightRange:
-    """Range of a constant in float16.
+    """Range of a constant in float16."""
 
-    Attributes:
-        name: of the constant. reader: name of the first node that reads it. readers: number of readers.
-        loss: number of elements that become infinite, 0 or subnormal. largest, smallest: magnitudes without 0.
-        float32: whether every reader takes it in float32. mask: whether it is a mask before a softmax.
-    """
-
-    name: str
-    reader: str
-    readers: int
-    loss: Loss
-    largest: float
-    smallest: float
-    float32: bool
-    mask: bool
+    name: str  # of the constant
+    reader: str  # name of the first node that reads it
+    readers: int  # number of readers
+    loss: Loss  # number of elements that become infinite, 0 or subnormal
+    largest: float  # magnitudes without 0
+    smallest: float  # magnitudes without 0
+    float32: bool  # whether every reader takes it in float32
+    mask: bool  # whether it is a mask before a softmax
 
     @property
     def overflows(self) -> bool:
@@ -83,11 +76,7 @@ class WeightRange:
 
 
 def find_weights(model: ModelProto, pass_path: Path | None = None) -> list[WeightRange]:
-    """Return the float constants of a model that lose values in float16, in reading order.
-
-    Args:
-        model: the loaded file. pass_path: pass file of the float16 form.
-    """
+    """Return the float constants that lose values in float16 (the form after ``pass_path``), in reading order."""
     from onnx import numpy_helper
 
     from engine.onnx import constant_tensors, infer_shapes, loss

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 SLOW_SHARE, SLOW_ROOF = 0.10, 0.5
 """A slow operator takes at least this share of the time, and reaches at most this share of the roof."""
 
-NOTICED = 0.02
-"""Smallest share of the time of reported copies and conversions."""
+NOTICED = 0.02  # smallest share of the time of reported copies and conversions
 
 COPIES = SELECTING | {
     *("Transpose", "Split", "Concat", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
@@ -41,8 +40,7 @@ ELEMENTWISE = ACTIVATIONS | {
 Fix = Callable[[str, Iterable[str]], str]
 """Function from a bottleneck's name in :mod:`toolkit.profile.fixes` and its operators to the fix."""
 
-_LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])
-"""Transposes between channels first and channels last."""
+_LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])  # transposes between channels first and channels last
 
 _CHANGING = frozenset(("NonZero", "Unique", "Compress", "NonMaxSuppression", "Loop", "If", "Scan", "SequenceEmpty"))
 """Operators with data-dependent output sizes."""
@@ -57,11 +55,7 @@ class ShapeFacts(NamedTuple):
 
 
 def kinds_of_shape(original: ModelProto, run: ModelProto, unknown: Iterable[str] = ()) -> ShapeFacts:
-    """Return the facts on shapes of a model.
-
-    Args:
-        original: as in the file. run: as it ran. unknown: kernels of unknown size.
-    """
+    """Return the facts on shapes of a model, as in the file and as it ran, with kernels of unknown size."""
     inputs = [f"{info.name} [{', '.join(str(d or '?') for d in dims(info))}]" for info in _dynamic(original)]
     # Unnamed nodes have the names of their kernels.
     changing = [n.name or f"{n.op_type}_{i}" for i, n in enumerate(run.graph.node) if n.op_type in _CHANGING]
@@ -100,11 +94,9 @@ def one_layout(profile: Profile, facts: ShapeFacts) -> list[WhatIf]:
 def find_bottlenecks(
     profile: Profile, facts: ShapeFacts, saved: Mapping[str, float] | None = None
 ) -> tuple[Bottleneck, ...]:
-    """Return the bottlenecks, the costliest first and recompilation last.
+    """Return the bottlenecks of a profile with ``what_if``, the costliest first and recompilation last.
 
-    Args:
-        profile: the profile with its ``what_if``. facts: of the model's shapes.
-        saved: seconds saved by the chosen rewrite rules, by operator; fixes mention rules only where they save time.
+    ``saved``: seconds saved by the chosen rewrite rules, by operator; fixes mention rules only where they save time.
     """
     fix = partial(fix_of, profile=profile, saved=saved)
     conversions = [step for step in profile.steps if _converts(step, facts)]

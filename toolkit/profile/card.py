@@ -15,14 +15,11 @@ from toolkit.profile.sizes import checked_inputs
 
 
 def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True) -> Lowered:
-    """Load a model, bind the shapes of one shard, and run the passes.
+    """Load a model, bind the shapes of one shard, and run the passes; raise TecoInferError if either is invalid.
 
     Args:
-        spec: model, dtype, pass file, and ``batch_size`` of the whole card. shapes: of inputs by name, for one shard.
+        spec: with the ``batch_size`` of the whole card. shapes: of inputs by name, for one shard.
         compare: verify the passes with random input.
-
-    Raises:
-        TecoInferError: the model or the pass file is invalid.
     """
     from engine.onnx import load_model
 

@@ -25,11 +25,7 @@ class TimeChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Changes between two profiles: in total, by operator and by node, the largest change first.
-
-    Attributes:
-        before: description of the earlier profile. notes: other differences, one line each.
-    """
+    """Changes between two profiles: in total, by operator and by node, the largest first; ``notes``: other ones."""
 
     before: str
     total: TimeChange
@@ -39,11 +35,7 @@ class Comparison:
 
 
 def compare(before: Profile, now: Profile) -> Comparison:
-    """Compare two profiles.
-
-    Raises:
-        ConfigError: one is simulated and the other measured, or the batches differ.
-    """
+    """Compare two profiles; raise ConfigError if one is simulated and the other measured, or the batches differ."""
     if before.kind != now.kind:
         raise ConfigError(
             f"the earlier profile is {before.kind} ({before.target}), this one is {now.kind} ({now.target}); "

@@ -28,59 +28,40 @@ PRODUCTS = frozenset(
 )
 """Operators whose multiply-adds are counted: convolutions and matrix products."""
 
-_STATISTICS = (3, 4)
-"""Inputs of a BatchNormalization that are not parameters: mean and variance."""
-
-_FLOATS = (1, 10, 11, 16)
-"""``onnx.TensorProto.FLOAT``, ``FLOAT16``, ``DOUBLE`` and ``BFLOAT16``."""
+_STATISTICS = (3, 4)  # inputs of a BatchNormalization that are not parameters: mean and variance
+_FLOATS = (1, 10, 11, 16)  # ``onnx.TensorProto.FLOAT``, ``FLOAT16``, ``DOUBLE`` and ``BFLOAT16``
 
 
 @dataclass(frozen=True)
 class BatchCost:
-    """Simulated cost of calls of one batch.
+    """Simulated cost of calls of one batch."""
 
-    Attributes:
-        batch: samples per call, over all SPA.
-        latency: seconds of a single call: copy in, compute and copy out of its shard.
-        throughput: samples per second of queued calls, with copies overlapping the computation.
-        memory: bytes per SPA: weights, peak activations, and input and output buffers.
-    """
-
-    batch: int
-    latency: float
-    throughput: float
-    memory: int
+    batch: int  # samples per call, over all SPA
+    latency: float  # seconds of a single call: copy in, compute and copy out of its shard
+    throughput: float  # samples per second of queued calls, with copies overlapping the computation
+    memory: int  # bytes per SPA: weights, peak activations, and input and output buffers
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Cost of a model.
+    """Cost of a model."""
 
-    Attributes:
-        name: of the file. source, weights: from the metadata, or "".
-        inputs: shapes of a call of one sample by input. sizes: source of these shapes; see :class:`Sizes`.
-        parameters: number of elements of float weights, without batch norm statistics.
-        multiply_adds: per sample. unknown: nodes of data-dependent size, which are not counted.
-        dtype: storage on the card. simulated: costs by batch.
-    """
-
-    name: str
-    source: str
-    weights: str
-    inputs: Shapes
-    sizes: str
-    parameters: int
-    multiply_adds: int
-    unknown: tuple[str, ...]
-    dtype: str
-    simulated: tuple[BatchCost, ...]
+    name: str  # of the file
+    source: str  # from the metadata, or ""
+    weights: str  # from the metadata, or ""
+    inputs: Shapes  # shapes of a call of one sample by input
+    sizes: str  # source of these shapes; see :class:`Sizes`
+    parameters: int  # number of elements of float weights, without batch norm statistics
+    multiply_adds: int  # per sample
+    unknown: tuple[str, ...]  # nodes of data-dependent size, which are not counted
+    dtype: str  # storage on the card
+    simulated: tuple[BatchCost, ...]  # costs by batch
 
 
 def parameters_of(graph: GraphProto) -> int:
-    """Return the number of elements of the float weights of a graph, without batch norm statistics.
+    """Return the elements of a graph's float weights, without batch norm statistics.
 
-    The number is slightly below that of the source framework, since exported files have most batch norms folded into
-    convolutions.
+    Slightly fewer than in the source framework, since most batch norms of exported files are folded into convolutions.
     """
     statistics = {
         node.input[place] for node in graph.node if node.op_type == "BatchNormalization" for place in _STATISTICS
@@ -90,14 +71,7 @@ def parameters_of(graph: GraphProto) -> int:
 
 
 def multiply_adds_of(model: ModelProto) -> tuple[int, tuple[str, ...]]:
-    """Count the multiply-adds of convolutions and matrix products, including attention and recurrent layers.
-
-    Args:
-        model: with static input shapes.
-
-    Returns:
-        The number, and the names of nodes of data-dependent size, which are not counted.
-    """
+    """Count multiply-adds of convolutions and products (attention, recurrence too); name data-dependent nodes."""
     from engine.onnx import infer_shapes
 
     graph = settled(infer_shapes(model)).graph
@@ -123,23 +97,22 @@ def _views(graph: GraphProto) -> Iterator[NodeView]:
 
 
 def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None = None) -> ModelCost:
-    """Return the cost of a model, with ``default_pass.py`` as in the scripts.
+    """Return a model's cost with ``default_pass.py``, as in the scripts.
 
-    Args:
-        path: the ONNX file. batches: of the whole card, ascending. dtype: storage on the card; ``None``: float16.
-
-    Raises:
-        TecoInferError: the model cannot be read, or does not support a batch.
+    ``batches``: of the whole card, ascending. Raise TecoInferError if the model is unreadable or refuses a batch.
     """
     from engine.onnx import load_model, metadata
     from toolkit.fix.opening import SampleRequest
+    from toolkit.graph.inputs import batched_specs
 
     model = load_model(path)
     stored = ModelMetadata(metadata(model), path)
     sizes = sizes_of(model, path, 1, SampleRequest(None))
     one = prepare(EngineSpec(path, 1, dtype=dtype), sizes.shapes, compare=False)
     counted, unknown = multiply_adds_of(one.shaped)
-    batches = [1] if _fixed_batch(model) else list(batches)
+    specs: list[TensorSpec] = batched_specs(model)
+    fixed = any(spec.batch_axis is not None and spec.shape[spec.batch_axis] is not None for spec in specs)
+    batches = [1] if fixed else list(batches)
     return ModelCost(
         name=path.name,
         source=str(stored.provenance.get("source", "")),
@@ -152,13 +125,6 @@ def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None 
         dtype="float16" if one.half else "float32",
         simulated=tuple(_simulated(path, model, batch, dtype) for batch in batches),
     )
-
-
-def _fixed_batch(model: ModelProto) -> bool:
-    from toolkit.graph.inputs import batched_specs
-
-    specs: list[TensorSpec] = batched_specs(model)
-    return any(spec.batch_axis is not None and spec.shape[spec.batch_axis] is not None for spec in specs)
 
 
 def _simulated(path: Path, model: ModelProto, batch: int, dtype: str | None) -> BatchCost:

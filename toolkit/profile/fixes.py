@@ -11,29 +11,21 @@ from utils.advice import Advice, InUse, advice
 
 SLOW_LAUNCH, SLOW_MEMORY, SLOW_COMPUTE = "launch", "memory", "compute"
 COPIES, LAYOUTS, ISLANDS = "copies", "layouts", "islands"
-
-NOTHING = 1e-9
-"""Simulated seconds that are too few to apply a rule."""
+NOTHING = 1e-9  # simulated seconds that are too few to apply a rule
 
 _MOVING = "channel_shuffle, shuffle_split, gather_conv, transpose_past, transpose_pair, transpose_view"
 """Rewrite rules that remove or merge copies."""
 
-_TURNING = "transpose_past, transpose_pair"
-"""Rewrite rules that remove layout changes."""
+_TURNING = "transpose_past, transpose_pair"  # rewrite rules that remove layout changes
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Conditions of a fix.
-
-    Attributes:
-        profile: the profile. operators: of the bottleneck.
-        saved: seconds saved by the chosen rewrite rules, by operator; ``None``: not tried.
-    """
+    """Conditions of a fix."""
 
     profile: Profile
-    saved: Mapping[str, float] | None = None
-    operators: frozenset[str] = frozenset()
+    saved: Mapping[str, float] | None = None  # seconds saved by the rewrite rules, by operator; ``None``: not tried
+    operators: frozenset[str] = frozenset()  # of the bottleneck
 
     @property
     def untried(self) -> bool:
@@ -91,10 +83,6 @@ TABLE: tuple[Advice[Bound], ...] = (
 def fix_of(
     bottleneck: str, operators: Iterable[str], profile: Profile, saved: Mapping[str, float] | None = None
 ) -> str:
-    """Return the fix of a bottleneck.
-
-    Args:
-        bottleneck: one of the names above. operators, profile, saved: as of :class:`Bound`.
-    """
+    """Return the fix of a bottleneck, one of the names above; others as in :class:`Bound`."""
     found = advice(TABLE, bottleneck, InUse({"dtype": profile.dtype}), Bound(profile, saved, frozenset(operators)))
     return AIMS.get(bottleneck, "") + ", or ".join(islice(found, 2))

@@ -36,19 +36,13 @@ _BYTES = {"float": 4, "float16": 2, "bfloat16": 2, "double": 8, "int64": 8, "uin
 """Bytes per element by ONNX Runtime's type names; 1 for others."""
 
 _SUFFIX = "_kernel_time"
-
 _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
 
 Shape = tuple[int, ...]
 
 
 class OriginalNode(NamedTuple):
-    """A node of the original model.
-
-    Attributes:
-        name, op_type: of the node. module: source module, or "".
-        weights: for each input its shape if it is a weight, else ``None``.
-    """
+    """A node of the original model with its module, or "", and for each input its shape if it is a weight."""
 
     name: str
     op_type: str
@@ -86,9 +80,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
     """Return the profile of one run on ONNX Runtime's CPU provider, as the median over runs.
 
     Passes are not applied, as on target ``onnx``; optimisations of ONNX Runtime are.
-
-    Raises:
-        TecoInferError: the model cannot be read or run.
+    Raise TecoInferError if the model cannot be read or run.
     """
     from engine.onnx import to_float16
     from toolkit.graph.nodes import load_named
@@ -143,11 +135,7 @@ def timed(
 ) -> tuple[list[list[dict[str, Any]]], list[float]]:
     """Run a model with ONNX Runtime's profiler; return the node events and the seconds of every run after the warm-up.
 
-    Args:
-        model: the model. feed: its inputs. runs: number of runs after the warm-up. source: its file, for messages.
-
-    Raises:
-        ModelError: ONNX Runtime cannot load the model. EngineError: a run failed.
+    Raise ModelError if ONNX Runtime cannot load the model, EngineError if a run failed.
     """
     from engine.backends import HostSession
 
@@ -244,8 +232,7 @@ def work_of(op_type: str, args: Mapping[str, Any], source: OriginalNode) -> tupl
     return _priced(NodeView("", kind, tuple(inputs), tuple(outputs), shapes, {**sizes}), sum(sizes.values()))
 
 
-Side = tuple[str, Sequence[int]]
-"""Type and shape of an input or output, as reported by ONNX Runtime's profiler."""
+Side = tuple[str, Sequence[int]]  # type and shape of an input or output, as reported by ONNX Runtime's profiler
 
 
 def _numbered(word: str, sides: Sequence[Side]) -> dict[str, Side]:

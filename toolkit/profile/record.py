@@ -16,31 +16,23 @@ from tecoinfer_modelzoo.text import one_line, shown_value
 from toolkit.output import SCHEMA_VERSION
 
 COMMAND = "teco profile"
-
 BOUNDS = ("compute", "memory", "launch", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch: a node, or nodes that run as one kernel.
+    """One launch: a node, or nodes that run as one kernel."""
 
-    Attributes:
-        name: of the leading node. op_type: its operator. nodes: all nodes in it. module: source module, or "".
-        seconds: time of one run. flops: floating-point operations. bytes: read and written.
-        roof: seconds at the machine's peak; 0 if unknown. bound: one of :data:`BOUNDS`.
-        float32: computed in float32 in a float16 model.
-    """
-
-    name: str
-    op_type: str
-    nodes: tuple[str, ...]
-    module: str
-    seconds: float
-    flops: float
-    bytes: int
-    roof: float
-    bound: str
-    float32: bool = False
+    name: str  # of the leading node
+    op_type: str  # its operator
+    nodes: tuple[str, ...]  # all nodes in it
+    module: str  # source module, or ""
+    seconds: float  # time of one run
+    flops: float  # floating-point operations
+    bytes: int  # read and written
+    roof: float  # seconds at the machine's peak; 0 if unknown
+    bound: str  # one of :data:`BOUNDS`
+    float32: bool = False  # computed in float32 in a float16 model
 
     @property
     def intensity(self) -> float:
@@ -55,18 +47,13 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """A bottleneck with its nodes and its fix.
+    """A bottleneck with its nodes and its fix."""
 
-    Attributes:
-        kind: slow operator, copies, format conversions, or recompilation. text: description. fix: advice.
-        nodes: names, the slowest first. seconds: their time; ``None`` if unknown.
-    """
-
-    kind: str
-    text: str
-    fix: str
-    nodes: tuple[str, ...]
-    seconds: float | None = None
+    kind: str  # slow operator, copies, format conversions, or recompilation
+    text: str  # description
+    fix: str  # advice
+    nodes: tuple[str, ...]  # names, the slowest first
+    seconds: float | None = None  # their time; ``None`` if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,38 +66,27 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Profile of one model on one target.
+    """Profile of one model on one target."""
 
-    Attributes:
-        model: file name. target: name. simulated: whether times are simulated. device: description.
-        dtype: of storage. batch: samples of one run (on the card of one shard). pass_file: name, or "".
-        inputs: name -> shape, of one run.
-        peak_flops: operations per second. bandwidth: bytes per second; ``notes`` has the source of both.
-        steps: launches in order. compute: seconds of all steps in one run.
-        copy_in, copy_out: seconds between host and card; 0 on the host.
-        call: seconds of one run including copies. notes: one line each.
-        sizes: source of dynamic sizes: ``model`` (it has none), ``flags``, ``samples`` or ``default``; "": unknown.
-    """
-
-    model: str
-    target: str
-    simulated: bool
-    device: str
-    dtype: str
-    batch: int
-    pass_file: str
-    inputs: Mapping[str, tuple[int, ...]]
-    peak_flops: float
-    bandwidth: float
-    steps: tuple[Launch, ...]
-    copy_in: float
-    copy_out: float
-    call: float
+    model: str  # file name
+    target: str  # name
+    simulated: bool  # whether times are simulated
+    device: str  # description
+    dtype: str  # of storage
+    batch: int  # samples of one run (on the card of one shard)
+    pass_file: str  # name, or ""
+    inputs: Mapping[str, tuple[int, ...]]  # name -> shape, of one run
+    peak_flops: float  # operations per second
+    bandwidth: float  # bytes per second; ``notes`` has the source of both
+    steps: tuple[Launch, ...]  # launches in order
+    copy_in: float  # seconds between host and card; 0 on the host
+    copy_out: float  # seconds between host and card; 0 on the host
+    call: float  # seconds of one run including copies
     bottlenecks: tuple[Bottleneck, ...] = ()
     what_if: tuple[WhatIf, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-    sizes: str = ""
-    compute: float = field(init=False, repr=False, compare=False)
+    notes: tuple[str, ...] = field(default=())  # one line each
+    sizes: str = ""  # source of dynamic sizes: ``model`` (none), ``flags``, ``samples`` or ``default``; "": unknown
+    compute: float = field(init=False, repr=False, compare=False)  # seconds of all steps in one run
 
     def __post_init__(self) -> None:
         # Computed once, since share() uses it for each step.
@@ -169,11 +145,7 @@ def unique(names: Iterable[str]) -> list[str]:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read the JSON file of a profile.
-
-    Raises:
-        ConfigError: the file is missing, damaged, or not a profile of this version.
-    """
+    """Read a profile's JSON file; raise ConfigError if missing, damaged, or not a profile of this version."""
     try:
         data = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -215,11 +187,7 @@ def _part(kind: Any, row: Mapping[str, Any]) -> Any:
 
 
 def _value(kind: Any, name: str, value: Any) -> Any:
-    """Return a value of a file with the field's type.
-
-    Raises:
-        TypeError: the type is wrong, or a number is not finite.
-    """
+    """Return a file's value with the field's type; raise TypeError if that is wrong, or a number is not finite."""
     wanted = kind.__dataclass_fields__[name].type
     if wanted == "tuple[str, ...]":
         return tuple(_text(name, one) for one in value)

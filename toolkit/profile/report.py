@@ -17,8 +17,7 @@ _COLUMNS = (
     *("name", "op_type", "module", "seconds", "flops", "bytes", "roof", "bound", "float32"),
     *("share", "intensity", "roof_share", "kind", "nodes"),
 )
-_NODES = 3
-"""Number of nodes of a bottleneck on the terminal."""
+_NODES = 3  # number of nodes of a bottleneck on the terminal
 
 
 def whole(profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None) -> ToolReport:

@@ -13,8 +13,7 @@ from toolkit.profile.suggest import Suggestion
 HEIGHT, TOP, BOTTOM = 384.0, 36.0, 320.0
 """Height of the plot, and top and bottom of the speed axis in pixels; x positions are percentages."""
 
-_LABELS = 8
-"""Largest number of labels of an axis; other grid lines have none."""
+_LABELS = 8  # largest number of labels of an axis; other grid lines have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +95,7 @@ def _power(exponent: int) -> str:
 
 
 def profile_page(profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None) -> str:
-    """Return a profile as one HTML page that makes no request.
-
-    Raises:
-        ConfigError: jinja2 is not installed.
-    """
+    """Return a profile as one HTML page that makes no request; raise ConfigError if jinja2 is not installed."""
     return PAGES.render(
         "profile.html.j2",
         profile=profile,

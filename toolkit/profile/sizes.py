@@ -16,20 +16,13 @@ if TYPE_CHECKING:
 
     from toolkit.fix.opening import SampleRequest
 
-LENGTH = 128
-"""Default size of a dynamic dimension, such as the length of a text."""
-
-_SIDES = (2, 3)
-"""Axes of the height and width of an image."""
+LENGTH = 128  # default size of a dynamic dimension, such as the length of a text
+_SIDES = (2, 3)  # axes of the height and width of an image
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shapes of one run, and their source.
-
-    Attributes:
-        shapes: by input. source: ``model``, ``flags``, ``samples`` or ``default``. note: a note, or "".
-    """
+    """Shapes of one run by input, and their source: ``model``, ``flags``, ``samples`` or ``default``; a note, or ""."""
 
     shapes: Shapes
     source: str
@@ -37,14 +30,9 @@ class Sizes:
 
 
 def sizes_of(model: ModelProto, path: Path, batch: int, wanted: SampleRequest) -> Sizes:
-    """Return the sizes of one run.
+    """Return the sizes of one run; ``batch``: of a dynamic one, ``wanted``: from the flags.
 
-    Args:
-        model: the model. path: its file. batch: size of a dynamic batch.
-        wanted: shapes by input, sizes by symbol, and samples, from the flags.
-
-    Raises:
-        ConfigError: a dimension or input is unknown. DataError: the samples cannot be read.
+    Raise ConfigError if a dimension or input is unknown, DataError if the samples cannot be read.
     """
     specs = input_specs(model)
     check_dims(specs, wanted.dims)
@@ -118,12 +106,7 @@ def _default(model: ModelProto, spec: TensorSpec, axis: int) -> int:
 
 
 def checked_inputs(model: ModelProto, shapes: Shapes) -> list[TensorSpec]:
-    """Return a model's inputs.
-
-    Raises:
-        ConfigError: an input has strings, or a shape does not fit the model.
-        ModelError: an input is not a tensor.
-    """
+    """Return a model's inputs; raise ConfigError for strings or unfit shapes, ModelError if one is not a tensor."""
     from engine.onnx import signature
 
     inputs = signature(model)[0]

@@ -39,25 +39,15 @@ _OWN = ("need_convert", "skip_ops", "skip_input_name", "convert_all", "convert_j
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Gains of rewrite rules, with simulated times.
+    """Gains of rewrite rules, with simulated times."""
 
-    Attributes:
-        alone: every rule that fires, with its separate gain. chosen: rules to apply, each with the gain over the
-            preceding ones.
-        before, after: compute seconds of one shard now, and with the chosen rules. If sizes are known only after the
-            default pass, ``before`` includes it.
-        saved: seconds saved by the chosen rules, by operator; negative if an operator takes over work.
-        opset: opset that the chosen rules need; 0 if the model has it.
-        too_new: skipped rules ``(name, opset)``: the model cannot be converted to their opset.
-    """
-
-    alone: tuple[Gain, ...]
-    chosen: tuple[Gain, ...]
-    before: float
-    after: float
-    saved: Mapping[str, float]
-    opset: int
-    too_new: tuple[tuple[str, int], ...]
+    alone: tuple[Gain, ...]  # every rule that fires, with its separate gain
+    chosen: tuple[Gain, ...]  # rules to apply, each with the gain over the preceding ones
+    before: float  # compute seconds of one shard; with the default pass, if sizes are known only after it
+    after: float  # with the chosen rules
+    saved: Mapping[str, float]  # seconds by operator; negative if it takes over work
+    opset: int  # opset that the chosen rules need; 0 if the model has it
+    too_new: tuple[tuple[str, int], ...]  # skipped rules (name, opset): the model cannot be converted
 
     @property
     def useless(self) -> tuple[Gain, ...]:
@@ -122,11 +112,7 @@ def _raised(model: ModelProto, own: int) -> tuple[ModelProto, int]:
 
 
 def check_free(path: Path) -> None:
-    """Check that a pass file does not exist.
-
-    Raises:
-        ConfigError: it exists.
-    """
+    """Check that a pass file does not exist; raise ConfigError if it exists."""
     if path.exists():
         raise ConfigError(f"{path} exists; choose another name for the pass file, or remove it")
 

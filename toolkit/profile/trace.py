@@ -6,9 +6,7 @@ from typing import Any
 
 from toolkit.profile.record import Launch, Profile
 
-LANES = {"framework": 1, "runtime": 2, "device": 3}
-"""Lane -> number, from the caller down to the device."""
-
+LANES = {"framework": 1, "runtime": 2, "device": 3}  # lane -> number, from the caller down to the device
 _THREAD = 1
 
 

@@ -208,21 +208,31 @@ def _content(value: Any) -> bytes:
 
 
 class Batches:
-    """The batches of a data set, in order, iterable any number of times; the last one may be shorter."""
+    """The batches of a data set, in order, iterable any number of times; the last one may be shorter.
 
-    def __init__(self, dataset: Dataset, batch_size: int) -> None:
+    Args:
+        dataset: the data set. batch_size: samples per batch.
+        places: only the batches that contain one of these samples; ``None``: all.
+    """
+
+    def __init__(self, dataset: Dataset, batch_size: int, places: Iterable[int] | None = None) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch_size {batch_size!r} must be an integer of at least 1")
         self.dataset = dataset
         self.batch_size = batch_size
+        self._only = None if places is None else sorted({place - place % batch_size for place in places})
 
     def __len__(self) -> int:
-        return -(-len(self.dataset) // self.batch_size)
+        return len(self._starts)
 
     def __iter__(self) -> Iterator[Batch]:
         total = len(self.dataset)
-        for start in range(0, total, self.batch_size):
+        for start in self._starts:
             yield self.dataset.batch(range(start, min(start + self.batch_size, total)))
+
+    @property
+    def _starts(self) -> Sequence[int]:
+        return range(0, len(self.dataset), self.batch_size) if self._only is None else self._only
 
 
 @runtime_checkable

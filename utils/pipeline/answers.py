@@ -15,6 +15,7 @@ import numpy as np
 
 from engine import Array, ConfigError, Engine, Timeline
 from tecoinfer_modelzoo.text import printable
+from utils.datasets.base import Batches, Dataset
 from utils.pipeline.flags.options import Options, options, pace
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report import console
@@ -43,10 +44,11 @@ def main(description: str | None, given: AnyTask, script: str, **defaults: Any) 
     opt = options(description, task, script, **defaults)
     supervise_foreign(opt.target, opt.models.values())
     with ending_soon():
-        return _answered(task(opt))
+        return answered(task(opt))
 
 
-def _answered(task: Task) -> int:
+def answered(task: Task) -> int:
+    """Print the answers to the samples of a task's options, and return the exit code."""
     opt = task.options
     with open_engines(task) as engines:
         console.print_engines(task, engines)
@@ -63,9 +65,21 @@ def _answered(task: Task) -> int:
         failures, counts = list[Failure](), dict[str, int]()
         pipeline.mark()
         timeline, batches = Timeline(), dataset.batches(opt.batch_size)
+        only = _names(dataset, opt.show)
+        if only:  # whole batches, as a sample's outputs may depend on the others in its batch
+            batches = Batches(dataset, opt.batch_size, opt.show)
         answers = predict_pipeline(pipeline, batches, failures=failures, counts=counts, timeline=timeline, **pace(opt))
+        if only:
+            answers = (answer for answer in answers if answer.name in only)
         figures = _figures(pipeline, timeline)
         return Session(task, opt, failures, pipeline.describe(), engines, counts, figures).show(answers, show)
+
+
+def _names(dataset: Dataset, places: Sequence[int]) -> set[str]:
+    """Return the names of the samples of ``--show``."""
+    if places and max(places) >= len(dataset):
+        raise ConfigError(f"--show {max(places)}: the data set has {len(dataset)} samples, numbered from 0")
+    return set(dataset.batch(list(places)).names) if places else set()
 
 
 def _figures(pipeline: Pipeline, timeline: Timeline) -> Callable[[int], dict[str, float]]:
@@ -184,21 +198,27 @@ class Session:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
         print(f"{console.escaped_line(_short(answer.name, self.opt))}  {_indented(rendering.text)}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
-        self.shown.append({"name": answer.name, "answer": rendering.answer, **marks})
+        entry = {"name": answer.name, "answer": rendering.answer, **marks}
+        self.shown.append(entry)
         self.nan_inputs += [answer.name] * answer.nan_input
         self.nan_outputs += [answer.name] * answer.nan_output
         if not self.opt.skip_postprocess and not answer.nan_output:
             self.predictions.append(answer.answer)
-        if self.opt.save is not None:
-            self._save(rendering, self.opt.save)
+        written = None if self.opt.save is None else self._save(rendering, self.opt.save)
+        if self.opt.show:
+            file = None if written is None else written.name
+            entry |= {"sample": _text_of(answer.sample), "text": rendering.text, "file": file}
 
-    def _save(self, rendering: Rendering, folder: Path) -> None:
-        if rendering.save is None and rendering.text != NO_ANSWER:
-            fix = "leave it out"
-            raise ConfigError(f"--save {folder}: task {self.task.name} has nothing to draw for this sample; {fix}")
-        if rendering.save is not None:
-            written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
-            print(f"  written: {console.escaped_line(str(written))}")
+    def _save(self, rendering: Rendering, folder: Path) -> Path | None:
+        if rendering.save is None:
+            if rendering.text == NO_ANSWER or self.opt.show:
+                return None
+            raise ConfigError(
+                f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
+            )
+        written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
+        print(f"  written: {console.escaped_line(str(written))}")
+        return written
 
     def _write(self, path: Path) -> None:
         """Write the answers as JSON."""
@@ -218,6 +238,14 @@ class Session:
         failed += f", {len(self.nan_outputs)} with NaN in the output," if self.nan_outputs else ""
         summary = _indented(self.task.summary(self.predictions)) if self.predictions else ""
         return f"{count} samples{failed} in {seconds:.2f} s{': ' if summary else ''}{summary}"
+
+
+def _text_of(sample: Any) -> str | None:
+    """Return the text of a sample: a text, several, or an object with an attribute ``text``; ``None`` for others."""
+    if isinstance(sample, tuple) and sample and all(isinstance(part, str) for part in sample):
+        return " | ".join(sample)
+    text = sample if isinstance(sample, str) else getattr(sample, "text", None)
+    return text if isinstance(text, str) else None
 
 
 def _indented(text: str) -> str:

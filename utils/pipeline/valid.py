@@ -45,6 +45,10 @@ def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
     if opt.launcher == "none" and rank_and_size()[1] == 1:  # mpirun and Ray watch their processes themselves
         supervise_foreign(opt.target, opt.models.values())
     with ending_soon() if opt.launcher == "none" else nullcontext():
+        if opt.show:
+            from utils.pipeline.answers import answered
+
+            return answered(task(opt))
         return _run(task, opt)
 
 

@@ -403,7 +403,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
 
     @abstractmethod
     def show(self, sample: Any, prediction: Any) -> Rendering:
-        """Return an answer for people."""
+        """Return an answer for people; of ``valid`` (``--show``) the predictions are those of its ``decode``."""
 
     def check(self) -> None:
         """Check the options.

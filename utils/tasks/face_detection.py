@@ -16,7 +16,7 @@ from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, old
 from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
 from utils.tasks.detection.data import check_classes
-from utils.tasks.detection.heads import least_score, most, threshold
+from utils.tasks.detection.heads import least_score, most, shown, threshold
 from utils.tasks.detection.results import BoxResults
 from utils.tasks.detection.task import Detection, in_words, rendering
 from utils.tasks.templates import template_of
@@ -116,7 +116,9 @@ class FaceDetection(Detection):
 
     def show(self, sample: Path, prediction: Faces) -> Rendering:
         """Return the faces as text and as data; saving draws boxes and points on the image."""
-        columns = (prediction.boxes, prediction.scores, prediction.landmarks)
+        columns = shown(
+            (prediction.boxes, prediction.scores, prediction.landmarks), prediction.scores, self.options, SURE
+        )
         answer: list[Mapping[str, Any]] = [
             {
                 "score": round(score, 4),

@@ -58,6 +58,7 @@ class Options(argparse.Namespace):
     verbose: bool
     json: Path | None
     save: Path | None
+    show: list[int]
     workers: int | None
     worker_mode: str
     streams: int | None

@@ -48,10 +48,7 @@ def only_consumer(value: ir.Value) -> ir.Node | None:
 
 
 def read_affine(node: ir.Node, x: ir.Value, channels: int, rank: int, opset: int) -> tuple[Vector, Vector] | None:
-    """Return (scale, shift) of a node that reads ``x``: BatchNormalization, or Add, Sub, Mul, Div with a constant.
-
-    ``x`` has rank ``rank`` and ``channels`` on axis 1; the opset is at least 7 (NumPy broadcasting).
-    """
+    """Return (scale, shift) of BatchNormalization, +, -, * or / constant on ``x`` (channels on axis 1, opset 7+)."""
     if node.domain != "":
         return None
     if node.op_type == "BatchNormalization":

@@ -1,18 +1,9 @@
 """Pass for convolutional networks: the default pass, then constants are folded into the weights.
 
-The column "ONNX Runtime" shows what it folds itself (version 1.31, CPU, optimizations up to "extended", dynamic batch).
-"1 value" is a scalar, [1] or all-ones shape; "C" is [C,1,1] or [1,C,1,1]:
-
-===========================================  =====================  ========= pattern
-ONNX Runtime           this pass ===========================================  =====================  =========
-BatchNormalization after Conv                folds                  folds BatchNormalization after ConvTranspose
-folds                  folds BatchNormalization after Gemm                leaves                 folds Conv, then * C or
-* scalar                   folds                  folds Conv, then * [1] or all-ones shape           leaves
-folds C * Conv, C + Conv (constant first)          leaves                 folds Conv, then + C
-folds                  folds Conv, then + 1 value                         leaves                 folds Conv, then - or
-/; constant - Conv           leaves                 folds ConvTranspose or Gemm, then + - * /          leaves
-folds constant * or / before Conv                  leaves                 folds
-===========================================  =====================  =========
+ONNX Runtime (version 1.31, CPU, optimizations up to "extended", dynamic batch) only folds BatchNormalization after Conv
+or ConvTranspose, Conv then * C or * scalar, and Conv then + C. This pass also folds BatchNormalization after Gemm;
+Conv then * [1] or all-ones shape, + 1 value, - or /; C * Conv, C + Conv and constant - Conv; ConvTranspose or Gemm then
++ - * /; and constant * or / before Conv. "1 value" is a scalar, [1] or all-ones shape, "C" [C,1,1] or [1,C,1,1].
 
 Patterns that ONNX Runtime folds are folded here as well, because other targets read the same model, and in float64.
 

@@ -32,20 +32,12 @@ _ROUNDS = 10  # maximum number of applications of a rule, whose result may match
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rewrite rule.
+    """A rewrite rule."""
 
-    Attributes:
-        matches: description of the pattern.
-        becomes: description of the replacement.
-        where: ``module:function`` in this package; the function applies the rule to an onnx-ir model in place, and
-            returns the number of matches.
-        min_opset: oldest default opset with the operators of the replacement.
-    """
-
-    matches: str
-    becomes: str
-    where: str
-    min_opset: int = 7
+    matches: str  # description of the pattern
+    becomes: str  # description of the replacement
+    where: str  # ``module:function`` here, which changes an onnx-ir model in place and returns the matches
+    min_opset: int = 7  # oldest default opset with the operators of the replacement
 
     def apply(self, model: ir.Model) -> int:
         """Apply the rule in place until it no longer matches; return the number of matches (0 for an older opset)."""
@@ -143,8 +135,7 @@ RULES: Mapping[str, Rule] = {
 def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onnx.ModelProto:
     """Return the model after the default pass and these rules, in this order, first converted to ``opset`` if older.
 
-    Raises:
-        PassError: a rule does not exist, the conversion failed, or the graph libraries do not support the model.
+    Raise PassError if a rule does not exist, the conversion failed, or the graph libraries do not support the model.
     """
     return rewrite_counted(model, names, opset)[0]
 

@@ -20,21 +20,16 @@ from engine.passes.rules._match import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-Shape: TypeAlias = "list[int | None] | None"
-"""A shape as returned by :func:`~engine.passes.rules._match.sizes`."""
+Shape: TypeAlias = "list[int | None] | None"  # a shape as returned by :func:`~engine.passes.rules._match.sizes`
 
 _DTYPES = frozenset({"FLOAT", "FLOAT16"})
 _TO_KEYS = [0, 1, 3, 2]
 
 
 class _Parts(NamedTuple):
-    """Inputs of an attention.
+    """Inputs of an attention: query and value are (batch, heads, positions, size), ``keys`` before ``order``.
 
-    Attributes:
-        query, value: of shape (batch, heads, positions, size).
-        keys: the keys before the transposition by ``order``.
-        mask: added to the scores, or ``None``.
-        scale: factor of the scores.
+    ``mask`` is added to the scores, ``scale`` multiplies them.
     """
 
     query: ir.Value

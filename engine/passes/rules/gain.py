@@ -16,30 +16,20 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-Watch = Callable[[Sequence[Any]], Iterable[Any]]
-"""Iterates over a sequence, and may show the progress."""
-
-NOTHING = 1e-9
-"""Simulated seconds below which a gain is ignored."""
+Watch = Callable[[Sequence[Any]], Iterable[Any]]  # iterates over a sequence, and may show the progress
+NOTHING = 1e-9  # simulated seconds below which a gain is ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Effect of one rule on a model.
+    """Effect of one rule on a model."""
 
-    Attributes:
-        rule: name of the rule.
-        fired: number of matches.
-        before, after: simulated compute seconds of one shard.
-        kernels_before, kernels_after: kernel launches of one shard.
-    """
-
-    rule: str
-    fired: int
-    before: float
-    after: float
-    kernels_before: int
-    kernels_after: int
+    rule: str  # name of the rule
+    fired: int  # number of matches
+    before: float  # simulated compute seconds of one shard
+    after: float  # simulated compute seconds of one shard
+    kernels_before: int  # kernel launches of one shard
+    kernels_after: int  # kernel launches of one shard
 
     @property
     def seconds(self) -> float:

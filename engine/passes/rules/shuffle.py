@@ -154,10 +154,7 @@ def _channels(node: ir.Node | None) -> list[int] | None:
 
 
 def gather_conv(model: ir.Model) -> int:
-    """Conv(Gather(x, channels), w) becomes Conv(x, w'), where channel order[i] of w' is channel i of w.
-
-    Other channels get zeros: more arithmetic, but one kernel less.
-    """
+    """Conv(Gather(x, channels), w) becomes Conv(x, w'): channel order[i] of w' is w's i, others 0; one kernel less."""
 
     def pattern(op: Any, x: Any, w: Any) -> Any:
         gathered = op.Gather(x, _allow_other_inputs=True, _outputs=["gathered"])

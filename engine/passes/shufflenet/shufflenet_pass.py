@@ -1,7 +1,4 @@
-"""Pass for networks with channel shuffles: gathers, divided before a Split, and folded into a Conv.
-
-The gain of each step on the simulated card is listed in ``docs/shufflenet.md``.
-"""
+"""Pass for channel shuffles: gathers, divided before a Split, folded into a Conv (``docs/shufflenet.md``)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from engine.onnx import load_model
 from engine.passes import PassOptions
 from engine.sdaa import lowered, plan
 from engine.sdaa.lower import MADE_OF, Lowered
-from engine.sdaa.versions import sources
+from engine.sdaa.saved import sources
 from toolkit.graph.trace import traced
 from toolkit.profile.card import prepare
 

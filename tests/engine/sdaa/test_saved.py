@@ -24,8 +24,7 @@ from support import DIGITS, RunPython, SaveOnnx
 from engine import PASS_PATH, ConfigError, EngineSpec, ModelError, open_engine
 from engine.sdaa.engine import SdaaEngine
 from engine.sdaa.faults import Fault
-from engine.sdaa.saved import read_model, read_saved, saved_path, write_saved
-from engine.sdaa.versions import sources, versions
+from engine.sdaa.saved import lowering_versions, read_model, read_saved, saved_path, sources, write_saved
 from engine.tecoinfer_pytorch import TecoInferEngine
 from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 
@@ -390,7 +389,7 @@ def test_a_source_changed_while_building_invalidates_the_build(save_onnx: SaveOn
 
 
 def test_files_of_the_zoo_count_as_a_version() -> None:
-    found = versions()
+    found = lowering_versions()
     assert set(found) == {"zoo", "onnx", "onnxruntime", "onnxscript", "sources"}
     assert found["onnx"] == onnx.__version__
     assert PASS_PATH / "runner.py" in sources()

@@ -24,6 +24,7 @@ KINDS = {
     "models": "ONNX files, on every target",
     "notes": "what models store for their preprocessing",
     "images": "images, and what lies where an image should",
+    "results": "results of runs that are killed, lose their output or share a folder",
     "saved": "saved engines",
     "steps": "scripts of models under `teco check`",
     "texts": "text tables, question sets, rankings, tokenizers",

@@ -81,7 +81,11 @@ def test_the_table_has_a_row_per_case_and_full_reasons(samples: Samples) -> None
         row = next(line for line in lines if line.startswith(case.case + " "))
         assert [part.value in row for part in case.parts.values() if part is not Verdict.NONE]
         assert ("cached" in row) == case.cached
-        assert all(f"{case.case}: {reason}" in lines for reason in case.reasons)
+        judged = [one.reason for one in case.accuracy]
+        assert all(f"{case.case}: {reason}" in lines for reason in case.reasons if reason not in judged)
+        said = [f"{case.case}: {one.verdict.value}: {one.reason}" for one in case.accuracy if one.reason]
+        begin = lines.index(said[0]) if said else 0
+        assert lines[begin : begin + len(said)] == said
     row = next(line for line in lines if line.startswith("yolov5s"))
     assert row.split() == [
         "yolov5s",
@@ -301,8 +305,12 @@ def test_markdown_has_verdict_table_and_failing_cases(samples: Samples) -> None:
     ]  # fmt: skip
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11}
     summaries = [line for line in lines if "<summary>" in line]
-    assert [re.findall("summary>. (.*?):", line)[0] for line in summaries] == ["yolov5s", "skeleton", "mobilenet_v2"]
-    assert lines.count("</details>") == 3
+    names = [re.findall("summary>. (.*?):", line) for line in summaries]
+    assert names == [["yolov5s"], ["skeleton"], ["mobilenet_v2"], []]
+    assert lines.count("</details>") == 4
+    passed = lines[lines.index(summaries[-1]) :]
+    reason = "-0.02 % is proven to be within 0.1 %"
+    assert passed.count(f"- digits: PASS: {reason}") == 2
     assert any(line.startswith("- 🟡 digits: ") and "360 samples" in line for line in lines)
     assert "ValueError: shapes (4, 3) and (2, 4) not aligned" in lines
 

@@ -20,6 +20,7 @@ from support import ROOT
 
 from engine import ConfigError
 from model_config.reports import build_site, html_page, write_text
+from model_config.reports.page import drawn_pairs
 from model_config.results import CaseResult, CheckResult
 from utils.pages.page import TEMPLATES
 
@@ -90,9 +91,32 @@ def test_page_has_all_results(samples: Samples) -> None:
     ):  # fmt: skip
         assert piece.replace("'", "&#39;") in re.sub(r"</code>|<code>", "", text), piece
     page = Page(text)
-    assert len(page.all("img")) == 6 + 6, "six at most of each of the two cases that draw"
+    assert len(page.all("img")) == 6 + 6 + 2, "six at most of each of the two cases that draw, and a pair that differs"
     assert all(max(int(image["width"]), int(image["height"])) <= 480 for image in page.all("img"))
     assert not re.search("\x1b|\r", text)
+
+
+def test_predictions_that_differ_are_side_by_side(samples: Samples) -> None:
+    case = samples.broken()
+    pairs = drawn_pairs(case)
+    assert [pair.sample.name for pair in pairs.different] == ["a.jpg", "b.txt:7"]
+    assert pairs.alike == 1
+    images = [image for pair in pairs.different for image in (pair.baseline, pair.target)]
+    assert [image is not None and max(image.width, image.height) == 320 for image in images] == [True] * 2 + [False] * 2
+    text = html_page(CheckResult((case,)))
+    block = text[text.index('class="differ"') : text.index("<h4>Speed</h4>")]
+    order = [block.index(piece) for piece in ("a.jpg", "a cat 0.52", "a dog 0.51", "b.txt:7", "a text", "negative")]
+    assert order == sorted(order)
+    assert "the same" not in block
+    assert text.index("<h4>Accuracy</h4>") < text.index('class="differ"')
+    assert 'class="differ"' not in html_page(CheckResult((replace(case, drawn=()),)))
+
+
+def test_a_failed_case_begins_with_its_comparison(samples: Samples) -> None:
+    case = replace(samples.broken(), notes=("a note that explains",), partial="the first 9 samples of the data")
+    text = html_page(CheckResult((case,)))
+    inside = text[text.index('<div class="inside">') :]
+    assert inside.index("mAP 0.3671") < inside.index("Evaluated on") < inside.index("a note that explains")
 
 
 def test_long_logs_are_cut_with_a_note(samples: Samples) -> None:

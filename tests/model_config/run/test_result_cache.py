@@ -15,7 +15,7 @@ import pytest
 from support import DIGITS
 
 from model_config.cases.config import AccuracyRule, Case, Command
-from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
+from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
 from model_config.run.cache import KIND, case_key, load, store
 from utils.fetch import find_package
 
@@ -137,6 +137,9 @@ def complete(logs: Path) -> CaseResult:
         (logs / name).write_text(f"content of {name}")
     (logs / "single.images").mkdir()
     (logs / "single.images/a.png").write_bytes(b"\x89PNG")
+    for name in ("differing", "differing-baseline"):
+        (logs / f"{name}.images").mkdir()
+        (logs / f"{name}.images/a.png").write_text(name)
     valid = StepResult(
         "m", "valid", ("python", "x.py"), True, 1.5, 0, "", logs / "valid.stdout", logs / "valid.stderr", 0.75, 123,
         logs / "valid.json",
@@ -152,6 +155,8 @@ def complete(logs: Path) -> CaseResult:
          Accuracy(Verdict.PASS, "", "source", "top-1", 1.0, 1.0, 0.0, 0.01)),
         (Speed(Verdict.PASS, "", "simulated latency", 1.0, "ms", 1.1, 0.9, "same"),),
         2.5, partial="the first 360 samples", notes=("a note",),
+        drawn=(Drawn("a", "text", "1", "2", logs / "differing.images/a.png", logs / "differing-baseline.images/a.png"),
+               Drawn("b", "", "1", "2")),
     )  # fmt: skip
 
 
@@ -163,7 +168,13 @@ def test_stored_result_is_loaded_with_logs(tmp_path: Path, folder: Path) -> None
     found = load("key")
     assert found is not None
     assert found.cached
-    assert replace(found, cached=False, steps=()) == replace(result, steps=())
+    assert replace(found, cached=False, steps=(), drawn=()) == replace(result, steps=(), drawn=())
+    assert found.drawn[1] == result.drawn[1]
+    first = found.drawn[0]
+    assert (first.name, first.sample, first.target, first.baseline) == ("a", "text", "1", "2")
+    assert first.target_image is not None
+    assert first.baseline_image is not None
+    assert (first.target_image.read_text(), first.baseline_image.read_text()) == ("differing", "differing-baseline")
     assert (found.verdict, found.reasons) == (result.verdict, result.reasons)
     for step, stored in zip(result.steps, found.steps, strict=True):
         assert replace(stored, stdout=step.stdout, stderr=step.stderr, result=step.result, images=step.images) == (step)

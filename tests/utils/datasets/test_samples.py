@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from engine import ConfigError
+from utils.datasets.base import Batches
 from utils.datasets.samples import Sample, TableDataset
 
 
@@ -23,6 +24,14 @@ def test_batches_have_every_sample_once_in_order(count: int, batch_size: int) ->
         assert all(len(batch.samples) == batch_size for batch in found[:-1])
         assert [path for batch in found for path in batch.samples] == [Path(f"{i}.png") for i in range(count)]
         assert [int(label) for batch in found for label in batch.targets] == [i % 3 for i in range(count)]
+
+
+def test_only_batches_with_some_samples() -> None:
+    dataset = numbered(10)
+    batches = Batches(dataset, 4, [9, 1, 0])
+    assert len(batches) == 2
+    assert [batch.names for batch in batches] == [[f"{i}.png" for i in range(4)], ["8.png", "9.png"]]
+    assert batches.dataset is dataset
 
 
 def test_last_batch_is_short() -> None:

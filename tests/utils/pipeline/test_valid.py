@@ -59,6 +59,16 @@ def valid(tmp_path: Path) -> Valid:
     return run
 
 
+def test_samples_of_the_evaluation_are_shown(valid: Valid, tmp_path: Path) -> None:
+    code, found = valid("--target", "onnx", "--show", 300, 2, "--save", tmp_path / "drawn")
+    assert code == 0
+    assert [Path(one["name"]).parent.name for one in found["answers"]] == [one["text"][0] for one in found["answers"]]
+    assert [set(one["answer"][0]) for one in found["answers"]] == [{"label", "score"}] * 2
+    files = {one["file"] for one in found["answers"]}
+    assert {file.name for file in (tmp_path / "drawn").iterdir()} == files
+    assert len(files) == 2
+
+
 @pytest.fixture(scope="module")
 def outlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits' model with one channel of each block three thousand times as large, and divided by that again.

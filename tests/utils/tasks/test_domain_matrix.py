@@ -183,6 +183,18 @@ def test_answers(script: str, model: Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_answers_to_samples_of_the_evaluation(model: Model, tmp_path: Path) -> None:
+    words = ("--show", 0, 1, "--save", tmp_path / "out", "--json", tmp_path / "r.json")
+    done = model.run("valid", "--target", "onnx", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    answers = json.loads((tmp_path / "r.json").read_text())["answers"]
+    assert len({one["name"] for one in answers}) == 2
+    assert all(one["text"] for one in answers)
+    files = [one["file"] for one in answers if one["file"] is not None]
+    assert all((tmp_path / "out" / file).is_file() for file in files)
+
+
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_card_in_float16(model: Model, alone: Path, tmp_path: Path) -> None:
     found = model.valid(tmp_path / "r.json", "--target", "sdaa", "--dtype", "float16", "--batch_size", 16)

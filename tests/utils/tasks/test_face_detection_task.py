@@ -15,7 +15,7 @@ from PIL import Image
 from engine import ConfigError, DataError, InputError
 from utils.pipeline import answers, valid
 from utils.preprocess.image.letterbox import fit
-from utils.tasks.face_detection import FaceDetection, as_detections
+from utils.tasks.face_detection import SURE, FaceDetection, as_detections
 from utils.tasks.model import Model
 
 SIZE = 64
@@ -53,6 +53,12 @@ def test_whole_runs(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "false_alarms 0, faceless_pictures 4" in capsys.readouterr().out
     found = json.loads((tmp_path / "p.json").read_text())
     assert {"image_id", "category_id", "bbox", "score"} == set(found[0])
+    words = ["--target", "onnx", "--json", str(tmp_path / "s.json"), "--show", "0", "--save", str(tmp_path / "shown")]
+    assert valid.main(None, FaceDetection, argv=words, data_path=tiny / "data", **where) == 0
+    (shown,) = json.loads((tmp_path / "s.json").read_text())["answers"]
+    assert min((face["score"] for face in shown["answer"]), default=1) >= SURE
+    assert (tmp_path / "shown" / shown["file"]).is_file()
+    capsys.readouterr()
     words = ["--target", "onnx", "--json", str(tmp_path / "m.json"), "--save", str(tmp_path / "drawn")]
     assert answers.main(None, FaceDetection, "multi", argv=words, data_path=tiny / "data" / "images", **where) == 0
     said = capsys.readouterr().out

@@ -1,3 +1,1 @@
-"""Dumps of trainings written by ``torch_sdaa.utils.dumper``: comparison, replay of one call, conversion to .npy
-files.
-"""
+"""Dumps of trainings by ``torch_sdaa.utils.dumper``: comparison, replay of one call, conversion to .npy files."""

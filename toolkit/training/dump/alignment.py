@@ -1,6 +1,4 @@
-"""Alignment of two sequences of calls: the most reliable criterion first, then less reliable ones between the
-matches.
-"""
+"""Alignment of two sequences of calls: the most reliable criterion first, then others between its matches."""
 
 from __future__ import annotations
 
@@ -119,9 +117,7 @@ def _rising(pairs: Pairs) -> Pairs:
 
 
 def _blocks(token: Callable[[OpCall], Hashable], use: Callable[[OpCall], bool], least: float = 0.0) -> Level:
-    """Return the criterion of longest matching blocks; ``least``: minimum block size as a share of the longer
-    sequence.
-    """
+    """Return the criterion of longest matching blocks of at least the share ``least`` of the longer sequence."""
 
     def level(ours: Sequence[OpCall], theirs: Sequence[OpCall]) -> Pairs:
         here = [i for i, call in enumerate(ours) if use(call)]

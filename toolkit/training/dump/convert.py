@@ -15,8 +15,7 @@ from tecoinfer_modelzoo.trees import below
 def convert(source: Path, target: Path) -> Iterator[Path]:
     """Write the arrays of a dump, or of all dumps in a folder and its subfolders, to .npy files; yield the files.
 
-    Raises:
-        ConfigError: the file does not exist, or the folder has no dump. DataError: a file cannot be read or written.
+    Raise ConfigError if there is no file or dump, DataError if a file cannot be read or written.
     """
     files = sorted(path for path in below(source) if path.is_file()) if source.is_dir() else [source]
     if not files:

@@ -7,7 +7,6 @@ the first step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
@@ -34,8 +33,7 @@ from toolkit.training.dump.unmatched import (
 LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 """diff2 above which a value is off, by the lower precision of the two runs."""
 
-ROUNDING = 1e-6
-"""Relative difference allowed between an argument of the two runs."""
+ROUNDING = 1e-6  # relative difference allowed between an argument of the two runs
 
 FAR = 10
 """Multiple of the limit by which a mixed-precision value must be off before an operator of one run only is at fault."""
@@ -45,40 +43,29 @@ _COARSE = ("bfloat16", "float16")
 
 @dataclass
 class Pair:
-    """A call of the judged run and the matching call of the reference.
+    """A call of the judged run and the matching call of the reference."""
 
-    Attributes:
-        a, b: the calls of the reference and of the judged run. status: ``compared``, or why not.
-        difference: of the output that is furthest off; ``output`` is its index. census: statistics of that output.
-        inputs: largest diff2 of its inputs. isolated: difference between the repeated call and the run.
-        why: why the operator is at fault; "" if it is not. at: the run at fault: ``b``, or ``a`` for the reference.
-    """
-
-    a: OpCall
-    b: OpCall
-    status: str = "compared"
-    difference: Difference | None = None
-    output: int = 0
-    value_stats: ValueStats | None = None
-    inputs: float = 0.0
-    isolated: Difference | None = None
-    why: str = ""
-    at: str = "b"
+    a: OpCall  # of the reference
+    b: OpCall  # of the judged run
+    status: str = "compared"  # ``compared``, or why not
+    difference: Difference | None = None  # of the output that is furthest off
+    output: int = 0  # index of that output
+    value_stats: ValueStats | None = None  # statistics of that output
+    inputs: float = 0.0  # largest diff2 of its inputs
+    isolated: Difference | None = None  # difference between the repeated call and the run
+    why: str = ""  # why the operator is at fault; "" if it is not
+    at: str = "b"  # the run at fault: ``b``, or ``a`` for the reference
 
 
 @dataclass
 class Judged:
-    """Result of a comparison.
+    """Result of a comparison."""
 
-    Attributes:
-        pairs: in the order of the judged run. limit, precision: see :data:`LIMIT`. notes: one line each.
-    """
-
-    pairs: list[Pair]
-    limit: float
-    precision: str
+    pairs: list[Pair]  # in the order of the judged run
+    limit: float  # see :data:`LIMIT`
+    precision: str  # see :data:`LIMIT`
     matched: Matched
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # one line each
 
     @property
     def first_bad(self) -> Pair | None:
@@ -92,17 +79,15 @@ class Judged:
 
 
 def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repeater | None, exact: bool) -> Judged:
-    """Compare two runs.
+    """Compare a run ``b`` with the reference ``a``; raise DataError for dumps of different models, or damaged ones.
 
     Args:
-        a: the reference. b: the run to judge. limit: diff2; ``None`` takes :data:`LIMIT`.
-        repeater: repeats calls; ``None``: no call is repeated. exact: whether any bit difference is a fault.
-
-    Raises:
-        DataError: the dumps are of different models, or damaged.
+        limit: diff2; ``None`` takes :data:`LIMIT`. repeater: repeats calls; ``None``: no call is repeated.
+        exact: whether any bit difference is a fault.
     """
     found = matched(a, b)
-    precision = _precision([*a.calls, *b.calls])
+    dtypes = {one.dtype for call in (*a.calls, *b.calls) for one in call.outputs}
+    precision = next((name for name in _COARSE if name in dtypes), "float32")
     result = Judged([], (0.0 if exact else LIMIT[precision]) if limit is None else limit, precision, found)
     judge = _Judge(a, b, result, repeater)
     for ours, theirs in found.pairs:
@@ -299,9 +284,7 @@ class _Judge:
         return pair
 
     def _worst(self, a: Recorded, b: Recorded, factor: float) -> tuple[int, Difference]:
-        """Return the index and difference of the result furthest off, with or without the loss scale, the nearer of
-        both.
-        """
+        """Return index and difference of the worst result, with or without the loss scale, whichever is nearer."""
         found = [
             min(
                 (self._difference(x, one, y, other, f) for f in dict.fromkeys((factor, 1.0))),
@@ -327,10 +310,9 @@ class _Judge:
         return max((diff2 for _, _, diff2 in self._apart(a, b, factor)), default=0.0)
 
     def _apart(self, a: Recorded, b: Recorded, factor: float) -> list[tuple[int, int, float]]:
-        """Return input index in ``a``, input index in ``b`` and diff2 for each argument position.
+        """Return input index in ``a``, input index in ``b`` and diff2 for each argument position; tensors may recur.
 
-        Values are compared with and without the loss scale; the smaller diff2 counts. One tensor may occur several
-        times.
+        Values are compared with and without the loss scale; the smaller diff2 counts.
         """
         found = []
         for i, j in dict.fromkeys(zip(tensors_of(a.call), tensors_of(b.call), strict=False)):
@@ -441,11 +423,6 @@ def _group(call: OpCall) -> tuple[str, int, str]:
 
 def _off(diff2: float, limit: float) -> bool:
     return not isfinite(diff2) or diff2 > limit
-
-
-def _precision(calls: Sequence[OpCall]) -> str:
-    dtypes = {one.dtype for call in calls for one in call.outputs}
-    return next((name for name in _COARSE if name in dtypes), "float32")
 
 
 def _notes(a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater | None) -> list[str]:

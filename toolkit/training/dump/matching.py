@@ -12,24 +12,16 @@ from engine.training import OpCall, TrainingDump
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.training.dump.alignment import aligned, same_lines
 
-_SAME = 0.5
-"""Minimum share of common modules, if neither file describes its model."""
+_SAME = 0.5  # minimum share of common modules, if neither file describes its model
 
 
-_FEW = 4
-"""Number of equal list entries up to which they are written out, such as those of a kernel size or stride."""
-
-_LEFT_OUT = "left out"
-"""Stands for an argument that is not passed."""
+_FEW = 4  # number of equal list entries up to which they are written out, such as those of a kernel size or stride
+_LEFT_OUT = "left out"  # stands for an argument that is not passed
 
 
 @dataclass
 class Matched:
-    """Matched calls, in the order of the judged run.
-
-    Attributes:
-        pairs: (reference, judged). only_a, only_b: calls that only this run has.
-    """
+    """Matched calls (reference, judged), in the order of the judged run, and those that only one run has."""
 
     pairs: list[tuple[OpCall, OpCall]] = field(default_factory=list)
     only_a: list[OpCall] = field(default_factory=list)
@@ -37,11 +29,7 @@ class Matched:
 
 
 def matched(a: TrainingDump, b: TrainingDump) -> Matched:
-    """Match the calls of two runs, without views and allocations, which compute nothing.
-
-    Raises:
-        DataError: the runs are of different models.
-    """
+    """Match two runs' calls, without views and allocations (no computation); raise DataError for different models."""
     _check_models(a, b)
     found = Matched()
     groups_a, groups_b = _groups(a.calls), _groups(b.calls)

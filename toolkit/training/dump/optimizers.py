@@ -15,14 +15,9 @@ import numpy as np
 from engine import Array
 from engine.training import KeptTensor, OpCall, TrainingDump
 
-ALONE = 0.1
-"""Share of the limit above which the result of a repeated call, or of a step from equal values, is off."""
-
-GROWTH = 100
-"""Factor by which a step may increase the difference of values: an optimizer may divide by small numbers."""
-
-_STATES = "aten.zeros"
-"""Prefix of the operators that create the state of an optimizer in its first step."""
+ALONE = 0.1  # share of the limit above which the result of a repeated call, or of a step from equal values, is off
+GROWTH = 100  # factor by which a step may increase the difference of values: an optimizer may divide by small numbers
+_STATES = "aten.zeros"  # prefix of the operators that create the state of an optimizer in its first step
 
 Apart = Callable[[Array, KeptTensor, Array, KeptTensor], float]
 """Returns diff2 between a tensor of the reference and one of the judged run."""
@@ -54,9 +49,7 @@ def steps(calls: Iterable[OpCall]) -> dict[tuple[int, str], list[OpCall]]:
 def off_after(
     a: TrainingDump, b: TrainingDump, ours: list[OpCall], theirs: list[OpCall], apart: Apart, limit: float
 ) -> tuple[OpCall, int, float] | None:
-    """Return call, output index and diff2 of the first tensor that a step makes wrong; ``None`` if its inputs were
-    off.
-    """
+    """Return call, output and diff2 of the first tensor that a step makes wrong; ``None`` if its inputs were off."""
     begun, given = _begins(theirs), _begins(ours)
     before = max((_nearest(a, b, given, one, apart) for one in begun), default=0.0)
     if before > limit:

@@ -25,11 +25,7 @@ _IN_LISTS = ("aten._foreach_", "aten._fused_")
 
 
 class Flow:
-    """Which call of a run made a value.
-
-    Args:
-        dump: the run. like: names of the calls that are matched in the other run.
-    """
+    """Which call of a run made a value; ``like``: names of the calls that the other run has too."""
 
     def __init__(self, dump: TrainingDump, like: Iterable[str]) -> None:
         self._dump = dump
@@ -86,17 +82,12 @@ class Flow:
 
 @dataclass
 class Way:
-    """Path back from a value.
+    """Path back from a value."""
 
-    Attributes:
-        alone: calls that the other run does not have, in order. ends: the matched calls before them.
-        views: views on the path, in order. steps: optimizer calls that :func:`without_steps` removed.
-    """
-
-    alone: list[OpCall] = field(default_factory=list)
-    ends: list[OpCall] = field(default_factory=list)
-    views: list[OpCall] = field(default_factory=list)
-    steps: list[OpCall] = field(default_factory=list)
+    alone: list[OpCall] = field(default_factory=list)  # calls that the other run does not have, in order
+    ends: list[OpCall] = field(default_factory=list)  # the matched calls before them
+    views: list[OpCall] = field(default_factory=list)  # views on the path, in order
+    steps: list[OpCall] = field(default_factory=list)  # optimizer calls that :func:`without_steps` removed
 
     @property
     def last_step(self) -> OpCall | None:
@@ -139,12 +130,8 @@ def forward_of(calls: Iterable[OpCall], found: OpCall) -> OpCall:
 def other_way(ours: Way, theirs: Way, like: Mapping[str, OpCall]) -> tuple[OpCall | None, str]:
     """Return why a value differs although no operator on its path computes anything; "" without a reason.
 
-    Args:
-        ours, theirs: the paths back from the value, without unmatched calls. like: the reference's call by the judged
-            call's name.
-
-    Returns:
-        The view of the judged run that selects a different part, or ``None``; and the text.
+    Before it, the judged run's view that selects a different part, or ``None``. ``like``: reference calls by judged
+    name.
     """
     if len(ours.ends) != 1 or len(theirs.ends) != 1:
         return None, ""
@@ -161,9 +148,7 @@ def other_way(ours: Way, theirs: Way, like: Mapping[str, OpCall]) -> tuple[OpCal
 
 
 def in_words(ours: OpCall | None, theirs: OpCall | None) -> str:
-    """Return a text about the first unmatched operators, of the reference and of the judged run, behind a wrong
-    value.
-    """
+    """Return a text about the first unmatched operators, of reference and judged run, behind a wrong value."""
     if theirs is None:
         return f"reads a value without {_named(ours)} of the reference, which is missing here"
     if ours is not None and ours.draws and theirs.draws:

@@ -24,26 +24,18 @@ BOUNDS = (0.001, 0.01)
 """Relative differences that are always reported: the zoo's between targets, and between frameworks."""
 
 _FEW = 100
-_ENDS = 10
-"""Start and end of a curve are the means of its first and last tenth."""
+_ENDS = 10  # start and end of a curve are the means of its first and last tenth
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two runs of a seed.
+    """The two runs of a seed."""
 
-    Attributes:
-        baseline, target: with the same steps, unless ``trouble`` is set.
-        parted: the first step whose losses differ; ``None`` if none does.
-        largest: largest relative difference of two losses of a step.
-        trouble: why the target's run is wrong; empty if nothing was found.
-    """
-
-    baseline: Run
-    target: Run
-    parted: int | None
-    largest: float
-    trouble: str
+    baseline: Run  # with the same steps, unless ``trouble`` is set
+    target: Run  # with the same steps, unless ``trouble`` is set
+    parted: int | None  # the first step whose losses differ; ``None`` if none does
+    largest: float  # largest relative difference of two losses of a step
+    trouble: str  # why the target's run is wrong; empty if nothing was found
 
     @property
     def same(self) -> bool:
@@ -58,22 +50,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Verdict on a training.
-
-    Attributes:
-        verdict, reason: the verdict and its reason, one line.
-        difference: relative, of the mean metrics; ``None`` if undefined.
-        interval: its 95 % interval; ``None`` if the seeds do not determine one.
-        needed: number of seeds that would decide; ``None`` if decided, or if no number would.
-        bounds: the verdict at each of :data:`BOUNDS`.
-    """
+    """Verdict on a training."""
 
     verdict: Verdict
-    reason: str
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
-    needed: int | None = None
-    bounds: tuple[Verdict, ...] = ()
+    reason: str  # one line
+    difference: float | None = None  # relative, of the mean metrics; ``None`` if undefined
+    interval: tuple[float, float] | None = None  # its 95 % interval; ``None`` if the seeds do not determine one
+    needed: int | None = None  # number of seeds that would decide; ``None`` if decided, or if no number would
+    bounds: tuple[Verdict, ...] = ()  # the verdict at each of :data:`BOUNDS`
 
 
 def paired(baseline: Run, target: Run) -> Pair:
@@ -121,14 +105,9 @@ def _ends(losses: Sequence[float]) -> tuple[float, float]:
 
 
 def judge(pairs: Sequence[Pair], tolerance: float = BOUNDS[0]) -> Outcome:
-    """Judge a training by its seeds.
+    """Judge a training by its seeds (at least one); ``tolerance`` is the largest relative difference that passes.
 
-    Args:
-        pairs: one per seed, at least one.
-        tolerance: largest relative difference of the metric that passes.
-
-    Raises:
-        DataError: two seeds gave the same losses: the script ignores its seed.
+    Raise DataError if two seeds gave the same losses: the script ignores its seed.
     """
     _check_seeds(pairs)
     target = pairs[0].target.device

@@ -30,9 +30,7 @@ from engine import DataError
 from tecoinfer_modelzoo.text import shortened
 from utils.pipeline.launch.exit_status import how_ended
 
-LARGEST = 1 << 28
-"""Maximum size in bytes of a file that a run writes: losses, standard output or standard error."""
-
+LARGEST = 1 << 28  # maximum size in bytes of a file that a run writes: losses, standard output or standard error
 _METRIC = re.compile(r"^eval_metric[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _TAIL = 1 << 16
 _INTERVAL = 0.05
@@ -41,14 +39,7 @@ _PAGE = "see docs/training.md for what a script must write"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Results of a run.
-
-    Attributes:
-        device: as requested. seed: of the run.
-        steps, losses: of equal length; a loss may be NaN or infinite.
-        metric: the final one; it may be NaN.
-        seconds: wall time of the process.
-    """
+    """Results of a run: steps and losses (may be NaN or infinite) of equal length, final metric, wall seconds."""
 
     device: str
     seed: int
@@ -129,10 +120,7 @@ def _signals_after() -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a run: unless set otherwise, the card draws the random numbers of the CPU.
-
-    With a generator per device, dropout alone would make the losses differ, and hide other causes.
-    """
+    """Return a run's environment: by default the card draws the CPU's random numbers, or dropout alone would differ."""
     return {"TORCH_SDAA_RANDOM": "cpu", **os.environ}
 
 
@@ -151,11 +139,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: float, files: Sequence[Path
 
 
 def read_losses(file: Path, device: str, seed: int, name: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the steps and losses that a run wrote.
-
-    Raises:
-        DataError: the file is missing or violates the contract, or is of another device or seed.
-    """
+    """Return a run's steps and losses; raise DataError if the file is missing, invalid, or of another run."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     except (OSError, UnicodeDecodeError) as error:

@@ -35,20 +35,14 @@ tagged by torch as pointwise or reduction, are recognized otherwise.
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Result of one call on the device.
+    """Result of one call on the device."""
 
-    Attributes:
-        outcome: ``ran``, ``refused`` (no kernel) or ``failed`` (the generated values were not accepted).
-        why: one line, if it did not run. seconds, assumed: simulated, and the part that rests on assumed rates.
-        launches: names of the launched kernels. strict: why strict mode would refuse some of them.
-    """
-
-    outcome: str
-    why: str = ""
-    seconds: float = 0.0
-    assumed: float = 0.0
-    launches: tuple[str, ...] = ()
-    strict: tuple[str, ...] = ()
+    outcome: str  # ``ran``, ``refused`` (no kernel) or ``failed`` (the generated values were not accepted)
+    why: str = ""  # one line, if it did not run
+    seconds: float = 0.0  # simulated
+    assumed: float = 0.0  # the part of them that rests on assumed rates
+    launches: tuple[str, ...] = ()  # names of the launched kernels
+    strict: tuple[str, ...] = ()  # why strict mode would refuse some of them
 
 
 def live_table() -> DeviceTable:

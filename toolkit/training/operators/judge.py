@@ -25,34 +25,25 @@ _DEVICE = "PrivateUse1"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """How the device serves an operator of a training.
+    """How the device serves an operator of a training."""
 
-    Attributes:
-        name: ``aten::add.Tensor``. calls: by phase. dtypes, shapes, first: of the recorder.
-        level: a key of ``LEVELS``, or ``unknown``. source: how the level was determined.
-        seconds: simulated, of all judged calls; ``None`` if not all could be made. assumed: the part of them that rests
-            on assumed rates. parts: launched kernels. remarks: what to do, and strict mode's objections.
-    """
-
-    name: str
-    calls: Mapping[str, int]
-    dtypes: Sequence[str]
-    shapes: Sequence[str]
-    first: str
-    level: str
-    source: str
-    seconds: float | None
-    assumed: float
-    parts: Sequence[str]
-    remarks: Sequence[str]
+    name: str  # ``aten::add.Tensor``
+    calls: Mapping[str, int]  # by phase
+    dtypes: Sequence[str]  # of the recorder
+    shapes: Sequence[str]  # of the recorder
+    first: str  # of the recorder
+    level: str  # a key of ``LEVELS``, or ``unknown``
+    source: str  # how the level was determined
+    seconds: float | None  # simulated, of all judged calls; ``None`` if not all could be made
+    assumed: float  # the part of them that rests on assumed rates
+    parts: Sequence[str]  # launched kernels
+    remarks: Sequence[str]  # what to do, and strict mode's objections
 
 
 def judge(watched: Watched, table: DeviceTable, asked: Asked | None) -> list[Served]:
     """Judge every operator that does not stay on the host; missing ones come first.
 
-    Args:
-        watched: the recorded training. table: of the device, stored or live. asked: results of the calls on the live
-            one.
+    ``table``: of the device, stored or live. ``asked``: results of the calls on the live one.
     """
     later = watched.steps > 1
     found = [_served(one, table, asked, later) for one in watched.operators if one["calls"].keys() - {"host"}]

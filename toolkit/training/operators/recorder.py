@@ -46,20 +46,13 @@ class Enough(BaseException):
 
 @dataclass(slots=True)
 class Seen:
-    """Records of one operator.
+    """Records of one operator; ``forms``: distinct calls with their number, also after the first, building step."""
 
-    Attributes:
-        calls: by phase. dtypes: of inputs and outputs. shapes: of inputs, the first few.
-        layouts: other than strided. first: source of the first call.
-        forms: distinct calls by a key: the arguments, the number of calls, and that after the first step, which also
-            builds the model.
-    """
-
-    calls: dict[str, int] = field(default_factory=dict)
-    dtypes: dict[str, None] = field(default_factory=dict)
-    shapes: dict[str, None] = field(default_factory=dict)
-    layouts: dict[str, None] = field(default_factory=dict)
-    first: str = ""
+    calls: dict[str, int] = field(default_factory=dict)  # by phase
+    dtypes: dict[str, None] = field(default_factory=dict)  # of inputs and outputs
+    shapes: dict[str, None] = field(default_factory=dict)  # of inputs, the first few
+    layouts: dict[str, None] = field(default_factory=dict)  # other than strided
+    first: str = ""  # source of the first call
     forms: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -270,11 +263,7 @@ def run_script(what: str, arguments: Sequence[str]) -> None:
 
 
 def run_function(recorder: Recorder, place: str, name: str) -> None:
-    """Call ``module:callable`` on the host, and make one forward and backward of the model that it returns.
-
-    Raises:
-        NoTraining: it does not exist, or does not return a model and a batch.
-    """
+    """Run forward and backward of a model that ``module:callable`` returns; raise NoTraining without one."""
     with recorder.phase(HOST):
         build = getattr(_imported(place), name, None)
         if not callable(build):

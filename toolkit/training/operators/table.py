@@ -12,9 +12,7 @@ from engine import ConfigError
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
-STORED = Path(__file__).resolve().parent / "aten.yaml"
-"""The table for the torch version of the zoo's tests."""
-
+STORED = Path(__file__).resolve().parent / "aten.yaml"  # the table for the torch version of the zoo's tests
 KERNEL, FALLBACK, COMPOSITE, MISSING, UNKNOWN = "kernel", "CPU fallback", "composite", "missing", "unknown"
 LEVELS = {
     KERNEL: "the card's price model knows what it does",
@@ -40,16 +38,11 @@ HEAD = f"""\
 
 @dataclass(frozen=True, slots=True)
 class DeviceTable:
-    """How each operator is served.
+    """How each operator is served."""
 
-    Attributes:
-        torch: its version. levels: a key of :data:`LEVELS` by operator name (``aten::add.Tensor``).
-        varying: operators whose result shape depends on values.
-    """
-
-    torch: str
-    levels: Mapping[str, str]
-    varying: frozenset[str]
+    torch: str  # its version
+    levels: Mapping[str, str]  # a key of :data:`LEVELS` by operator name (``aten::add.Tensor``)
+    varying: frozenset[str]  # operators whose result shape depends on values
 
     def level(self, operator: str) -> str:
         """Return how an operator is served."""

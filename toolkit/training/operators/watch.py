@@ -19,34 +19,23 @@ from toolkit.training.operators.table import DeviceTable, as_table
 from utils.pipeline.launch.exit_status import how_ended
 
 HERE = Path(__file__).resolve().parent
-_GRACE = 30
-"""Seconds that a training has to end by itself after its time limit."""
-_DEVICE_LIMIT = 900
-"""Seconds for the device to be compiled, if necessary, and to make each call once."""
+_GRACE = 30  # seconds that a training has to end by itself after its time limit
+_DEVICE_LIMIT = 900  # seconds for the device to be compiled, if necessary, and to make each call once
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A recorded training.
+    """A recorded training."""
 
-    Attributes:
-        torch: its version. ended: ``end``, ``steps`` or ``time``. steps: of optimizers.
-        operators: in the format of ``recorder.py``.
-    """
-
-    torch: str
-    ended: str
-    steps: int
-    operators: list[dict[str, Any]]
+    torch: str  # its version
+    ended: str  # ``end``, ``steps`` or ``time``
+    steps: int  # of optimizers
+    operators: list[dict[str, Any]]  # in the format of ``recorder.py``
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Results from the device of this machine.
-
-    Attributes:
-        table: how it serves every operator. tried: the result of each form of each operator, in their order.
-    """
+    """Results from this machine's device: how it serves every operator, and each form's result, in order."""
 
     table: DeviceTable
     tried: Mapping[str, list[dict[str, Any]]]
@@ -127,13 +116,9 @@ def _is_module(what: str) -> bool:
 
 
 def ask_device(operators: Sequence[Mapping[str, Any]]) -> Asked:
-    """Make each call once on the simulated card as a PyTorch device; compile it first if necessary.
+    """Make each recorded call once on the simulated card as a PyTorch device, compiled first if necessary.
 
-    Args:
-        operators: in the format of the recorder.
-
-    Raises:
-        TargetError: the device is not available.
+    Raise TargetError if the device is not available.
     """
     calls = {one["name"]: [form["call"] for form in one["forms"]] for one in operators}
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:

@@ -21,14 +21,9 @@ ALONE, SLOW_SHARE = 0.35, 0.2
 products, such as the layers of a small network, one must also take twice as long as the next.
 """
 
-NOTICED = 0.10
-"""Share of device time from which anything else is reported."""
-
-CHAINED = 3
-"""Number of different operators of a module, or a line, on tensors of one size that form a chain."""
-
-READS, CALLS = 3, 2
-"""Reads by the host, and calls that wait, per step and line from which they are reported."""
+NOTICED = 0.10  # share of device time from which anything else is reported
+CHAINED = 3  # number of different operators of a module, or a line, on tensors of one size that form a chain
+READS, CALLS = 3, 2  # reads by the host, and calls that wait, per step and line from which they are reported
 
 UPLOADS, UPLOAD_SHARE, PARTS = 0.05, 0.20, 8
 """Share of device time from which uploads are reported: for at least PARTS of them per line, which is more than the
@@ -38,12 +33,8 @@ tensors of a batch, and for fewer.
 LOOP, REPEATED = 32, 8
 """Small launches per line and step from which they are a loop, and repetitions of one operator required among them."""
 
-PREPARING = 8
-"""Small launches that prepare one read."""
-
-WARM = 2
-"""Initial steps in which new shapes are normal."""
-
+PREPARING = 8  # small launches that prepare one read
+WARM = 2  # initial steps in which new shapes are normal
 _READ = "aten::_local_scalar_dense"
 _GRAPH = "sdaa_graph::"
 _D2D = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::_to_copy")
@@ -51,23 +42,17 @@ _D2D = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::_to_copy")
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """One of the four bottlenecks, at one place.
+    """One of the four bottlenecks, at one place."""
 
-    Attributes:
-        kind: one of :mod:`toolkit.training.profile.fixes`. text: description. fix: advice.
-        ops: operators, the longest first. modules: of the network. source: ``file:line``, or "" if unknown.
-        per_step: launches in a step. seconds: simulated, of a step. share: of device time.
-    """
-
-    kind: str
-    text: str
-    fix: str
-    ops: tuple[str, ...]
-    modules: tuple[str, ...] = ()
-    source: str = ""
-    per_step: float = 0.0
-    seconds: float = 0.0
-    share: float = 0.0
+    kind: str  # one of :mod:`toolkit.training.profile.fixes`
+    text: str  # description
+    fix: str  # advice
+    ops: tuple[str, ...]  # operators, the longest first
+    modules: tuple[str, ...] = ()  # of the network
+    source: str = ""  # ``file:line``, or "" if unknown
+    per_step: float = 0.0  # launches in a step
+    seconds: float = 0.0  # simulated, of a step
+    share: float = 0.0  # of device time
 
 
 def bottlenecks(profile: Profile) -> list[Bottleneck]:

@@ -20,13 +20,7 @@ class Change(TimeChange):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Result of a comparison.
-
-    Attributes:
-        before, now: names. total, operators: per step, the largest change first.
-        gone, come: bottlenecks of the first, or of the second profile only.
-        notes: other differences.
-    """
+    """Changes per step in total and by operator, the largest first; bottlenecks gone and come; other differences."""
 
     before: str
     now: str

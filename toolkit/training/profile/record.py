@@ -12,12 +12,8 @@ from typing import Any
 from engine import ConfigError, DataError
 
 KIND, SCHEMA_VERSION = "training profile", 1
-LARGEST = 1 << 30
-"""Maximum size in bytes of a file."""
-
-MOST_PASSES = 16
-"""Maximum backward passes per step that count as batches; more are a loop of the script."""
-
+LARGEST = 1 << 30  # maximum size in bytes of a file
+MOST_PASSES = 16  # maximum backward passes per step that count as batches; more are a loop of the script
 _FIELDS = {"steps": int, "devices": list, "launches": list, "op_info": list, "fresh": list}
 _ROW: dict[str, Any] = {
     **dict.fromkeys(("op", "phase", "node", "module", "file", "engine"), str),
@@ -51,11 +47,7 @@ _MADE_BY = "make one: teco train profile SCRIPT --json FILE"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profiled training.
-
-    Attributes:
-        name: of the script or file. data: the record, JSON types.
-    """
+    """A profiled training: name of the script or file, and the record (JSON types)."""
 
     name: str
     data: dict[str, Any]
@@ -76,10 +68,7 @@ class Profile:
         return [row for row in rows if row.count]
 
     def usual(self, rows: Iterable[Launch]) -> float:
-        """Return the number of these launches in a typical judged step: the median.
-
-        Work that only one step does, such as the evaluation after an epoch, does not count.
-        """
+        """Return the median of these launches per judged step, so that work of only one (an evaluation) is left out."""
         every = list(rows)
         return float(median(sum(row.by_step.get(step, 0) for row in every) for step in self.steady))
 
@@ -97,35 +86,27 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Launches of one operator with the same operands from the same place, in the judged steps.
+    """Launches of one operator with the same operands from the same place, in the judged steps."""
 
-    Attributes:
-        op, inputs, outputs, phase, node, module, file, line, engine, waits: as in the record.
-        count: of the launches. by_step: of each step. seconds: simulated.
-        launch, arithmetic, memory: parts of these seconds. hidden: seconds of a copy during which the device computes.
-        own: of a backward: whether the script defines it, so that the line is its own.
-        kernels: of a compiled graph: kind, launches and seconds of its kernels in one run, longest first.
-    """
-
-    op: str
-    inputs: tuple[str, ...]
-    phase: str
-    node: str
-    module: str
-    file: str
-    line: int
-    engine: str
-    waits: bool
-    count: int
-    by_step: Mapping[int, int]
-    seconds: float
-    launch: float
-    arithmetic: float
-    memory: float
-    kernels: tuple[dict[str, Any], ...] = ()
-    hidden: float = 0.0
-    own: bool = False
-    outputs: tuple[str, ...] = ()
+    op: str  # as in the record
+    inputs: tuple[str, ...]  # as in the record
+    phase: str  # as in the record
+    node: str  # as in the record
+    module: str  # as in the record
+    file: str  # as in the record
+    line: int  # as in the record
+    engine: str  # as in the record
+    waits: bool  # as in the record
+    count: int  # of the launches
+    by_step: Mapping[int, int]  # of each step
+    seconds: float  # simulated
+    launch: float  # parts of these seconds
+    arithmetic: float  # parts of these seconds
+    memory: float  # parts of these seconds
+    kernels: tuple[dict[str, Any], ...] = ()  # of a compiled graph: kind, launches, seconds in one run, longest first
+    hidden: float = 0.0  # seconds of a copy during which the device computes
+    own: bool = False  # of a backward: whether the script defines it, so that the line is its own
+    outputs: tuple[str, ...] = ()  # as in the record
 
     @property
     def source(self) -> str:
@@ -169,11 +150,7 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile from a JSON file.
-
-    Raises:
-        ConfigError: the file does not exist. DataError: it is not a profile of a training, or of another version.
-    """
+    """Read a profile's JSON file; raise ConfigError if missing, DataError if it is not a training's of this version."""
     if path.is_dir():
         path = path / "profile.json"
     if not path.is_file():

@@ -28,12 +28,8 @@ _COLUMNS = (
     Column("bytes", "bytes", True, brief=False),
     Column("phases", "part", spare=3),
 )
-_MOST = 4
-"""Maximum operators of a bottleneck that a line lists."""
-
-_LONGEST = 240
-"""Maximum characters of an operator's operands: lists of tensors have hundreds, complete in the JSON."""
-
+_MOST = 4  # maximum operators of a bottleneck that a line lists
+_LONGEST = 240  # maximum characters of an operator's operands: lists of tensors have hundreds, complete in the JSON
 HOST_LAYERS = ("framework", "runtime", "launch")
 DEVICE_PARTS = ("compute", "copies", "idle")
 

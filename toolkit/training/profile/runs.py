@@ -25,8 +25,7 @@ from utils.pipeline.launch.exit_status import how_ended
 _CHILD = "torch_sdaa.profiling.child"
 _ROOT = Path(__file__).resolve().parents[3]
 _INTERVAL = 0.05
-_LAST_WORDS = 30.0
-"""Seconds in which a script that exceeded its time writes the profile of its finished steps."""
+_LAST_WORDS = 30.0  # seconds in which a script that exceeded its time writes the profile of its finished steps
 
 
 def profile_script(

@@ -58,7 +58,8 @@ COMMON = (
         Flag("--skip_postprocess", "print the raw outputs", False, str2bool, nargs="?", scripts=SHOWN),
         Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?"),
         Flag("--json", "write the result as JSON", None, Path, metavar="FILE"),
-        Flag("--save", "write every sample with its answer", None, Path, metavar="DIR", scripts=SHOWN),
+        Flag("--show", "print the answers to these samples (from 0)", [], int, None, "+", "N", scripts=VALID),
+        Flag("--save", "write every sample with its answer (valid: with --show)", None, Path, metavar="DIR"),
         Flag("--resume", "store finished steps, and resume from them", None, Path, metavar="DIR", scripts=VALID),
         Flag("--max_drop", "allow a faster mode to worsen the metric by this share", 0.01, float, scripts=VALID),
     ),
@@ -209,9 +210,23 @@ def _check(parsed: Options, task: type[Task]) -> None:
     _check_places(parsed, task.writes_folder)
     if parsed.save is not None and parsed.skip_postprocess:
         raise ConfigError("--save needs answers, which --skip_postprocess does not compute; leave one of them out")
+    _check_shown(parsed)
     parse_dims(parsed.dim)
     if parsed.input_shapes:
         parse_shapes(parsed.input_shapes, parsed.batch_size)
+
+
+def _check_shown(opt: Options) -> None:
+    """Check ``--show``, and the flags that it needs or excludes."""
+    if opt.script != "valid":
+        return
+    if opt.save is not None and not opt.show:
+        raise ConfigError(f"--save {opt.save} needs --show in this script; add the numbers of the samples to write")
+    if opt.show and min(opt.show) < 0:
+        raise ConfigError(f"--show {min(opt.show)} must be at least 0, the first sample")
+    other = next((name for name in ("resume", "save_predictions") if opt.show and getattr(opt, name) is not None), None)
+    if other is not None:
+        raise ConfigError(f"--{other} needs all samples and --show takes some; leave one of them out")
 
 
 def _check_places(opt: Options, saves_folder: bool) -> None:

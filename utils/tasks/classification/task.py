@@ -14,7 +14,7 @@ from engine import Array, ConfigError
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
 from utils.metrics.classification import ClassFolders, TopK, check_topk
-from utils.outputs import refuse_topk
+from utils.outputs import LABELS, refuse_topk
 from utils.postprocess.pytorch.classification import answers, only_output, scores
 from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
@@ -112,10 +112,13 @@ class Classification(ImageTask):
         if rows.are_labels:
             refuse_topk(opt.topk, model.ckpt)
         if opt.script != "valid":
-            best = answers(rows.values, opt.topk, model.stored.labels, are_logits=rows.are_logits)
-            return [[{**one, "score": None} for one in each] for each in best] if rows.are_labels else best
+            return self._best(rows.values, are_logits=rows.are_logits, are_labels=rows.are_labels)
         check_topk(opt.topk, rows.values.shape[1], model.ckpt)
         return scores(rows.values) if rows.are_logits else rows.values.astype(np.float32)
+
+    def _best(self, rows: Array, *, are_logits: bool = False, are_labels: bool) -> list[Any]:
+        best = answers(rows, self.options.topk, self.model.stored.labels, are_logits=are_logits)
+        return [[{**one, "score": None} for one in each] for each in best] if are_labels else list(best)
 
     def metric(self, dataset: Dataset) -> TopK:
         """Return top-k accuracy; class folders are matched with the model's labels by name."""
@@ -131,6 +134,10 @@ class Classification(ImageTask):
 
     def show(self, sample: Any, prediction: Any) -> Rendering:
         """Return labels and scores; saving draws them in a band below the image."""
+        if self.options.script == "valid":  # there a row of scores
+            (prediction,) = self._best(
+                np.asarray(prediction)[None], are_labels=self.model.form(self.options).kind == LABELS
+            )
         lines = [
             answer["label"] if answer["score"] is None else f"{answer['label']}  {answer['score']:.3f}"
             for answer in prediction

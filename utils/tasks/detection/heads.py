@@ -64,6 +64,13 @@ def least_score(model: Model, options: Options, valid: float = VALID_SCORE, othe
     return others if options.score_threshold is None else float(options.score_threshold)
 
 
+def shown(columns: Sequence[Array], scores: Array, options: Options, others: float = OTHERS_SCORE) -> Sequence[Array]:
+    """Return the columns of detections without those of lower scores that only ``valid`` has."""
+    if options.script != "valid":
+        return columns
+    return [column[scores >= others] for column in columns]
+
+
 def most(model: Model, options: Options, usual: int = MOST) -> int:
     """Return the maximum number of detections per image."""
     given = options.max_detections

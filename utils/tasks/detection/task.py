@@ -27,7 +27,7 @@ from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.data import DATA_FLAGS, check_classes
-from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note
+from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note, shown
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates import template_of
 
@@ -217,7 +217,7 @@ class Detection(ImageTask):
 
     def show(self, sample: Path, prediction: Any) -> Rendering:
         """Return the objects as text and as data; saving draws their boxes on the image."""
-        names = self.labels
+        names, columns = self.labels, shown(prediction, prediction.scores, self.options)
         if names is not None and max(prediction.classes.tolist(), default=-1) >= len(names):
             raise ModelError(
                 f"{self.model.ckpt}: stores {len(names)} labels and found class {prediction.classes.max()}; "
@@ -229,7 +229,7 @@ class Detection(ImageTask):
                 "score": round(score, 4),
                 "box": [round(edge, 2) for edge in box],
             }
-            for box, score, label in zip(*(column.tolist() for column in prediction), strict=True)
+            for box, score, label in zip(*(column.tolist() for column in columns), strict=True)
         ]
         return rendering(sample, answer, answer, in_words(answer, "object"))
 

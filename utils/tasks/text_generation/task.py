@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuati
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates import template_of
+
+if TYPE_CHECKING:
+    from utils.metrics.text.perplexity import Score
 
 STORED = "generation"
 """Metadata key: an object with ``positions`` (maximum tokens of a text), ``begin`` and ``end`` (start and end token, or
@@ -297,10 +300,13 @@ class TextGeneration(JoinedRows, Task):
 
         return Perplexity()
 
-    def show(self, sample: Prompt, prediction: Answer) -> Rendering:
-        """Return the continuation as one line; saving writes prompt and continuation to a text file."""
+    def show(self, sample: Prompt, prediction: Answer | Score) -> Rendering:
+        """Return the continuation, or the score of ``valid``, as one line; saving a continuation writes a text file."""
         from tecoinfer_modelzoo.formatting import clean_line
 
+        if not isinstance(prediction, Answer):
+            mean = prediction.cost / prediction.tokens
+            return Rendering(f"{mean:.5f} nats per token, {prediction.tokens} tokens", prediction._asdict())
         line = clean_line(prediction.text.replace("\n", " \u23ce ")) or "(nothing)"
         answer = {**prediction._asdict(), "score": round(prediction.score, 4)}
         return Rendering(f"-> {line}", answer, partial(_save, sample, prediction))

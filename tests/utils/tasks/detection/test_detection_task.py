@@ -15,6 +15,7 @@ from PIL import Image
 from engine import ConfigError, DataError, InputError, ModelError, TensorSpec
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.letterbox import fit
+from utils.tasks.base import SCRIPTS
 from utils.tasks.detection.task import SHOWN, Detection
 from utils.tasks.model import Model
 
@@ -139,6 +140,9 @@ def test_answers(tmp_path: Path) -> None:
     saved = artifact.save(tmp_path / "out")
     assert saved == tmp_path / "out" / "a.png"
     assert np.asarray(Image.open(saved))[3 * 40 : 3 * 90, 3 * 12 : 3 * 12 + 2].any()
+    weak = Detections(np.zeros((2, 4)), np.array([0.25, 0.2]), np.array([0, 1]))  # valid finds them, for mAP
+    counts = [len(bound(Detection, MODEL, script).show(tmp_path / "a.png", weak).answer) for script in SCRIPTS]
+    assert counts == [1, 2, 2]
     nothing = Detections(np.empty((0, 4)), np.empty(0), np.empty(0, int))
     assert bound(Detection, MODEL).show(tmp_path / "a.png", nothing).text == "0 objects"
     many = Detections(np.zeros((SHOWN + 3, 4)), np.ones(SHOWN + 3), np.zeros(SHOWN + 3, int))

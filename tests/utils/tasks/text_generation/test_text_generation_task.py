@@ -21,6 +21,7 @@ from constructed_models import bound  # noqa: E402
 from tiny_decoders import FORM, described, exported, network  # noqa: E402
 
 from engine import ConfigError, DataError, EngineSpec, ModelError, open_engine  # noqa: E402
+from utils.metrics.text.perplexity import Score  # noqa: E402
 from utils.pipeline import answers, valid  # noqa: E402
 from utils.preprocess.text.tokens import Tokens  # noqa: E402
 from utils.tasks.model import Model  # noqa: E402
@@ -207,6 +208,13 @@ def test_an_answer_is_one_line_and_a_file(tmp_path: Path) -> None:
     assert shown.text == "-> c \u23ce d"
     assert shown.save is not None
     assert shown.save(tmp_path / "new").read_text(encoding="utf-8") == "a b c\n\x1b[31md\n"
+
+
+def test_the_score_of_a_text_is_one_line() -> None:
+    shown = bound(TextGeneration, model_of()).show(Prompt("a b"), Score(5.0, 4, 12))
+    assert shown.text == "1.25000 nats per token, 4 tokens"
+    assert shown.answer == {"cost": 5.0, "tokens": 4, "size": 12}
+    assert shown.save is None
 
 
 def test_equal_prompts_have_separate_files_with_stable_names(tmp_path: Path) -> None:
