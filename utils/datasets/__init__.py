@@ -9,16 +9,5 @@ from utils.datasets.loading import load_dataset
 from utils.datasets.samples import Sample, TableDataset
 from utils.datasets.sharding import rank_and_size, shard
 
-__all__ = [
-    "Batch",
-    "Batches",
-    "Dataset",
-    "ListDataset",
-    "Rejected",
-    "Sample",
-    "Selection",
-    "TableDataset",
-    "load_dataset",
-    "rank_and_size",
-    "shard",
-]
+__all__ = ["Batch", "Batches", "Dataset", "ListDataset", "Rejected", "Sample", "Selection", "TableDataset"]
+__all__ += ["load_dataset", "rank_and_size", "shard"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError
+from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import read_regular
 
 
@@ -36,6 +37,13 @@ class Batch(NamedTuple):
     targets: Sequence[Any] | Array | None
     names: list[str]
     units: list[str] | None = None
+
+
+def check_exists(*paths: Path) -> None:
+    """Raise DataError for the first data path that does not exist."""
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"data path {path} does not exist; check the path")
 
 
 def pick(values: Any, places: Sequence[int]) -> Any:
@@ -80,17 +88,11 @@ class Dataset(ABC):
         """Return a SHA-256, in hex, that changes when a sample, a target or a file changes."""
 
     def batches(self, batch_size: int) -> Batches:
-        """Return the data set as batches; no sample is read yet.
-
-        Raises ConfigError if ``batch_size`` is not an integer of at least 1.
-        """
+        """Return lazy batches of the data set. Raises ConfigError if ``batch_size`` is not an integer of at least 1."""
         return Batches(self, batch_size)
 
     def select(self, indices: Sequence[int]) -> Dataset:
-        """Return the samples at the given places as a data set whose ``rejected`` is empty.
-
-        Used by calibration, ``teco fix`` and runs of several processes.
-        """
+        """Return the samples at the given places as a data set whose ``rejected`` is empty."""
         return Selection(self, indices)
 
     def watched(self) -> set[str]:
@@ -120,8 +122,6 @@ class Selection(Dataset):
 
     def fingerprint(self) -> str:
         """Return a hash of the fingerprint of the whole data set and of the selected indices."""
-        from hashlib import sha256
-
         return sha256(f"{self._dataset.fingerprint()} {','.join(map(str, self._indices))}".encode()).hexdigest()
 
     def watched(self) -> set[str]:
@@ -130,19 +130,14 @@ class Selection(Dataset):
 
 
 class ListDataset(Dataset):
-    """Samples of any kind held in memory.
+    """Samples of any kind held in memory. Raises ConfigError if the lists have different lengths.
 
     Args:
-        samples: one object per sample.
-        targets: one per sample, or ``None``.
+        samples, targets: one object per sample; targets may be ``None``.
         names: one per sample; ``None``: their numbers.
         units: one name per sample; ``None``: each sample is an independent unit.
         files: the files that the samples were read from; the fingerprint covers their content.
-        rejected: files that cannot be samples.
-        notes: properties of the whole data set.
-
-    Raises:
-        ConfigError: the lists have different lengths.
+        rejected, notes: as in :class:`Dataset`.
     """
 
     def __init__(
@@ -160,9 +155,7 @@ class ListDataset(Dataset):
         self.names = [str(i) for i in range(len(samples))] if names is None else list(names)
         self.units = None if units is None else list(units)
         self.files = [Path(file) for file in files]
-        self.rejected = list(rejected)
-        self.has_units = units is not None
-        self.notes = dict(notes or {})
+        self.rejected, self.has_units, self.notes = list(rejected), units is not None, dict(notes or {})
         for what, values in (("targets", targets), ("names", self.names), ("units", units)):
             if values is not None and len(values) != len(samples):
                 raise ConfigError(f"{len(values)} {what} for {len(samples)} samples; give one per sample")
@@ -177,8 +170,6 @@ class ListDataset(Dataset):
 
     def fingerprint(self) -> str:
         """Return a hash of names, units and file contents; without files, of the samples and targets."""
-        from hashlib import sha256
-
         digest = sha256(repr((self.names, self.units)).encode("utf-8", "surrogatepass"))
         for file in self.files:
             try:
@@ -218,8 +209,7 @@ class Batches:
     def __init__(self, dataset: Dataset, batch_size: int, places: Iterable[int] | None = None) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch_size {batch_size!r} must be an integer of at least 1")
-        self.dataset = dataset
-        self.batch_size = batch_size
+        self.dataset, self.batch_size = dataset, batch_size
         self._only = None if places is None else sorted({place - place % batch_size for place in places})
 
     def __len__(self) -> int:
@@ -235,15 +225,6 @@ class Batches:
         return range(0, len(self.dataset), self.batch_size) if self._only is None else self._only
 
 
-@runtime_checkable
-class HasDataset(Protocol):
-    """Batches with a ``dataset`` attribute, as :class:`Batches` have."""
-
-    @property
-    def dataset(self) -> Dataset:
-        """The data set used for calibration; the run reports its rejected files."""
-
-
 def dataset_of(batches: Iterable[Batch]) -> Dataset | None:
-    """Return the data set of batches; ``None`` if they have none."""
-    return batches.dataset if isinstance(batches, HasDataset) else None
+    """Return the attribute ``dataset`` of batches, for calibration and the rejected files; ``None`` if missing."""
+    return getattr(batches, "dataset", None)

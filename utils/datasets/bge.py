@@ -27,11 +27,7 @@ BATCH, LENGTH = 1, 512
 class PairLoader:
     """The batches of an evaluation, in order, iterable any number of times; the last one may be shorter.
 
-    Args:
-        pairs: pairs of texts, in the order of the batches.
-        tokens: the tokenizer.
-        batch_size: pairs per batch.
-        joined: whether both texts of a pair form one row, as a reranker needs them.
+    With ``joined``, both texts of a pair form one row, as a reranker needs them.
     """
 
     def __init__(self, pairs: list[Pair], tokens: FolderTokens, batch_size: int, joined: bool) -> None:
@@ -52,21 +48,14 @@ class PairLoader:
 def create_dataloader(opt: Any) -> Any:
     """Return the data for a BGE script.
 
-    Args:
-        opt: the script's options: ``model_name`` (a reranker if it contains ``reranker``), ``config_path`` (folder of
-            the tokenizer), ``data_path``, ``batch_size``, ``shape`` (tokens per row); in an evaluation ``file_type``.
+    The options ``opt`` have ``model_name`` (a reranker if it contains ``reranker``), ``config_path`` (folder of the
+    tokenizer), ``data_path``, ``batch_size``, ``shape`` (tokens per row); in an evaluation also ``file_type``.
 
-    Returns:
-        In an evaluation a loader with a length: a batch is a list of two dicts, of first and second sentences, for an
-        embedder, or one dict for a reranker. Otherwise a dict from a line of ``data_path`` to its inputs: two rows for
-        an embedder, one for a reranker.
-
-        Inputs are dicts of ``input_ids``, ``attention_mask`` and, for an embedder, ``token_type_ids``, each N x shape
-        int64 (:class:`~utils.torch_array.TorchArray`).
-
-    Raises:
-        ConfigError: an option is missing or invalid.
-        DataError: the data or the tokenizer cannot be read.
+    In an evaluation, returns a loader with a length: a batch is a list of two dicts, of first and second sentences, for
+    an embedder, or one dict for a reranker. Otherwise a dict from a line of ``data_path`` to its inputs: two rows for
+    an embedder, one for a reranker. Inputs are dicts of ``input_ids``, ``attention_mask`` and, for an embedder,
+    ``token_type_ids``, each N x shape int64 (:class:`~utils.torch_array.TorchArray`). Raises ConfigError if an option
+    is missing or invalid, and DataError if the data or the tokenizer cannot be read.
     """
     tokens = FolderTokens(_option(opt, "config_path"), _number(opt, "shape", LENGTH))
     path, joined = expanded(_option(opt, "data_path")), is_reranker(_option(opt, "model_name"))

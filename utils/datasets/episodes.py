@@ -70,10 +70,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def write_recording(path: Path, found: Recording) -> None:
-    """Write a recording; the same content always gives the same bytes.
-
-    Raises ConfigError if the file cannot be written.
-    """
+    """Write a recording; the same content gives the same bytes. Raises ConfigError if the file cannot be written."""
     columns: Any = dict(zip(KEYS, (np.array(found.environment), *found[1:]), strict=True))
     try:
         with path.open("wb") as file:  # given a path, numpy would append .npz to another suffix
@@ -83,14 +80,9 @@ def write_recording(path: Path, found: Recording) -> None:
 
 
 def load_episodes(seeds: Sequence[int], recording: Path | None = None) -> ListDataset:
-    """Return one sample per seed, each an independent unit.
+    """Return one sample per seed, each an independent unit; seeds are distinct integers of at least 0.
 
-    Args:
-        seeds: distinct integers of at least 0.
-        recording: source of the observations at which actions are compared.
-
-    Raises:
-        DataError: the recording cannot be read.
+    The observations at which actions are compared come from the recording. Raises DataError if it cannot be read.
     """
     names, targets = [f"seed {seed}" for seed in seeds], [int(seed) for seed in seeds]
     if recording is None:

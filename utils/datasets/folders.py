@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from engine import DataError
@@ -30,11 +30,15 @@ def class_folders(root: Path) -> TableDataset:
     folder) are in ``rejected``, except hidden files such as ``.gitkeep``. Raises DataError if the folder has no
     subfolder, a class has no images, a folder cannot be read, or links form a loop.
     """
-    entries = sorted((entry.name, _is_folder(entry)) for entry in _entries(root))
+    entries = sorted((entry.name, _is_folder(entry)) for entry in entries_of(root))
     classes = [name for name, is_folder in entries if is_folder]
     if not classes:
         raise DataError(f"data folder {root} has no class folders; put the images of each class into a subfolder of it")
-    rejected = _outside(root, [name for name, is_folder in entries if not is_folder])
+    rejected = [
+        Rejected(root / name, "it lies outside the class folders" if is_image(name) else NOT_AN_IMAGE)
+        for name, is_folder in entries
+        if not is_folder and not name.startswith(".")
+    ]
     listing = Listing()
     empty: list[str] = []
     for index, folder in enumerate(classes):
@@ -48,15 +52,6 @@ def class_folders(root: Path) -> TableDataset:
             "add images or remove the folder"
         )
     return TableDataset(listing.table(), classes=classes, rejected=rejected)
-
-
-def _outside(root: Path, names: Sequence[str]) -> list[Rejected]:
-    """Return the files next to the class folders, except hidden ones."""
-    return [
-        Rejected(root / name, "it lies outside the class folders" if is_image(name) else NOT_AN_IMAGE)
-        for name in names
-        if not name.startswith(".")
-    ]
 
 
 def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
@@ -83,7 +78,7 @@ def flat_folder(root: Path) -> TableDataset:
     """
     names: list[str] = []
     others: list[tuple[str, str]] = []
-    for entry in _entries(root):
+    for entry in entries_of(root):
         if entry.name.startswith("."):
             continue
         if _is_folder(entry):
@@ -110,12 +105,13 @@ def single_image(path: Path) -> TableDataset:
 
 def has_class_folders(root: Path) -> bool:
     """Return whether any visible subfolder has an image, at any depth."""
-    folders = (root / entry.name for entry in _entries(root) if not entry.name.startswith(".") and _is_folder(entry))
+    visible = (entry for entry in entries_of(root) if not entry.name.startswith("."))
+    folders = (root / entry.name for entry in visible if _is_folder(entry))
     return any(is_image(name) for folder in folders for _, names in walk(folder) for name in names)
 
 
-def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries directly in a folder, unsorted, without collecting them."""
+def entries_of(root: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries directly in a folder, unsorted. Raises DataError if it cannot be read."""
     try:
         with os.scandir(root) as found:
             yield from found
@@ -131,22 +127,20 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def walk(top: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield every folder from ``top`` down with the names of its files, following links.
 
-    Raises DataError if a folder cannot be read, or links form a loop.
+    Raises DataError if a folder cannot be read, or if a link leads to a folder above it, whose files would be listed
+    again at every turn.
     """
 
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from error
 
     for folder, folders, names in walk_folders(top, followlinks=True, onerror=refuse):
-        for name in folders:
-            _refuse_loop(Path(folder, name))
+        for path in (Path(folder, name) for name in folders):
+            if path.is_symlink() and any(path.samefile(above) for above in path.parents):
+                raise DataError(
+                    f"{path} is a link to a folder above it, so images would be counted twice; remove the link"
+                )
         yield folder, names
-
-
-def _refuse_loop(folder: Path) -> None:
-    """Raise if a link leads to a folder above it, whose images would be listed again at every turn."""
-    if folder.is_symlink() and any(folder.samefile(above) for above in folder.parents):
-        raise DataError(f"{folder} is a link to a folder above it, so images would be counted twice; remove the link")
 
 
 def _unreadable(error: OSError) -> DataError:

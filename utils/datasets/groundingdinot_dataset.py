@@ -27,18 +27,12 @@ class CocoDetection:
     """Images and their objects from COCO's JSON, for :class:`torch.utils.data.DataLoader`.
 
     Images with an invalid entry or without a file are skipped with one warning, and listed with reasons in
-    ``rejected``. An image that cannot be decoded raises an error with its path when it is read.
-
-    Args:
-        img_folder: folder of the images.
-        ann_file: the JSON.
+    ``rejected``. An image that cannot be decoded raises an error with its path when it is read. Raises DataError if a
+    path is missing, the JSON is not in COCO's format, or no image can be used.
 
     Attributes:
         coco: the annotations, a :class:`~utils.datasets.image.coco_api.CocoAnnotations`.
         ids: image ids, in the order of the samples.
-
-    Raises:
-        DataError: a path is missing, the JSON is not in COCO's format, or no image can be used.
     """
 
     def __init__(self, img_folder: str | os.PathLike[str], ann_file: str | os.PathLike[str]) -> None:
@@ -63,17 +57,13 @@ class CocoDetection:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
-        """Return an image and its objects.
+        """Return an image and its objects, as tensors if the script has imported torch.
 
-        Returns:
-            The image, 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the input side of
-            the engine that the script has opened, else :data:`SIDE`. And a dict of ``image_id`` (from the JSON),
-            ``orig_size`` and ``size`` (height and width in pixels of the image and of the square), ``boxes`` (K x 4
-            float32: centre, width and height relative to the image), ``labels`` (K category ids), ``area`` and
-            ``iscrowd``. Tensors if the script has imported torch, else arrays.
-
-        Raises:
-            DataError: the image cannot be decoded.
+        The image is 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the input side of
+        the engine that the script has opened, else :data:`SIDE`. The objects are a dict of ``image_id`` (from the
+        JSON), ``orig_size`` and ``size`` (height and width in pixels of the image and of the square), ``boxes`` (K x 4
+        float32: centre, width and height relative to the image), ``labels`` (K category ids), ``area`` and ``iscrowd``.
+        Raises DataError if the image cannot be decoded.
         """
         from utils.preprocess.image.images import open_image
         from utils.preprocess.pytorch.classification import preprocess
@@ -103,10 +93,7 @@ class Images(NamedTuple):
 
 
 def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Images, list[dict[str, Any]]]:
-    """Return samples as one batch: images padded with zeros at the right and the bottom, and a list of targets.
-
-    Raises InputError if the list is empty.
-    """
+    """Return a batch: images padded with zeros right and below, and a list of targets; raise InputError if empty."""
     if not batch:
         raise InputError("an empty batch cannot be collated; pass at least one sample")
     arrays = [as_array(image, "an image") for image, _ in batch]

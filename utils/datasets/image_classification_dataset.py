@@ -62,14 +62,11 @@ def load_data(
 
     Args:
         path: any path that :func:`~utils.datasets.loading.load_dataset` accepts; with ``demo_infer``, an image file.
-        batch_size: samples per step.
         rank: the part of this process if ``OMPI_COMM_WORLD_RANK`` is not set (``OMPI_COMM_WORLD_SIZE`` is the number of
             parts); -1: the whole data set.
         demo_infer: return a list of the one decoded image instead of a loader.
 
-    Raises:
-        DataError: the path has no usable data.
-        ConfigError: invalid batch size or rank.
+    Raises DataError if the path has no usable data, and ConfigError if the batch size or rank is invalid.
     """
     if demo_infer:
         return [_open(Path(path))]
@@ -77,7 +74,6 @@ def load_data(
 
 
 def _labels(labels: Any) -> Any:
-    """Return the labels as a torch tensor if the script has imported torch."""
     torch = sys.modules.get("torch")
     return labels if torch is None or labels is None else torch.as_tensor(labels.copy())
 

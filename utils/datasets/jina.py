@@ -23,13 +23,7 @@ LENGTH = 1024
 
 
 class CodeLoader:
-    """Batches of questions and code, in order, iterable any number of times; the last one may be shorter.
-
-    Args:
-        pairs: a question and its code each, in the order of the batches.
-        tokens: the tokenizer.
-        batch_size: pairs per batch.
-    """
+    """Batches of questions and code, in order, iterable any number of times; the last one may be shorter."""
 
     def __init__(self, pairs: list[Pair], tokens: FolderTokens, batch_size: int) -> None:
         self.pairs, self._tokens, self.batch_size = pairs, tokens, batch_size
@@ -54,22 +48,15 @@ def create_dataloader(
     max_length: int = LENGTH,
     **_: object,
 ) -> CodeLoader:
-    """Return the loader of an evaluation.
+    """Return the loader of an evaluation, which has a length.
 
-    Args:
-        data_path: a file of JSON lines (also ``.gz``) with a question and its code per line; or a folder of such files
-            or of CodeSearchNet's archives, read for the split ``test`` and Python where the names state these.
-        config_path: the folder of the tokenizer.
-        batch_size: pairs per batch.
-        max_length: tokens per text; longer texts are cut, shorter ones padded.
+    It yields two dicts per batch, of questions and of code: ``input_ids`` and ``attention_mask``, in this order, each N
+    x max_length int64 (:class:`~utils.torch_array.TorchArray`). Longer texts are cut, shorter ones padded.
 
-    Returns:
-        A loader with a length. It yields two dicts per batch, of questions and of code: ``input_ids`` and
-        ``attention_mask``, in this order, each N x max_length int64 (:class:`~utils.torch_array.TorchArray`).
-
-    Raises:
-        ConfigError: invalid batch size or length.
-        DataError: the data or the tokenizer cannot be read.
+    ``data_path`` is a file of JSON lines (also ``.gz``) with a question and its code per line; or a folder of such
+    files or of CodeSearchNet's archives, read for the split ``test`` and Python where the names state these.
+    ``config_path`` is the folder of the tokenizer. Raises ConfigError if the batch size or length is invalid, and
+    DataError if the data or the tokenizer cannot be read.
     """
     if type(batch_size) is not int or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be an integer of at least 1")

@@ -15,18 +15,12 @@ from utils.datasets.table import Listing
 
 
 def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
-    """Load the images that a label file lists, in its order.
+    """Load the images that a label file lists, in its order; paths are relative to ``root``, or the file's folder.
 
     A line is ``path label``: the label is the last field, so the path may contain spaces. Blank lines and lines that
-    start with ``#`` are skipped. Listed files that do not exist or are not images are in ``rejected``.
-
-    Args:
-        file: the label file, UTF-8.
-        root: folder that the paths are relative to; ``None``: the folder of the file.
-
-    Raises:
-        DataError: the file cannot be read or is empty, a line is malformed, a label is not an integer of at least 0, a
-            path leaves the root, or no listed image can be used.
+    start with ``#`` are skipped. Listed files that do not exist or are not images are in ``rejected``. Raises DataError
+    if the file cannot be read or is empty, a line is malformed, a label is not an integer of at least 0, a path leaves
+    the root, or no listed image can be used.
     """
     root = file.parent if root is None else root
     listing = Listing()
@@ -45,8 +39,14 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
             )
         else:
             listing.add(folder + separator, name, label)
+    if not listing and not rejected:
+        raise DataError(f"label file {file} lists no image; write one 'path label' per line")
     if not listing:
-        raise _nothing_usable(file, root, rejected)
+        first, reason = rejected[0]
+        raise DataError(
+            f"label file {file}: none of its {len(rejected)} images can be used under {root}, "
+            f"the first is {first}: {reason}; check the data folder"
+        )
     return TableDataset(listing.table(), rejected=rejected, listed_in=file)
 
 
@@ -70,7 +70,6 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
-    """Return path and label of a line."""
     fields = text.rsplit(maxsplit=1)
     if len(fields) != 2:
         raise DataError(f"{where}: {text!r} is not 'path label'; write an image path, a space and a class index")
@@ -82,13 +81,3 @@ def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
     if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         raise DataError(f"{where}: path {name!r} leaves the data folder {root}; write paths relative to that folder")
     return path, int(label)
-
-
-def _nothing_usable(file: Path, root: Path, rejected: list[Rejected]) -> DataError:
-    if not rejected:
-        return DataError(f"label file {file} lists no image; write one 'path label' per line")
-    path, reason = rejected[0]
-    return DataError(
-        f"label file {file}: none of its {len(rejected)} images can be used under {root}, "
-        f"the first is {path}: {reason}; check the data folder"
-    )

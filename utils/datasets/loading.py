@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import DataError
+import numpy as np
+
+from engine import Array, DataError
 from tecoinfer_modelzoo import expanded
+from utils.datasets.base import check_exists
 from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_image
 from utils.datasets.label_file import load_label_file
-from utils.datasets.npz import load_npz
 from utils.datasets.samples import TableDataset
+from utils.datasets.table import Listing, prefix_of
 
 if TYPE_CHECKING:
     from utils.datasets.image.imagenet import Layout
 
 LABEL_FILE = "val.txt"
 """A folder that has a file of this name is loaded through it."""
+
+_FIX = "save with np.savez(file, images=..., labels=...)"
 
 
 def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str] | None = None) -> TableDataset:
@@ -26,18 +33,12 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
     A folder with a ``val.txt`` is read through this label file; a folder whose subfolders hold images has one class per
     subfolder; any other folder is a flat folder of unlabelled images. A ``.txt`` file is a label file, an ``.npz`` file
     holds arrays, any other file is a single image. ImageNet's validation images next to its development kit or Kaggle's
-    table get the labels listed there (:mod:`utils.datasets.image.imagenet`).
-
-    Args:
-        path: folder or file.
-        labels: label file for the images in the folder ``path``, with paths relative to that folder.
-
-    Raises:
-        DataError: the path has no usable data; the message names the path and the expected content.
+    table get the labels listed there (:mod:`utils.datasets.image.imagenet`). ``labels`` is a label file for the images
+    in the folder ``path``, with paths relative to that folder. Raises DataError, which names the path and the expected
+    content, if the path has no usable data.
     """
     path = expanded(path)
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     if labels is not None:
         if not path.is_dir():
             raise DataError(f"label file {labels} was given for {path}, which is not a folder; pass the image folder")
@@ -85,3 +86,37 @@ def _load_file(path: Path) -> TableDataset:
         )
     loaders = {".txt": load_label_file, ".npz": load_npz}
     return loaders.get(path.suffix.lower(), single_image)(path)
+
+
+def load_npz(file: Path) -> TableDataset:
+    """Load the arrays ``images`` (or ``x``), shape N x ..., and optionally ``labels`` (or ``y``), N integers.
+
+    The samples are the rows of the first array, in its dtype. Pickled content is never loaded. Raises DataError if the
+    file is not a readable ``.npz``, has no samples, or its labels do not match the samples.
+    """
+    from utils.arrays import read_npz  # imported here because most runs do not need it
+
+    arrays = read_npz(file, ("images", "x", "labels", "y"), fix="save it again with np.savez", fix_single=_FIX)
+    rows = arrays.get("images", arrays.get("x"))
+    if rows is None:
+        found = ", ".join(arrays) or "nothing"
+        raise DataError(f"{file}: no array 'images' or 'x' (found: {found}); {_FIX}")
+    if rows.ndim == 0 or len(rows) == 0:
+        raise DataError(f"{file}: array of samples has shape {rows.shape}; it needs N x ... with at least one sample")
+    labels = arrays.get("labels", arrays.get("y"))
+    values = repeat(None, len(rows)) if labels is None else _checked(labels, len(rows), file)
+    listing, prefix = Listing(), prefix_of(file.parent)
+    for row, label in enumerate(values):
+        listing.add(prefix, f"{file.name}[{row}]", label)
+    return TableDataset(listing.table(), rows=rows)
+
+
+def _checked(labels: Array, count: int, file: Path) -> Iterable[int]:
+    if labels.shape != (count,):
+        raise DataError(f"{file}: labels have shape {labels.shape}, the {count} samples need ({count},)")
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"{file}: labels have dtype {labels.dtype}; save integers, labels.astype(np.int64)")
+    for value in (labels.min(), labels.max()):
+        if not 0 <= int(value) <= np.iinfo(np.int64).max:
+            raise DataError(f"{file}: label {value} is not a class index; labels are integers of at least 0")
+    return map(int, labels)

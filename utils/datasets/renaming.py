@@ -55,13 +55,8 @@ def _of_lines(text: str, file: Path) -> dict[str, str]:
 def renamed(dataset: BoxedImages, names: Mapping[str, str], file: Path) -> BoxedImages:
     """Return the data set with renamed classes; classes that get the same name are merged.
 
-    Args:
-        dataset: images with objects.
-        names: old name -> new name; other classes keep their names.
-        file: source of the names, for error messages.
-
-    Raises:
-        DataError: a name is not a class of the data set.
+    ``names`` maps old to new names, other classes keep theirs; ``file`` is their source in errors. Raises DataError if
+    a name is not a class of the data set.
     """
     if not dataset.targets:
         return dataset

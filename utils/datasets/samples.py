@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,11 @@ class TableDataset(Dataset):
     Args:
         samples: all of them labelled, or none.
         classes: class names by class index, if known.
-        rejected: files that cannot be samples, for the report at the end of a run.
         rows: array whose row ``i`` is the content of ``samples[i]``; ``None`` for files.
         listed_in: the file that lists the samples, if any.
 
-    Attributes:
-        labels: int64 of shape N, or ``None`` for unlabelled samples.
-
-    Raises:
-        ConfigError: only some of the samples have a label.
+    ``labels`` is int64 of shape N, or ``None`` for unlabelled samples. Raises ConfigError if only some of the samples
+    have a label.
     """
 
     def __init__(
@@ -51,9 +48,7 @@ class TableDataset(Dataset):
         self.samples = samples if isinstance(samples, SampleTable) else SampleTable.of(samples)
         self.classes = classes
         self.notes = {} if classes is None else {"classes": classes}
-        self.rejected = list(rejected)
-        self.rows = rows
-        self.listed_in = listed_in
+        self.rejected, self.rows, self.listed_in = list(rejected), rows, listed_in
         self.labels: Labels | None = self.samples.labels
 
     def __len__(self) -> int:
@@ -84,12 +79,9 @@ class TableDataset(Dataset):
         It covers, in order, the samples' paths relative to their innermost common folder (a data set that is moved
         keeps its fingerprint), their labels, and the size and modification time of each file, or the content of the
         rows of an ``.npz`` file. Images are not read: a change that keeps size and time is not detected, and a copy
-        with new times is another data set. A deleted file counts as a change.
-
-        The cost is one ``stat`` per image (about 5 us if the folder is in the page cache), or 1 s per GB of rows.
+        with new times is another data set. A deleted file counts as a change. The cost is one ``stat`` per image (about
+        5 us if the folder is in the page cache), or 1 s per GB of rows.
         """
-        from hashlib import sha256
-
         samples, labels, rows = self.samples, self.labels, self.rows
         digest = sha256(f"{len(samples)} {labels is not None} {rows is not None}\n".encode())
         relative = samples.relative()

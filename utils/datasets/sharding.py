@@ -15,14 +15,8 @@ SIZE = "OMPI_COMM_WORLD_SIZE"
 def rank_and_size(rank: int = -1) -> tuple[int, int]:
     """Return the rank of this process and the number of processes, which ``mpirun`` sets in the environment.
 
-    Args:
-        rank: used if ``OMPI_COMM_WORLD_RANK`` is not set; -1 means a single process.
-
-    Returns:
-        ``(rank, size)``; ``(0, 1)``, which is the whole data set, for rank -1.
-
-    Raises:
-        ConfigError: a variable is not an integer, the size is missing or below 1, or the rank is not in [0, size).
+    Without ``OMPI_COMM_WORLD_RANK`` it is ``rank``; for -1, the whole data set, ``(0, 1)`` is returned. Raises
+    ConfigError if a variable is not an integer, the size is missing or below 1, or the rank is not in [0, size).
     """
     rank = _whole(RANK, rank)
     size = _whole(SIZE, 0)

@@ -42,7 +42,8 @@ class Sample(NamedTuple):
 class VOCDataset:
     """The images of a split of Pascal VOC.
 
-    Images with an invalid entry are skipped with a warning.
+    Images with an invalid entry are skipped with a warning. Raises DataError if the folder or the list is missing, or
+    none of its images can be used, and ConfigError if ``datashape`` is not a positive integer.
 
     Args:
         root_dir: a folder such as ``VOC2007`` with ``JPEGImages``, ``Annotations`` and ``ImageSets/Main``; or
@@ -51,14 +52,9 @@ class VOCDataset:
         image_set: name of the list in ``ImageSets/Main`` without ``.txt``.
 
     Attributes:
-        class_names: names by label: the background, then the classes. VOC's own classes are in VOC's order; other
-            classes are in alphabetical order, with a warning.
-        names: the same without the background.
+        names: of the classes. VOC's own are in VOC's order; others are in alphabetical order, with a warning.
+        class_names: names by label: the background, then the classes.
         objects: per image.
-
-    Raises:
-        DataError: the folder or the list is missing, or none of its images can be used.
-        ConfigError: ``datashape`` is not a positive integer.
     """
 
     def __init__(

@@ -39,19 +39,13 @@ class SampleTable(Sequence[Sample]):
 
     A sample is an index into the list of folders, a range of one blob of file names, and a label. (Python objects of
     the same content take about 300 bytes each.) A slice is an independent table without the other samples, and pickles
-    as small.
-
-    Attributes:
-        labels: int64 of shape N, or ``None`` for unlabelled samples.
+    as small. ``labels`` is int64 of shape N, or ``None`` for unlabelled samples.
     """
 
     def __init__(
         self, prefixes: list[str], folders: Folders, blob: bytearray, offsets: Offsets, labels: Labels | None
     ) -> None:
-        self._prefixes = prefixes
-        self._folders = folders
-        self._blob = blob
-        self._offsets = offsets
+        self._prefixes, self._folders, self._blob, self._offsets = prefixes, folders, blob, offsets
         self.labels = labels
 
     @classmethod
@@ -68,10 +62,8 @@ class SampleTable(Sequence[Sample]):
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
-
     @overload
     def __getitem__(self, index: slice) -> SampleTable: ...
-
     def __getitem__(self, index: int | slice) -> Sample | SampleTable:
         if isinstance(index, slice):
             return self.taken(index)
@@ -102,7 +94,8 @@ class SampleTable(Sequence[Sample]):
         prefixes, blob = self._prefixes, self._blob
         starts, ends = self._offsets[:-1][part].tolist(), self._offsets[1:][part].tolist()
         return [
-            prefixes[folder] + _decode(blob[start:end])
+            # "surrogatepass" keeps all strings distinct, including file names that are not UTF-8 on disk.
+            prefixes[folder] + blob[start:end].decode("utf-8", "surrogatepass")
             for folder, start, end in zip(self._folders[part].tolist(), starts, ends, strict=True)
         ]
 
@@ -151,10 +144,7 @@ class Listing:
             self._labels.append(label)
 
     def table(self) -> SampleTable:
-        """Return the table; no sample can be added afterwards.
-
-        Raises ConfigError if only some of the samples have a label.
-        """
+        """Return the table, to which no sample can be added; raise ConfigError if only some of them have a label."""
         if len(self._labels) not in (0, len(self)):
             raise ConfigError(f"{len(self._labels)} of {len(self)} samples have a label; label all of them, or none")
         return SampleTable(
@@ -164,8 +154,3 @@ class Listing:
             np.frombuffer(self._offsets, np.int64),
             np.frombuffer(self._labels, np.int64) if self._labels else None,
         )
-
-
-def _decode(name: bytearray) -> str:
-    # "surrogatepass" keeps all strings distinct, including file names that are not UTF-8 on disk.
-    return name.decode("utf-8", "surrogatepass")

@@ -7,7 +7,7 @@ import numbers
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Rejected
 from utils.datasets.folders import is_image
 from utils.datasets.image.objects import Gathered, Objects, lines_of
-from utils.datasets.image.yolo import NO_LABELS, images_below, label_file, objects_of
+from utils.datasets.image.yolo import gather, images_below, label_file
 from utils.datasets.sharding import rank_and_size, shard
 from utils.preprocess.image.images import open_image, upright_size
 from utils.preprocess.image.letterbox import Geometry, Placement, fit, letterbox, sides_of, to_input
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 Source: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Shapes: TypeAlias = "tuple[tuple[int, int], tuple[tuple[float, float], tuple[int, int]]]"
 """Height and width of an image; its vertical and horizontal scale factors, and its left and top offset."""
-
-_TRAINING = ("augment", "hyp", "image_weights", "quad")
-"""Arguments that only training uses."""
 
 
 class Item(NamedTuple):
@@ -170,16 +167,14 @@ class YoloLoader:
         if self._random is not None:
             self._random.shuffle(places)
         given = 0
-        for found in self._read([group.tolist() for group in np.array_split(places, self._starts())]):
+        starts = range(self.batch_size, len(self.dataset), self.batch_size)
+        for found in self._read([group.tolist() for group in np.array_split(places, starts)]):
             items = [item for item in found if item is not None]
             given += len(items)
             if items:
                 yield _batch(items)
         if self._bad and not given:
             raise DataError(f"none of {len(self.dataset)} images can be read; the first: {self._bad[min(self._bad)]}")
-
-    def _starts(self) -> range:
-        return range(self.batch_size, len(self.dataset), self.batch_size)
 
     def _read(self, groups: Sequence[Sequence[int]]) -> Iterator[list[Item | None]]:
         """Yield the images of each batch; with workers, threads already read the next batch."""
@@ -260,18 +255,14 @@ def create_dataloader(
         prefix: prepended to warnings about the data.
         shuffle: a new order in each epoch, the same in every run. With ``rect`` unused, with a warning.
 
-    Returns:
-        The loader, and its data set.
-
-    Raises:
-        ConfigError: invalid size, stride or rank.
-        DataError: the path has no usable data.
+    Returns the loader, and its data set. Raises ConfigError if the size, stride or rank is invalid, and DataError if
+    the path has no usable data.
     """
-    given = {
-        **dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True)),
-        "cache": cache == "disk" and cache,
-    }
-    _warn_of(prefix, {**given, "shuffle with rect": shuffle and rect})
+    unused = {"augment": augment, "hyp": hyp, "image_weights": image_weights, "quad": quad}
+    unused |= {"cache": cache == "disk" and cache, "shuffle with rect": shuffle and rect}
+    words = [f"{name}={one_line(str(value))}" for name, value in unused.items() if value]
+    if words:
+        warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=2)
     size = sides_of(imgsz, "imgsz")
     _check_numbers(batch_size=(batch_size, 1), stride=(stride, 1), pad=(pad, 0), workers=(workers, None))
     dataset = _load(path, size, single_cls, rank)
@@ -279,12 +270,13 @@ def create_dataloader(
         dataset.by_proportions(batch_size, stride, pad)
     if cache and cache != "disk":
         dataset.keep()
-    _warn_of_rejected(prefix, dataset)
+    if dataset.rejected:
+        first, total = dataset.rejected[0], len(dataset.rejected)
+        warnings.warn(f"{prefix}skipped files: {total}, the first {first.path}: {first.reason}", stacklevel=2)
     return YoloLoader(dataset, batch_size, workers, shuffle and not rect), dataset
 
 
 def _check_numbers(**given: tuple[Any, int | None]) -> None:
-    """Check that values are finite numbers, and not below their minimum."""
     for name, (value, least) in given.items():
         kind = numbers.Real if name == "pad" else numbers.Integral
         if not isinstance(value, kind) or not math.isfinite(value) or (least is not None and value < least):
@@ -293,22 +285,7 @@ def _check_numbers(**given: tuple[Any, int | None]) -> None:
             raise ConfigError(f"{name} {one_line(repr(value))} must be a {what}{bound}")
 
 
-def _warn_of(prefix: str, unused: Mapping[str, Any]) -> None:
-    """Warn about arguments that are set but not used."""
-    words = [f"{name}={one_line(str(value))}" for name, value in unused.items() if value]
-    if words:
-        warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=3)
-
-
-def _warn_of_rejected(prefix: str, dataset: YoloImages) -> None:
-    """Warn with the number of skipped files and the reason for the first."""
-    if dataset.rejected:
-        first, total = dataset.rejected[0], len(dataset.rejected)
-        warnings.warn(f"{prefix}skipped files: {total}, the first {first.path}: {first.reason}", stacklevel=3)
-
-
 def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloImages:
-    """Read the labels of all images."""
     named = [path] if isinstance(path, (str, os.PathLike)) else path
     if (
         not isinstance(named, Sequence)
@@ -319,15 +296,7 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
         raise DataError(f"path is {shown}; pass a folder, or a text file that lists images")
     places = [Path(one) for one in named]
     gathered = Gathered(places[0])
-    for image in (image for place in places for image in _images_of(place)):
-        file = label_file(image)
-        has_labels = os.path.lexists(file)
-        try:
-            objects, sides = objects_of(file if has_labels else None, image, 0)
-            gathered.add(image, objects, sides, stated=False)
-        except DataError as error:
-            gathered.reject(image, str(error))
-        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(image)))
+    gather(gathered, (image for place in places for image in _images_of(place)))
     whole = gathered.dataset()
     own = shard(whole, *rank_and_size(rank))
     batch = own.batch(range(len(own)))

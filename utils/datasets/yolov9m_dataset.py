@@ -36,9 +36,8 @@ def create_dataloader(
     Args:
         min_items: images with fewer objects are skipped; 0 keeps all. The other arguments are the same.
 
-    Raises:
-        ConfigError: ``min_items`` is not an integer of at least 0, or as in that function.
-        DataError: no image has that many objects, or as in that function.
+    Raises, besides the errors of that function, ConfigError if ``min_items`` is not an integer of at least 0, and
+    DataError if no image has that many objects.
     """
     if not isinstance(min_items, int) or min_items < 0:
         raise ConfigError(f"min_items {min_items!r} must be an integer of at least 0")

@@ -18,11 +18,7 @@ class Best(NamedTuple):
 
 
 def best(scores: Array, count: int, left_out: Sequence[int] = ()) -> Best:
-    """Return the indices of the largest scores.
-
-    Args:
-        scores: float32 M; NaN comes last. count: maximum number. left_out: indices to exclude.
-    """
+    """Return the indices of the ``count`` largest float32 scores that are not excluded; NaN comes last."""
     values = np.where(np.isnan(scores), np.float32(-np.inf), scores).astype(np.float32)
     open_to = np.ones(len(values), bool)
     open_to[np.asarray(left_out, np.int64)] = False
@@ -37,14 +33,9 @@ def best(scores: Array, count: int, left_out: Sequence[int] = ()) -> Best:
 
 
 def drawn(count: int, total: int, left_out: Sequence[int], seed: Sequence[int]) -> Array:
-    """Return different random indices below ``total`` that are not excluded; all of them if there are fewer.
+    """Return up to ``count`` different random indices below ``total`` that are not excluded, int64, in random order.
 
-    Args:
-        count: maximum number. total: number of indices. left_out: indices to exclude. seed: integers of 0 or more; the
-            same ones give the same indices.
-
-    Returns:
-        int64, in the order in which they were drawn.
+    The seed is integers of 0 or more; the same ones give the same indices.
     """
     chance = np.random.default_rng(list(seed))
     banned = set(left_out)

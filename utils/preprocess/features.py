@@ -98,11 +98,7 @@ class Field:
         return {value: place for place, value in enumerate(self.values)}
 
     def column(self, rows: Sequence[Row]) -> Array:
-        """Return the field's column for rows: int64 N, or float32 N x :attr:`width`.
-
-        Raises:
-            DataError: a value is not a number but must be one.
-        """
+        """Return the field's column: int64 N, or float32 N x :attr:`width`; raise DataError if a value is invalid."""
         values = [row.get(self.name, "") for row in rows]
         if self.kind == "vocabulary":
             get = self.places.get
@@ -141,11 +137,7 @@ def hashed(name: str, value: str, size: int) -> int:
 
 
 def hexadecimal(name: str, value: str, size: int) -> int:
-    """Return a hexadecimal number modulo ``size``; an empty string is 0.
-
-    Raises:
-        DataError: the value is not a hexadecimal number.
-    """
+    """Return a hexadecimal number modulo ``size``, 0 for an empty string; raise DataError for another value."""
     try:
         if not set("_-").isdisjoint(value):  # Python accepts 1_0, data files do not
             raise ValueError
@@ -155,11 +147,7 @@ def hexadecimal(name: str, value: str, size: int) -> int:
 
 
 def number(name: str, value: str) -> float:
-    """Return a value as a finite number.
-
-    Raises:
-        DataError: the value is not one.
-    """
+    """Return a value as a finite number. Raises DataError if the value is not one."""
     try:
         found = math.nan if "_" in value else float(value)  # Python accepts 1_000, data files do not
     except ValueError:
@@ -183,11 +171,7 @@ class Features:
 
     @classmethod
     def of(cls, model: _Stored) -> Features:
-        """Return the features stored in a model; the last ones read are cached.
-
-        Raises:
-            ModelError: they are missing, invalid, or do not fit the model's inputs.
-        """
+        """Return the features stored in a model; raise ModelError if missing, invalid, or not fitting its inputs."""
         text = model.metadata.get(NOTE)
         if text is None:
             raise ModelError(
@@ -235,11 +219,7 @@ class Features:
         return found
 
     def encoded(self, rows: Sequence[Row]) -> dict[str, Array]:
-        """Return the model's inputs for rows, by name: int64 N x F, or float32 N x D.
-
-        Raises:
-            DataError: a value is not a number but must be one.
-        """
+        """Return a model's inputs for rows, by name: int64 N x F, or float32 N x D; raise as :meth:`Field.column`."""
         arrays: dict[str, Array] = {}
         for name, fields in self.inputs.items():
             columns = [one.column(rows) for one in fields]
@@ -247,10 +227,7 @@ class Features:
         return arrays
 
     def unknown(self, arrays: Mapping[str, Array]) -> list[tuple[str, ...]]:
-        """Return for each row of :meth:`encoded` the names of the ``vocabulary`` fields with unknown values.
-
-        Other fields accept any value.
-        """
+        """Return per row of :meth:`encoded` the ``vocabulary`` fields with unknown values; others accept any."""
         named: list[list[str]] = [[] for _ in next(iter(arrays.values()))]
         for name, fields in self.inputs.items():
             for place, one in enumerate(fields):
@@ -264,11 +241,7 @@ class Features:
         return list(dict.fromkeys(one.name for one in self.fields if one.name not in columns))
 
     def check(self, inputs: Sequence[TensorSpec]) -> None:
-        """Compare the fields with a model's inputs.
-
-        Raises:
-            ModelError: the names of inputs differ, or an input has another dtype or number of columns.
-        """
+        """Raise ModelError if the names of a model's inputs differ, or one has another dtype or number of columns."""
         if {one.name for one in inputs} != set(self.inputs):
             names, stored = (", ".join(sorted(some)) for some in ([one.name for one in inputs], self.inputs))
             raise _error(self.where, f"its fields fill the inputs {stored}, but the model takes {names}")

@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -28,7 +29,6 @@ SCRIPTS = ("valid", "single", "multi")
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
 """One shape per input of a model; ``None`` for a size given by the model or the batch."""
-
 
 OpenSizes: TypeAlias = "Mapping[Any, tuple[int, ...]]"
 """Sizes of dynamic dimensions, by indices (input, dimension) or by symbol."""
@@ -109,11 +109,9 @@ class Diagnostics(Protocol):
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
         """Take in a batch: raw outputs, contexts of ``prepare``, and targets."""
-        ...
 
     def hints(self) -> Sequence[str]:
         """Return one line per suspected wrong setting, with the flag to try."""
-        ...
 
 
 class PredictionWriter(Protocol):
@@ -121,44 +119,29 @@ class PredictionWriter(Protocol):
 
     def see(self, batch: Batch, predictions: Any) -> None:
         """Take in a batch: samples, names and targets, and one prediction per sample."""
-        ...
 
     def close(self) -> None:
-        """Write the rest.
-
-        Raises:
-            ConfigError: a file cannot be written.
-        """
-        ...
+        """Write the rest. Raises ConfigError if a file cannot be written."""
 
 
 @dataclass(frozen=True)
 class Rendering:
     """An answer for people.
 
-    Attributes:
-        text: short text, printed after the sample's name: ``7  0.898``.
-        answer: plain data for JSON.
-        save: writes the sample with its answer (an image, text, sound) into a folder and returns the file; ``None``:
-            not possible.
+    ``save`` writes the sample with its answer (an image, text, sound) into a folder and returns the file.
     """
 
-    text: str
-    answer: Any
-    save: Callable[[Path], Path] | None = None
+    text: str  # short text, printed after the sample's name: 7  0.898
+    answer: Any  # plain data for JSON
+    save: Callable[[Path], Path] | None = None  # None: not possible
 
 
 @dataclass(frozen=True)
 class Template:
-    """Template of ``teco new``.
+    """Template of ``teco new``."""
 
-    Attributes:
-        folder: holds ``*.tmpl`` files (``string.Template``), ``case.yaml.tmpl`` among them.
-        fill: writes sample data into the new model's folder and returns further values for the templates.
-    """
-
-    folder: Path
-    fill: Callable[[Path], Mapping[str, str]]
+    folder: Path  # holds *.tmpl files (string.Template), case.yaml.tmpl among them
+    fill: Callable[[Path], Mapping[str, str]]  # writes sample data into a model's folder; returns values for templates
 
 
 Choice: TypeAlias = ExportSetting
@@ -189,25 +172,16 @@ class _Bound:
 
 
 class Calls(_Bound):
-    """Inference. The default is one call of the only model per batch.
+    """Inference. The default is one call of the only model per batch."""
 
-    Attributes:
-        models: names of several models; empty for one model.
-        optional_models: models that may be missing; if one model is left, ``--ckpt FILE`` sets it.
-        takes_nan: NaN in an input is a missing value, as in tables, and not reported.
-        image_inputs: shapes of ``input_size`` are N x C x H x W, for any layout of the model.
-    """
-
-    models: ClassVar[tuple[str, ...]] = ()
-    optional_models: ClassVar[tuple[str, ...]] = ()
-    takes_nan: ClassVar[bool] = False
-    image_inputs: ClassVar[bool] = False
+    models: ClassVar[tuple[str, ...]] = ()  # names of several models; empty for one model
+    optional_models: ClassVar[tuple[str, ...]] = ()  # may be missing; if one model is left, --ckpt FILE sets it
+    takes_nan: ClassVar[bool] = False  # NaN in an input is a missing value, as in tables, and not reported
+    image_inputs: ClassVar[bool] = False  # shapes of input_size are N x C x H x W, for any layout of the model
 
     def input_size(self) -> Sizes | Mapping[str, Sizes] | None:
         """Return one shape per input, per SPA, for several models by name; ``None``: the model's shapes.
-
-        ``None`` in a shape is a size given by the model or the batch.
-        """
+        ``None`` in a shape is a size given by the model or the batch."""
         return None
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
@@ -255,15 +229,10 @@ class Calls(_Bound):
 
 
 class Compare(_Bound):
-    """Comparison with the source framework by ``teco fix``.
+    """Comparison with the source framework by ``teco fix``."""
 
-    Attributes:
-        export_settings: flags whose values depend on the training; ``teco fix --golden`` tries them.
-        metadata_key: key of the metadata in which an export stores such values, as a JSON object by flag.
-    """
-
-    export_settings: ClassVar[tuple[ExportSetting, ...]] = ()
-    metadata_key: ClassVar[str] = ""
+    export_settings: ClassVar[tuple[ExportSetting, ...]] = ()  # flags that depend on the training; --golden tries them
+    metadata_key: ClassVar[str] = ""  # of the metadata in which an export stores such values, a JSON object by flag
 
     def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[Any]:
         """Read the source framework's answers, one per sample; ``None`` for a sample without one."""
@@ -295,9 +264,7 @@ class Notes(_Bound):
 
     def workload(self, outputs: Any, contexts: Any) -> Mapping[str, float]:
         """Return further amounts of work of a batch, such as seconds of sound.
-
-        The sums over the timed steps are the timeline's ``amount(NAME)``.
-        """
+        The sums over the timed steps are the timeline's ``amount(NAME)``."""
         return {}
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
@@ -310,9 +277,7 @@ class Notes(_Bound):
 
     def warning_counts(self, contexts: Sequence[Any] | None) -> Mapping[str, int]:
         """Return counts of events in ``prepare`` that are reported, by name, such as truncated texts.
-
-        Counts are summed over batches, processes and resumed runs.
-        """
+        Counts are summed over batches, processes and resumed runs."""
         return {}
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> Sequence[str]:
@@ -325,14 +290,10 @@ class Notes(_Bound):
 
 
 class Writer(_Bound):
-    """Predictions in the format of another program: ``--save_predictions PATH`` of ``valid``.
+    """Predictions in the format of another program: ``--save_predictions PATH`` of ``valid``."""
 
-    Attributes:
-        writes: description of the files, for ``--help``; empty: not supported. writes_folder: PATH is a folder.
-    """
-
-    writes: ClassVar[str] = ""
-    writes_folder: ClassVar[bool] = False
+    writes: ClassVar[str] = ""  # description of the files, for --help; empty: not supported
+    writes_folder: ClassVar[bool] = False  # PATH is a folder
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> PredictionWriter:
         """Return the writer for the answers of an evaluation."""
@@ -340,28 +301,38 @@ class Writer(_Bound):
 
 
 _LEGACY = "utils.tasks.legacy"
-"""The module of the old form, which imports this one; few scripts need it."""
+"""The module of tasks in the old form, which imports this one; few scripts need it."""
+
+_OLD_NAMES: dict[tuple[str, str], type[Task]] = {}
+"""Tasks of the zoo, by module and name in the old form."""
+
+
+def _in_old_form(module: str, name: str) -> Any:
+    """Return a task in the old form; the ``__getattr__`` (PEP 562) of its module."""
+    if (module, name) not in _OLD_NAMES:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    found = importlib.import_module(_LEGACY).LegacyTask.view(_OLD_NAMES[module, name])
+    setattr(sys.modules[module], name, found)  # one object, whose class is created once
+    return found
 
 
 class Task(Calls, Compare, Notes, Writer, ABC):
-    """From samples to answers and a metric: five abstract methods; all others have a default.
+    """From samples to answers and a metric: five abstract methods; all others have a default."""
 
-    Attributes:
-        name, domain: such as ``text_classification`` and ``nlp``; ``teco new`` accepts either.
-        flags: of the task.
-        template: of ``teco new``.
-        domain_default: the task that ``teco new DOMAIN`` selects, if its domain has several.
-        sample_data: default of ``--data_path``, unless the script sets one.
-        data_help: accepted values of ``--data_path``, for ``--help``.
-    """
-
-    name: ClassVar[str]
-    domain: ClassVar[str]
+    name: ClassVar[str]  # such as text_classification; teco new accepts it, or the domain
+    domain: ClassVar[str]  # such as nlp
     flags: ClassVar[tuple[Flag, ...]] = ()
-    template: ClassVar[Template | None] = None
-    domain_default: ClassVar[bool] = False
-    sample_data: ClassVar[Path | None] = None
-    data_help: ClassVar[str] = "the data set"
+    template: ClassVar[Template | None] = None  # of teco new
+    domain_default: ClassVar[bool] = False  # the task that teco new DOMAIN selects, if its domain has several
+    sample_data: ClassVar[Path | None] = None  # default of --data_path, unless the script sets one
+    data_help: ClassVar[str] = "the data set"  # accepted values of --data_path, for --help
+
+    def __init_subclass__(cls) -> None:
+        """Add a task of the zoo in the old form to its module, for ``dataclasses.replace``: ``SEGMENTATION``."""
+        super().__init_subclass__()
+        if cls.__module__.startswith("utils.tasks.") and "name" in vars(cls) and "old" not in vars(cls):
+            _OLD_NAMES[cls.__module__, cls.name.upper()] = cls
+            vars(sys.modules[cls.__module__]).setdefault("__getattr__", partial(_in_old_form, cls.__module__))
 
     def __new__(cls, *given: Any, **old: Any) -> Any:
         """Create the task of a run; ``Task(name=..., load=...)`` is the old form (:mod:`utils.tasks.legacy`)."""
@@ -389,9 +360,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     @abstractmethod
     def prepare(self, samples: Sequence[Any]) -> Prepared:
         """Return the model's inputs for some samples.
-
-        With a keyword ``out``, the only array may be written into the given one, which is reused for later batches.
-        """
+        With a keyword ``out``, the only array may be written into the given one, which is reused for later batches."""
 
     @abstractmethod
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
@@ -406,11 +375,7 @@ class Task(Calls, Compare, Notes, Writer, ABC):
         """Return an answer for people; of ``valid`` (``--show``) the predictions are those of its ``decode``."""
 
     def check(self) -> None:
-        """Check the options.
-
-        Raises:
-            ConfigError: an option is invalid.
-        """
+        """Check the options. Raises ConfigError if an option is invalid."""
 
     def selected(self, found: Dataset) -> Dataset:
         """Return the samples that the script runs: ``single`` takes the first batch, the other scripts take all."""
@@ -458,19 +423,3 @@ def form_of(task: type[Task]) -> AnyTask:
     """Return the task to pickle for a class: in the old form if the class was created from it."""
     old: OldForm | None = vars(task).get("old")
     return task if old is None else old
-
-
-def old_name(name: str, task: type[Task]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` (PEP 562) for the module of a task, with a name of the task in the old form.
-
-    For scripts that call ``dataclasses.replace(CLASSIFICATION, ...)``.
-    """
-
-    def find(wanted: str) -> Any:
-        if wanted != name:
-            raise AttributeError(f"module {task.__module__!r} has no attribute {wanted!r}")
-        found = importlib.import_module(_LEGACY).LegacyTask.view(task)
-        setattr(sys.modules[task.__module__], name, found)  # one object, whose class is created once
-        return found
-
-    return find

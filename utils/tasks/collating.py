@@ -102,17 +102,13 @@ def _joined(arrays: list[Array], spec: TensorSpec) -> Array:
             "which cannot share a batch; use a batch size of 1"
         )
     shapes = [array.shape[:axis] + array.shape[axis + 1 :] for array in arrays]
-    _refuse_other_shapes(shapes, spec)
-    return np.concatenate(arrays, axis=axis)
-
-
-def _refuse_other_shapes(shapes: Sequence[tuple[int, ...]], spec: TensorSpec) -> None:
     other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
     if other is not None:
         raise DataError(
             f"prepare gives input {spec.name!r} the shape {shapes[0]} in part 0 and {shapes[other]} in part {other}, "
             "which cannot share a batch; bring them to one shape, or use a batch size of 1"
         )
+    return np.concatenate(arrays, axis=axis)
 
 
 def _axes(spec: TensorSpec) -> Iterator[tuple[int, int | None, str | None]]:
@@ -215,11 +211,7 @@ def _cast(sample: Array, spec: TensorSpec) -> Array:
 
 
 def joined(parts: Sequence[Prepared]) -> list[Array]:
-    """Concatenate parts along the first axis of every input, without a model.
-
-    Raises:
-        DataError: shapes differ.
-    """
+    """Concatenate parts along the first axis of every input, without a model. Raises DataError if shapes differ."""
     if len(parts) == 1:
         return list(parts[0].arrays)  # type: ignore[arg-type]
     shapes = [[np.shape(array)[1:] for array in part.arrays] for part in parts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ from utils.metrics.base import Metric
 from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.image.faces import HEADS, MOST, Faces, decode_faces
 from utils.postprocess.image.nms import Detections
-from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, old_name
+from utils.tasks import Diagnostics, Flag, PredictionWriter, Rendering
+from utils.tasks.common.image_input import given_sides
 from utils.tasks.common.outputs import sigmoid
 from utils.tasks.detection.choices import CHOICES
-from utils.tasks.detection.data import check_classes
 from utils.tasks.detection.heads import least_score, most, shown, threshold
 from utils.tasks.detection.results import BoxResults
-from utils.tasks.detection.task import Detection, in_words, rendering
-from utils.tasks.templates import template_of
+from utils.tasks.detection.task import Detection, check_classes, in_words, save_boxes
+from utils.tasks.templates import sample_images
 
 LEAST = 0.05
 """Default of ``--score_threshold`` in ``valid``: average precision also needs faces with low scores."""
@@ -45,7 +46,7 @@ class FaceDetection(Detection):
 
     name = "face_detection"
     domain = "face"
-    template = template_of("face_detection", "drawn_faces")
+    template = sample_images.FACE_DETECTION
     data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of images, or an image"
     flags = (
         Flag("--score_threshold", f"faces below this score are dropped (default: as stored, or {LEAST}, in valid, else "
@@ -64,7 +65,7 @@ class FaceDetection(Detection):
         """Check the options."""
         super().check()
         opt = self.options
-        odd = next((side for side in self.sides if side % MULTIPLE), None)
+        odd = next((side for side in given_sides(opt) if side % MULTIPLE), None)
         if odd is not None:
             near = max(MULTIPLE, round(odd / MULTIPLE) * MULTIPLE)
             raise ConfigError(f"--input_size {odd} must be a multiple of {MULTIPLE}; use {near}")
@@ -104,10 +105,7 @@ class FaceDetection(Detection):
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the average precision at an overlap of 0.5, with precision and recall as further figures.
-
-        Raises:
-            DataError: The data set has objects of a class that the model lacks.
-        """
+        Raises DataError if the data set has objects of a class that the model lacks."""
         from utils.metrics.detection.faces import LABELS, FaceAveragePrecision
 
         labels, common = self.labels or list(LABELS), self.options.common_classes
@@ -128,7 +126,8 @@ class FaceDetection(Detection):
             for box, score, points in zip(*(column.tolist() for column in columns), strict=True)
         ]
         objects = [{**one, "label": "face", "points": one["landmarks"]} for one in answer]
-        return rendering(sample, answer, objects, in_words(answer, "face") if answer else "no face")
+        text = in_words(answer, "face") if answer else "no face"
+        return Rendering(text, answer, partial(save_boxes, sample, objects, text))
 
     def diagnostics(self) -> Diagnostics | None:
         """Return ``None``: faces have one class and one box format."""
@@ -150,6 +149,3 @@ class FaceResults(BoxResults):
 def as_detections(faces: Faces) -> Detections:
     """Return the boxes and scores of faces alone."""
     return Detections(faces.boxes, faces.scores, faces.classes)
-
-
-__getattr__ = old_name("FACE_DETECTION", FaceDetection)

@@ -40,10 +40,7 @@ def add_contrib(root: Path) -> None:
 
 def tasks() -> dict[str, type[Task]]:
     """Return all tasks by name.
-
-    Raises:
-        ConfigError: a file or an entry point cannot be loaded, or a name is invalid or duplicated.
-    """
+    Raises ConfigError if a file or an entry point cannot be loaded, or a name is invalid or duplicated."""
     found: dict[str, type[Task]] = {}
     for where, task in [*_on_the_path(), *_by_entry_point()]:
         for what, text in (("name", task.name), ("domain", task.domain)):
@@ -59,10 +56,7 @@ def tasks() -> dict[str, type[Task]]:
 
 def find_task(name: str) -> type[Task]:
     """Return the task of this name, or the default task of the domain of this name (:func:`default_of`).
-
-    Raises:
-        ConfigError: the task is unknown, or the domain has several tasks without a default.
-    """
+    Raises ConfigError if the task is unknown, or the domain has several tasks without a default."""
     known = tasks()
     found = known.get(name) or default_of(name, known)
     if found is not None:

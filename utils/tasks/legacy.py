@@ -16,19 +16,12 @@ from utils.tasks.model import described
 
 _Function: TypeAlias = "Callable[..., Any] | None"
 
-ATTRIBUTES = {
-    "name": "name",
-    "domain": "domain",
-    "flags": "flags",
-    "models": "models",
+_SAME = ("name", "domain", "flags", "models", "takes_nan", "template", "sample_data", "data_help", "advice")
+
+ATTRIBUTES = {name: name for name in _SAME} | {
     "optional": "optional_models",
-    "takes_nan": "takes_nan",
     "pictures": "image_inputs",
-    "template": "template",
     "first": "domain_default",
-    "sample_data": "sample_data",
-    "data_help": "data_help",
-    "advice": "advice",
     "choices": "export_settings",
     "stored_under": "metadata_key",
     "saves": "writes",

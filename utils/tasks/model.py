@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from engine import ConfigError, Engine, TensorSpec
+from engine import ConfigError, Engine, ModelError, TensorSpec
 
 if TYPE_CHECKING:
     from utils.outputs import Forms, OutputForm
@@ -41,29 +41,38 @@ class Model:
     @classmethod
     def of(cls, engine: Engine) -> Model:
         """Describe an opened engine."""
-        return cls(
-            engine.spec.ckpt,
-            tuple(engine.inputs),
-            tuple(engine.outputs),
-            engine.input_dtype if engine.inputs else engine.dtype,
-            dict(engine.spec.dims),
-            dict(engine.metadata),
-            engine.static_batch,
-        )
+        dtype, spec = engine.input_dtype if engine.inputs else engine.dtype, engine.spec
+        tensors = tuple(engine.inputs), tuple(engine.outputs)
+        return cls(spec.ckpt, *tensors, dtype, dict(spec.dims), dict(engine.metadata), engine.static_batch)
 
     @property
     def float_dtype(self) -> str:
         """:attr:`dtype`, for a task with floating-point samples.
-
-        Raises:
-            ConfigError: the input has another kind of dtype.
-        """
+        Raises ConfigError if the input has another kind of dtype."""
         if not self.dtype.startswith(("float", "bfloat")):
             raise ConfigError(
                 f"{self.ckpt}: its input takes {self.dtype}, and this task gives floats; export it with a float input, "
                 "and convert in the graph"
             )
         return self.dtype
+
+    def sizes(self, place: int, axis: int) -> tuple[int, ...]:
+        """Return the sizes that an axis of an input may have: the fixed one, or the planned ones; empty: any."""
+        spec = self.inputs[place]
+        fixed = spec.shape[axis] if axis < len(spec.shape) else None
+        symbol = spec.symbols[axis] if spec.symbols else None
+        return (fixed,) if fixed is not None else tuple(self.dims.get(symbol or "", ()))
+
+    def unusable(self, key: str, what: str) -> ModelError:
+        """Return the error for metadata that cannot be used; ``what``: the reason."""
+        return ModelError(f"{self.ckpt}: metadata {key!r}: {what}; export the model again")
+
+    def notes(self, key: str) -> dict[str, Any]:
+        """Return a JSON object of the metadata, empty if missing. Raises ModelError if the value is no object."""
+        found = self.stored.json(key, {})
+        if not isinstance(found, dict):
+            raise self.unusable(key, f"{found!r} is not a JSON object")
+        return found
 
     @cached_property
     def stored(self) -> ModelMetadata:

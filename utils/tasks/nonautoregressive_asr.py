@@ -16,13 +16,9 @@ from engine import Array, ConfigError, Engine, ModelError
 from utils.datasets.base import Dataset
 from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.frames import shifted, stacked
-from utils.preprocess.audio.parts import quiet_parts
-from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Flag, old_name
-from utils.tasks.common.checks import at_least
+from utils.preprocess.audio.reading import Recording, quiet_parts, read_sound
+from utils.tasks import Flag, Model, NoAnswer, Prepared, at_least
 from utils.tasks.common.transcription import METRICS, Heard, text_flags
-from utils.tasks.model import Model
-from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.speech_transcription import DECODER, ENCODER, SpeechTranscription
 
 NOTE = "parallel_transcription"
@@ -84,11 +80,7 @@ class Sizes(NamedTuple):
 
 
 class ParallelTranscription(SpeechTranscription):
-    """Recognition by an encoder that weights its frames and a decoder that outputs all tokens in one call.
-
-    Attributes:
-        state: input sizes of both models.
-    """
+    """Recognition by an encoder that weights its frames and a decoder that outputs all tokens in one call."""
 
     name = "parallel_transcription"
     flags = (
@@ -96,7 +88,7 @@ class ParallelTranscription(SpeechTranscription):
         Flag("--tokens", "planned sizes of a window's text, in tokens", list(TOKENS), int, nargs="+"),
         *text_flags(METRICS[1]),
     )
-    state: Sizes
+    state: Sizes  # input sizes of both models
 
     def check(self) -> None:
         """Check ``--lengths`` and ``--tokens``."""
@@ -108,10 +100,8 @@ class ParallelTranscription(SpeechTranscription):
         return {ENCODER: {(0, 1): lengths}, DECODER: {(0, 1): tokens, (2, 1): lengths}}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings and compute the encoder's features.
-
-        Returns:
-            The concatenated frames of all windows of all recordings, and a :class:`Spoken` per recording.
+        """Read recordings; return the concatenated frames of all windows of all recordings as the encoder's features,
+        and a :class:`Spoken` per recording.
 
         Raises:
             DataError: A recording cannot be read. ModelError: The export stores no feature settings.
@@ -127,11 +117,8 @@ class ParallelTranscription(SpeechTranscription):
         return Prepared([np.concatenate(found).astype(self.acoustic_model.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Sizes:
-        """Return the input sizes of the models, and check that both fit.
-
-        Raises:
-            ModelError: Inputs or outputs are not those of such models. ConfigError: ``--lengths`` exceeds the encoder.
-        """
+        """Return the input sizes of the models, and check that both fit. Raises ModelError if inputs or outputs are not
+        those of such models. Raises ConfigError if ``--lengths`` exceeds the encoder."""
         encoder, decoder = self.acoustic_model, self.decoder
         frames, both = "frames and their mask", "tokens, frames and the mask of each"
         for model, takes, ranks, outputs in ((encoder, frames, (3, 2), 2), (decoder, both, (3, 2, 3, 2), 1)):
@@ -148,9 +135,7 @@ class ParallelTranscription(SpeechTranscription):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Spoken]) -> list[Any]:
         """Return an entry per recording: score (NaN if the model outputs NaN), tokens of each window, excess tokens.
-
-        With ``--skip_postprocess`` return the logits of each recording, padded with zeros at the end.
-        """
+        With ``--skip_postprocess`` return the logits of each recording, padded with zeros at the end."""
         counts = [count for context in contexts for count in context.frames]
         heard = np.split(arrays[0], np.cumsum(counts)[:-1])
         written: list[Array] = [np.zeros((0, 1))] * len(heard)
@@ -188,10 +173,7 @@ class ParallelTranscription(SpeechTranscription):
 
     def decode(self, outputs: Sequence[Any], contexts: Sequence[Spoken]) -> list[Heard | NoAnswer]:
         """Return the text of every recording: the concatenated texts of its windows.
-
-        Raises:
-            ModelError: The decoder stores no tokens, or fewer than it outputs.
-        """
+        Raises ModelError if the decoder stores no tokens, or fewer than it outputs."""
         vocabulary = self.decoder.stored.vocabulary
         if vocabulary is None:
             raise ModelError(f"{self.decoder.ckpt}: stores no vocabulary; export the model again")
@@ -234,16 +216,12 @@ def _heard(samples: Array, notes: Notes) -> Array:
 
 def _sizes(model: Model, asked: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes that dimension 1 of the first input may have: the fixed one, the planned ones, or ``asked``."""
-    spec = model.inputs[0]
-    fixed, symbol = spec.shape[1], spec.symbols[1] if spec.symbols else None
-    return (fixed,) if fixed is not None else tuple(model.dims.get(symbol or "", sorted(set(asked))))
+    return model.sizes(0, 1) or tuple(sorted(set(asked)))
 
 
 def grouped(counts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
     """Group counts by the smallest planned size that holds them; return ``(size, places)`` pairs by rising size.
-
-    Counts above the largest size are left out.
-    """
+    Counts above the largest size are left out."""
     groups: dict[int, list[int]] = {}
     for place, count in enumerate(counts):
         if count <= sizes[-1]:
@@ -262,9 +240,7 @@ def _tokens(states: Array, weights: Array, tail: float) -> Array:
 
 def _filled(parts: Sequence[Array], room: int, rows: int) -> tuple[Array, Array]:
     """Return parts of one width as an array, rows x room x D, and their mask; missing rows repeat the last part.
-
-    Behind a part its last row is repeated (0 if it is empty): these values are masked, but must be finite.
-    """
+    Behind a part its last row is repeated (0 if it is empty): these values are masked, but must be finite."""
     batch = np.zeros((rows, room, parts[0].shape[1]), parts[0].dtype)
     mask = np.zeros((rows, room), np.float32)
     for place in range(rows):
@@ -314,8 +290,5 @@ def _silent(decoder: Model) -> frozenset[str]:
     stored = decoder.stored.json(NOTE, {})
     found = stored.get("silent", []) if isinstance(stored, dict) else None
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ModelError(f"{decoder.ckpt}: metadata {NOTE!r}: silent must be a list of text; export the model again")
+        raise decoder.unusable(NOTE, "silent must be a list of text")
     return frozenset(found)
-
-
-__getattr__ = old_name("PARALLEL_TRANSCRIPTION", ParallelTranscription)

@@ -13,9 +13,8 @@ from engine import Array, ConfigError, ModelError, TensorSpec
 from utils.datasets.base import Dataset
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.text.tokens import tokenized
-from utils.tasks.base import Compare, Flag, old_name
+from utils.tasks import Compare, Flag, Prepared
 from utils.tasks.detection.task import Detection
-from utils.tasks.prepared import Prepared
 
 TOKENIZER = "tokenizer"
 """The key under which an export stores its ``tokenizer.json``."""
@@ -104,9 +103,9 @@ class OpenVocabulary(Detection):
         count, length = specs["input_ids"].shape
         if length is None:
             raise ModelError(f"{model.ckpt}: the length of its texts is open; export it with a fixed one")
-        symbol = (specs["input_ids"].symbols or ("", ""))[0]
-        plans = (count,) if count is not None else model.dims.get(symbol or "", ())
+        plans = model.sizes(1 + list(specs).index("input_ids"), 0)
         if plans and len(texts) > plans[-1]:
+            symbol = (specs["input_ids"].symbols or ("", ""))[0]
             fix = f"give fewer, or --dim {symbol}={len(texts)}" if count is None else "give fewer"
             raise ConfigError(f"{model.ckpt}: {len(texts)} queries, and it takes {plans[-1]} at most; {fix}")
         rows = plans[bisect_left(plans, len(texts))] if plans else len(texts)
@@ -120,6 +119,3 @@ class OpenVocabulary(Detection):
         found, known = super().decode(outputs, contexts), len(self.labels)
         kept = [one.classes < known for one in found]
         return [Detections(*(column[some] for column in one)) for one, some in zip(found, kept, strict=True)]
-
-
-__getattr__ = old_name("OPEN_VOCABULARY", OpenVocabulary)

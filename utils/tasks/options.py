@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,14 @@ class Options(argparse.Namespace):
         if self.min_cosine is not None:
             return self.min_cosine
         return 0.0 if self.script == "valid" else GOOD_COSINE
+
+
+def at_least(options: Any, **least: int) -> None:
+    """Raise ConfigError if a whole number, or one of a list, is below the limit of its flag, such as ``topk=1``."""
+    for key, limit in least.items():
+        given = getattr(options, key)
+        listed = isinstance(given, Iterable)
+        values = list(given) if listed else [] if given is None else [given]
+        if any(value < limit for value in values):
+            shown = " ".join(map(str, values))
+            raise ConfigError(f"--{key} {shown} must be at least {limit}{' each' if listed else ''}")

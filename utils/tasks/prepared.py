@@ -28,12 +28,9 @@ class NoAnswer(NamedTuple):
     """Returned by ``decode`` for a sample without an answer, such as an image without a face.
 
     The sample is listed as one that could not be run, and left out of the metric.
-
-    Attributes:
-        reason: printed after the sample's name.
     """
 
-    reason: str
+    reason: str  # printed after the sample's name
 
 
 class Shards(list[list[Array]]):

@@ -23,12 +23,10 @@ from utils.datasets.text.questions import LANGUAGE, UNANSWERABLE, Question
 from utils.metrics.base import Metric
 from utils.postprocess.text.spans import Span, Window, best_answer
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks.base import Flag, Options, Rendering, old_name
-from utils.tasks.common.checks import at_least
+from utils.tasks import Flag, Options, Prepared, Rendering, at_least
 from utils.tasks.common.outputs import KIND_FLAG, as_logarithms
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.common.text_input import LENGTH_FLAGS, TEXT_FLAGS, TextTask, fed, inline_texts, longest
-from utils.tasks.prepared import Prepared
 
 LENGTHS = (64, 128, 256, 384)
 """Default planned lengths; the last one is usual for SQuAD."""
@@ -50,40 +48,26 @@ class Context(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Model outputs for a question.
+    """Model outputs for a question."""
 
-    Attributes:
-        starts, ends: W x L logits, one row per window. silent: whether "no answer" is allowed.
-    """
-
-    starts: Array
-    ends: Array
-    silent: bool
+    starts: Array  # W x L logits, one row per window
+    ends: Array  # W x L logits
+    silent: bool  # whether "no answer" is allowed
 
 
 class Answer(NamedTuple):
-    """Answer to a question.
+    """Answer to a question."""
 
-    Attributes:
-        text: ``""``: no answer. score: probability among all spans of the text; NaN if the model outputs NaN.
-        begin, end: characters of the text. best: the spans with the highest scores, the answer included.
-        gap: score of "no answer" minus that of the best span, in logits; ``-inf`` if "no answer" is not allowed.
-    """
-
-    text: str
-    score: float
-    begin: int
-    end: int
-    best: tuple[Span, ...]
-    gap: float
+    text: str  # "": no answer
+    score: float  # probability among all spans of the text; NaN if the model outputs NaN
+    begin: int  # first character in the text
+    end: int  # end in the text, in characters
+    best: tuple[Span, ...]  # the spans with the highest scores, the answer included
+    gap: float  # score of "no answer" minus that of the best span, in logits; -inf if "no answer" is not allowed
 
 
 class QuestionAnswering(TextTask):
-    """BERT-like models with two logits per token: first and last token of the answer.
-
-    Attributes:
-        state: whether "no answer" is allowed.
-    """
+    """BERT-like models with two logits per token: first and last token of the answer."""
 
     name = "question_answering"
     data_help = "a .json or .jsonl file of questions: SQuAD, CMRC, or question, context and answers per line"
@@ -103,7 +87,7 @@ class QuestionAnswering(TextTask):
              "auto", choices=("auto", "en", "zh"), scripts=("valid",)),
     )  # fmt: skip
     writes = "the answers as SQuAD's own evaluation reads them: text by id"
-    state: bool
+    state: bool  # whether "no answer" is allowed
 
     def check(self) -> None:
         """Check lengths, ``--stride``, ``--max_answer_length``, ``--n_best`` and ``--null_threshold``."""
@@ -120,10 +104,7 @@ class QuestionAnswering(TextTask):
 
     def inline_samples(self) -> Dataset | None:
         """Return the questions of ``--text QUESTION --pair TEXT`` or ``--text QUESTION TEXT``; ``None`` if not given.
-
-        Raises:
-            ConfigError: The text is missing or empty.
-        """
+        Raises ConfigError if the text is missing or empty."""
         options = self.options
         texts: list[str] | None = getattr(options, "text", None)
         if texts is not None and getattr(options, "pair", None) is None:
@@ -177,10 +158,7 @@ class QuestionAnswering(TextTask):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> list[Scores]:
         """Return start and end logits of all windows, in calls of at most ``--batch_size`` rows.
-
-        Raises:
-            ModelError: The outputs are not two of N x L, or one of N x L x 2.
-        """
+        Raises ModelError if the outputs are not two of N x L, or one of N x L x 2."""
         (engine,) = engines.values()
         step, found = self.options.batch_size, []
         for begin in range(0, len(arrays[0]), step):
@@ -196,9 +174,7 @@ class QuestionAnswering(TextTask):
 
     def _logits(self, outputs: Sequence[Array], engine: Engine) -> tuple[Array, Array]:
         """Return start and end logits, N x L each; two outputs are distinguished by name, else by order.
-
-        Of probabilities the logarithms are taken: a span's score is the sum of two.
-        """
+        Of probabilities the logarithms are taken: a span's score is the sum of two."""
         outputs = [
             as_logarithms(output, self.model.form(self.options, place), self.model)
             for place, output in enumerate(outputs)
@@ -256,14 +232,8 @@ class QuestionAnswering(TextTask):
             {"text": span.text, "score": round(span.score, 4), "begin": span.begin, "end": span.end}
             for span in prediction.best
         ]
-        answer = {
-            "question": sample.question,
-            "answer": prediction.text,
-            "score": score,
-            "begin": prediction.begin,
-            "end": prediction.end,
-            "best": best,
-        }
+        answer = {"question": sample.question, "answer": prediction.text, "score": score}
+        answer |= {"begin": prediction.begin, "end": prediction.end, "best": best}
         others = [
             f"{shortened(clean_line(span.text), 200) or '(no answer)'} {span.score:.2f}"
             for span in prediction.best
@@ -285,10 +255,7 @@ class QuestionAnswering(TextTask):
 
     def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[str | None]:
         """Read a JSON object of answers by question id, as :class:`AnswerFile` writes it.
-
-        Raises:
-            DataError: The file is not such an object, or has no question of the data set.
-        """
+        Raises DataError if the file is not such an object, or has no question of the data set."""
         try:
             found = json.loads(read_regular(file).decode("utf-8-sig"))
         except (OSError, ValueError, RecursionError) as error:
@@ -341,6 +308,3 @@ class AnswerFile:
     def close(self) -> None:
         """Write the file."""
         write_predictions(self._path, json.dumps(self._answers, ensure_ascii=False, indent=1) + "\n")
-
-
-__getattr__ = old_name("QUESTION_ANSWERING", QuestionAnswering)

@@ -10,10 +10,9 @@ import numpy as np
 from engine import Array, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.text.retrieval import CANDIDATES, CORPUS, Corpus, Query
-from utils.tasks.base import old_name
-from utils.tasks.common.passages import Answers, Judge, PassageRanking, unjudged
-from utils.tasks.common.ranked import Found
-from utils.tasks.prepared import Prepared
+from utils.tasks import Prepared
+from utils.tasks.common.passages import Judge, PassageRanking, unjudged
+from utils.tasks.common.ranked import Answers, Found
 
 
 class State(NamedTuple):
@@ -51,10 +50,7 @@ class Reranking(PassageRanking):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Query]) -> Answers:
         """Score at most ``--depth`` candidates of each query; without candidates, the first passages of the corpus.
-
-        Returns:
-            The best score of each query (NaN if any is NaN), and its candidates by falling score.
-        """
+        Return the best score of each query (NaN if any is NaN), and its candidates by falling score."""
         (judge, corpus, candidates, said), depth = self.state, self.options.depth
         found, raw = Answers(), np.zeros((len(contexts), depth), np.float32)
         for row, query in zip(raw, contexts, strict=True):
@@ -68,6 +64,3 @@ class Reranking(PassageRanking):
             found.append((best, Found(ids, scores[order], texts[: self.options.topk])))
         found.said, found.raw = said, [raw]
         return found
-
-
-__getattr__ = old_name("RERANKING", Reranking)

@@ -13,7 +13,7 @@ from utils.datasets.text.retrieval import CORPUS, Corpus, Query
 from utils.postprocess.text.nearest import nearest
 from utils.preprocess.text.lengths import count_truncated, truncation_line
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks.base import Flag, OpenSizes, old_name
+from utils.tasks import Flag, OpenSizes, Prepared
 from utils.tasks.common.embedding import (
     BGE_QUERY,
     EMBEDDING_FLAGS,
@@ -24,10 +24,9 @@ from utils.tasks.common.embedding import (
     check_embedding,
     embedding_settings,
 )
-from utils.tasks.common.passages import Answers, Judge, PassageRanking, unjudged
-from utils.tasks.common.ranked import Found
+from utils.tasks.common.passages import Judge, PassageRanking, unjudged
+from utils.tasks.common.ranked import Answers, Found
 from utils.tasks.common.text_input import longest
-from utils.tasks.prepared import Prepared
 
 EMBEDDER, RERANKER = "embedder", "reranker"
 """Names of the two models."""
@@ -83,11 +82,7 @@ class Retrieval(PassageRanking):
         return {} if lengths is None else {EMBEDDER: lengths, RERANKER: lengths}
 
     def prepare(self, samples: Sequence[Query]) -> Prepared:
-        """Tokenize queries.
-
-        Returns:
-            One array with the number of tokens, N x 1 int64; an :class:`Asked` per query as contexts.
-        """
+        """Tokenize queries; return the numbers of tokens, N x 1 int64, and an :class:`Asked` per query as contexts."""
         model, options = self.model.named.get(EMBEDDER, self.model), self.options
         tokens, prefix = Tokens.of(model, options), Notes.of(model, options).query_prefix
         encoded = tokens.encode([prefix + one.text for one in samples], longest(model, options, tokens))
@@ -118,11 +113,8 @@ class Retrieval(PassageRanking):
         return State(embedder, corpus, vectors, judge, found)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Answers:
-        """Search the corpus.
-
-        Returns:
-            Per query the best score (NaN if its vector or one of the corpus holds NaN), and the ranked passages.
-        """
+        """Search the corpus; return per query the best score (NaN if its vector or one of the corpus holds NaN), and
+        the ranked passages."""
         state, topk = self.state, self.options.topk
         rows = state.embedder.of([one.encoded for one in contexts])
         places, scores = nearest(rows, state.vectors, max(self.options.depth, topk))
@@ -136,7 +128,3 @@ class Retrieval(PassageRanking):
             found.append((best, Found(ids, score, texts)))
         found.said, found.raw = state.warnings, [rows]
         return found
-
-
-__getattr__ = old_name("RETRIEVAL", Retrieval)
-"""The task in the old form, for scripts that use ``dataclasses.replace``."""

@@ -15,11 +15,10 @@ from utils.datasets.text.sentence_pairs import SENTENCES, SentencePair, load_sen
 from utils.metrics.base import Metric
 from utils.postprocess.text.nearest import nearest
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks.base import Flag, Rendering, old_name
+from utils.tasks import Flag, Prepared, Rendering
 from utils.tasks.common.class_scores import JoinedRows, ScoreAnswers
 from utils.tasks.common.embedding import EMBEDDING_FLAGS, NOTE, Embedder, Notes, check_embedding, embedding_settings
 from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask, longest, short
-from utils.tasks.prepared import Prepared
 
 
 class Pair(NamedTuple):
@@ -83,10 +82,7 @@ class SentenceSimilarity(JoinedRows, ScoreAnswers, TextTask):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return pairs of sentences, or single sentences (:func:`~utils.datasets.text.sentence_pairs.load_sentences`).
-
-        Raises:
-            DataError: The data has single sentences, and ``valid`` needs pairs.
-        """
+        Raises DataError if the data has single sentences, and ``valid`` needs pairs."""
         found = load_sentences(paths["data"], self.options.columns)
         if self.options.script == "valid" and SENTENCES in found.notes:
             raise DataError(
@@ -161,6 +157,3 @@ def _nearest(own: Array, text: str, state: State) -> tuple[float, str]:
     texts = [state.sentences[place] for place in places[0].tolist()]
     which = next((i for i, one in enumerate(texts) if one != text), 0)
     return float(scores[0, which]), texts[which]
-
-
-__getattr__ = old_name("SENTENCE_SIMILARITY", SentenceSimilarity)

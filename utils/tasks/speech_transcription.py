@@ -12,16 +12,12 @@ from engine import Array, ConfigError, Engine, ModelError
 from utils.datasets.base import Dataset
 from utils.postprocess.text.sampling import Chooser, Sampling
 from utils.preprocess.audio.features import Settings, features, settings_of
-from utils.preprocess.audio.parts import quiet_parts
-from utils.preprocess.audio.reading import Recording, read_sound
+from utils.preprocess.audio.reading import Recording, quiet_parts, read_sound
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks.base import Flag, old_name
-from utils.tasks.common.checks import at_least
-from utils.tasks.common.fixed_rows import outputs_of
+from utils.tasks import Flag, Model, Prepared, at_least
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate
+from utils.tasks.common.outputs import outputs_of
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, text_flags
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 
 ENCODER, DECODER = "encoder", "decoder"
 """Names of the two models."""
@@ -81,11 +77,7 @@ class Notes(NamedTuple):
 
 
 class SpeechTranscription(Transcription):
-    """Recognition in windows of 30 s by an encoder and a decoder.
-
-    Attributes:
-        state: metadata of the decoder.
-    """
+    """Recognition in windows of 30 s by an encoder and a decoder."""
 
     name = "speech_transcription"
     models, listener = (ENCODER, DECODER), ENCODER
@@ -97,7 +89,7 @@ class SpeechTranscription(Transcription):
         Flag("--tokenizer", "tokenizer.json, or its folder, where the model stores none", None, metavar="FILE"),
         *text_flags(METRICS[0]),
     )
-    state: Any
+    state: Any  # metadata of the decoder
 
     def check(self) -> None:
         """Check ``--lengths`` (the prompt has 4 tokens) and ``--max_new_tokens``."""
@@ -118,14 +110,8 @@ class SpeechTranscription(Transcription):
         return {DECODER: {(0, 1): self.plans.chunks, (2, 1): self.plans.slots}}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings and compute the features of their windows, each as long as the encoder's input.
-
-        Returns:
-            The windows of all recordings, W x bands x frames, and a :class:`Spoken` per recording.
-
-        Raises:
-            DataError: A recording cannot be read.
-        """
+        """Read recordings; return the features of their windows, each as long as the encoder's input, W x bands x
+        frames, and a :class:`Spoken` per recording. Raises DataError if a recording cannot be read."""
         settings = settings_of(self.acoustic_model.stored)
         frames = _frames(self.acoustic_model, settings)
         size = frames * settings.hop
@@ -138,11 +124,8 @@ class SpeechTranscription(Transcription):
         return Prepared([np.stack(found).astype(self.acoustic_model.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Any:
-        """Return the decoder's metadata, and check that both models and the flags fit.
-
-        Raises:
-            ModelError: The models have other outputs or inputs. ConfigError: The model lacks the language or the task.
-        """
+        """Return the decoder's metadata, and check that both models and the flags fit. Raises ModelError if the models
+        have other outputs or inputs. Raises ConfigError if the model lacks the language or the task."""
         encoder, decoder, options = self.acoustic_model, self.decoder, self.options
         notes = Notes.of(decoder)
         names = [spec.name for spec in encoder.outputs]
@@ -159,9 +142,7 @@ class SpeechTranscription(Transcription):
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Any]) -> list[Any]:
         """Generate the text of each window; return ``(score, windows)`` per recording, NaN if the model outputs NaN.
-
-        With ``--skip_postprocess`` return the logits after the prompt, of each recording's first window.
-        """
+        With ``--skip_postprocess`` return the logits after the prompt, of each recording's first window."""
         windows = arrays[0]
         rows = self.acoustic_model.batch or self.options.batch_size
         raw = getattr(self.options, "skip_postprocess", False)
@@ -247,6 +228,3 @@ class SuppressedChooser:
         first = [row for row, place in enumerate(places) if len(texts[row]) == self._lengths[place]]
         allowed[np.ix_(first, [one for one in notes.begin_suppress if 0 <= one < size])] = -np.inf
         return self._choose(allowed, places, texts)
-
-
-__getattr__ = old_name("SPEECH_TRANSCRIPTION", SpeechTranscription)

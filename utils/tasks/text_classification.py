@@ -20,8 +20,8 @@ from utils.preprocess.text.lengths import count_truncated, truncation_line
 from utils.preprocess.text.tokens import Encoded, Given, Tokens
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import ModelMetadata
-from utils.tasks.base import ExportSetting, Flag, Options, Rendering, old_name
-from utils.tasks.common.checks import at_least, setting_in_use
+from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, at_least
+from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.class_scores import ClassAnswers, check_class_scores, most_frequent, softmax
 from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
 from utils.tasks.common.text_input import (
@@ -34,9 +34,7 @@ from utils.tasks.common.text_input import (
     inline_texts,
     longest,
 )
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_tables
 
 METRICS: Mapping[str, Callable[..., Metric]] = {"accuracy": Accuracy, "macro_f1": MacroF1, "matthews": Matthews}
 """Values of ``--metric``."""
@@ -80,7 +78,7 @@ class TextClassification(ClassAnswers, TextTask):
 
     name = "text_classification"
     domain_default = True
-    template = template_of("text_classification", "sentences")
+    template = sample_tables.TEXT_CLASSIFICATION
     data_help = "a .tsv, .csv or .jsonl file with texts (or pairs) and labels, one of GLUE's folders, or a .txt file"
     flags = (
         *TEXT_FLAGS,
@@ -241,6 +239,3 @@ def _words(samples: Sequence[Given], text: str, model: Model, limit: int) -> lis
 def _vocabulary(text: str, ckpt: Path) -> tuple[dict[str, int], int]:
     """Read a stored vocabulary, cached: a large one takes longer than a batch."""
     return numbered(ModelMetadata({"vocabulary": text}, ckpt).vocabulary or [], str(ckpt))
-
-
-__getattr__ = old_name("TEXT_CLASSIFICATION", TextClassification)

@@ -15,7 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
 from tecoinfer_modelzoo.extra import needed
-from utils.datasets.graphs.labelled_graph import SPLITS, TEST, TRAIN
+from utils.datasets.graphs.files import SPLITS, TEST, TRAIN
 from utils.datasets.graphs.node_graphs import read_node_graph
 from utils.pipeline import cli
 from utils.preprocess.graphs.neighbours import SYMMETRIC, Neighbours

@@ -21,8 +21,7 @@ from utils.datasets.graphs.files import GraphFile, save_graphs
 from utils.datasets.graphs.molecules import END, Molecules, canonical, graph_of, look_of, read_sdf
 from utils.fetch import fetched
 from utils.pipeline import cli
-from utils.preprocess.graphs.dense import dense
-from utils.preprocess.graphs.messages import messages
+from utils.preprocess.graphs.messages import dense, messages
 
 with needed(__file__):
     import torch

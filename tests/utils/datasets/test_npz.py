@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from engine import DataError
-from utils.datasets.npz import load_npz
+from utils.datasets.loading import load_npz
 
 IMAGES = np.arange(5 * 2 * 2, dtype=np.float32).reshape(5, 2, 2)
 

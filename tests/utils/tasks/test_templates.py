@@ -19,15 +19,26 @@ from utils.datasets.image.boxes import load_boxes
 from utils.datasets.image.masks import Labelled, load_masks
 from utils.datasets.text.texts import load_texts
 from utils.tasks.base import Template
-from utils.tasks.find import find_task
-from utils.tasks.templates import (
-    diets,
-    discs,
-    sentences,
-    shapes,
-    squares,
-)
+from utils.tasks.templates import sample_images, sample_sounds, sample_tables
 
+TEMPLATES = {
+    "classification": sample_images.CLASSIFICATION,
+    "ctr_prediction": sample_tables.CTR_PREDICTION,
+    "detection": sample_images.DETECTION,
+    "face_detection": sample_images.FACE_DETECTION,
+    "face_verification": sample_images.FACE_VERIFICATION,
+    "item_recommendation": sample_tables.ITEM_RECOMMENDATION,
+    "graph_prediction": sample_tables.GRAPH_PREDICTION,
+    "policy_rollout": sample_tables.POLICY_ROLLOUT,
+    "segmentation": sample_images.SEGMENTATION,
+    "speech_recognition": sample_sounds.SPEECH_RECOGNITION,
+    "speaker_verification": sample_sounds.SPEAKER_VERIFICATION,
+    "text_classification": sample_tables.TEXT_CLASSIFICATION,
+    "text_generation": sample_tables.TEXT_GENERATION,
+    "page_reading": sample_images.PAGE_READING,
+    "text_recognition": sample_images.TEXT_RECOGNITION,
+    "voice_activity": sample_sounds.VOICE_ACTIVITY,
+}
 LONG = "a" * 40
 PATHS = """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
@@ -49,7 +60,6 @@ NEW = (
     "text_recognition",
     "voice_activity",
 )
-TEMPLATES = {name: find_task(name).template for name in ("classification", *NEW)}
 
 
 def rendered(template: Template, root: Path) -> Path:
@@ -125,77 +135,77 @@ def test_sample_data_is_always_the_same_and_small(task: str, tmp_path: Path) -> 
 
 
 def test_the_squares_match_the_boxes(tmp_path: Path) -> None:
-    squares.fill(tmp_path)
+    sample_images.fill_squares(tmp_path)
     found = load_boxes(tmp_path / "data" / "val.json")
-    assert len(found) == squares.IMAGES
+    assert len(found) == sample_images.SQUARES
     assert not found.rejected
     batch = found.batch(range(len(found)))
     assert batch.targets is not None
-    counts = np.zeros(len(squares.COLOURS), int)
+    counts = np.zeros(len(sample_images.COLOURS), int)
     for path, real in zip(batch.samples, batch.targets, strict=True):
         pixels = np.asarray(Image.open(path)).astype(int)
-        assert real.categories == tuple(squares.COLOURS)
+        assert real.categories == tuple(sample_images.COLOURS)
         for box, label in zip(real.boxes.astype(int), real.classes, strict=True):
             left, top, right, bottom = box
-            inside = pixels[top:bottom, left:right] - np.array(squares.COLOURS[real.categories[label]])
+            inside = pixels[top:bottom, left:right] - np.array(sample_images.COLOURS[real.categories[label]])
             assert np.abs(inside).max() <= 12
             counts[label] += 1
     assert (counts > 5).all()
     assert any(len(real.boxes) == 0 for real in batch.targets)
-    assert len({np.asarray(Image.open(path)).shape for path in batch.samples}) == len(squares.SHAPES)
+    assert len({np.asarray(Image.open(path)).shape for path in batch.samples}) == len(sample_images.SIZES)
 
 
 def test_masks_match_the_pixels(tmp_path: Path) -> None:
-    discs.fill(tmp_path)
+    sample_images.fill_discs(tmp_path)
     found = load_masks({"data": tmp_path / "data"})
-    assert len(found) == discs.IMAGES
+    assert len(found) == sample_images.DISCS
     assert not found.rejected
-    counts = np.zeros(len(discs.LABELS), int)
+    counts = np.zeros(len(sample_images.DISC_LABELS), int)
     for sample in found.samples:
         assert isinstance(sample, Labelled)
         pixels = np.asarray(Image.open(sample.image)).astype(int)
         classes = sample.truth.read(pixels.shape[:2])
-        counts += np.bincount(classes.ravel(), minlength=len(discs.LABELS))
-        for place, colour in enumerate(discs.COLOURS.values(), start=1):
+        counts += np.bincount(classes.ravel(), minlength=len(sample_images.DISC_LABELS))
+        for place, colour in enumerate(sample_images.COLOURS.values(), start=1):
             near = np.abs(pixels - np.array(colour)).max(axis=-1) <= 12
             assert (near == (classes == place)).all()
     assert (counts > 1000).all()
 
 
 def test_the_words_match_the_labels(tmp_path: Path) -> None:
-    sentences.fill(tmp_path)
+    sample_tables.fill_reviews(tmp_path)
     found = load_texts(tmp_path / "data" / "val.tsv")
     batch = found.batch(range(len(found)))
-    assert len(found) == sentences.TEXTS
-    assert batch.targets == list(sentences.WORDS) * (len(found) // 2)
+    assert len(found) == sample_tables.REVIEWS
+    assert batch.targets == list(sample_tables.WORDS) * (len(found) // 2)
     misleading = 0
     for text, label in zip(batch.samples, batch.targets, strict=True):
         parts = text.lower().replace(",", " ").replace("!", " ").replace(".", " ").split()
-        counts = {name: sum(part in words for part in parts) for name, words in sentences.WORDS.items()}
+        counts = {name: sum(part in words for part in parts) for name, words in sample_tables.WORDS.items()}
         misleading += max(counts, key=lambda name: counts[name]) != label
         assert len(parts) <= 32
         assert counts["negative"] != counts["positive"]
-    assert misleading == sentences.TEXTS // sentences.NEGATED
+    assert misleading == sample_tables.REVIEWS // sample_tables.NEGATED
     assert load_texts(tmp_path / "data" / "texts.txt").batch([0]).targets is None
 
 
 def test_texts_follow_the_template_except_a_few(tmp_path: Path) -> None:
-    words = diets.fill(tmp_path)
+    words = sample_tables.fill_diets(tmp_path)
     texts = load_texts(tmp_path / "data" / "val.txt").samples
-    assert len(texts) == diets.TEXTS == int(words["texts"])
+    assert len(texts) == sample_tables.DIETS == int(words["texts"])
     sentences_of = [one.split() for text in texts for one in str(text).removesuffix(" .").split(" . ")]
-    assert all(len(one) == 3 and one[1] in diets.VERBS for one in sentences_of)
-    wrong = sum(diets.FOOD[eater] != food for eater, _, food in sentences_of)
+    assert all(len(one) == 3 and one[1] in sample_tables.VERBS for one in sentences_of)
+    wrong = sum(sample_tables.FOOD[eater] != food for eater, _, food in sentences_of)
     assert 0 < wrong < len(sentences_of) / 10
 
 
 def test_classification_draws_what_the_scaffold_draws(tmp_path: Path) -> None:
-    words = shapes.fill(tmp_path)
+    words = sample_images.fill_shapes(tmp_path)
     assert words == {"shapes": "circle, cross, square", "size": "32", "labels": '["circle", "cross", "square"]'}
     listed = (tmp_path / "images" / "val.txt").read_text().splitlines()[1:]
-    assert listed == [f"{shape}_{i}.png {label}" for label, shape in enumerate(shapes.SHAPES) for i in (0, 1)]
+    assert listed == [f"{shape}_{i}.png {label}" for label, shape in enumerate(sample_images.SHAPES) for i in (0, 1)]
     assert all((tmp_path / "images" / line.split()[0]).is_file() for line in listed)
-    assert json.loads(words["labels"]) == list(shapes.SHAPES)
+    assert json.loads(words["labels"]) == list(sample_images.SHAPES)
 
 
 def test_the_templates_are_package_data(root: Path) -> None:

@@ -12,7 +12,7 @@ from engine import DataError
 from tecoinfer_modelzoo.files import not_a_file_reason, utf8_text
 from tecoinfer_modelzoo.text import reason_of, shown_value
 from utils.datasets.base import Rejected
-from utils.datasets.folders import walk
+from utils.datasets.folders import entries_of, walk
 from utils.preprocess.audio.reading import MOST_SECONDS, NOT_SOUND, Recording, is_sound
 
 LISTS = (".jsonl", ".json", ".scp", ".trans.txt")
@@ -63,19 +63,14 @@ def listed_in(file: Path, roots: Sequence[Path]) -> Listed:
 def of_folder(folder: Path, target: str | None, split: str | None) -> Listed:
     """Return the recordings of a folder, read through the list in it if there is one.
 
-    Args:
-        folder: the folder.
-        target: meaning of the subfolder names (``label`` or ``speaker``).
-        split: part of AISHELL's ``wav/``.
-
-    Raises:
-        DataError: the folder has no recording, or several lists.
+    ``target`` is the meaning of the subfolder names (``label`` or ``speaker``), ``split`` a part of AISHELL's ``wav/``.
+    Raises DataError if the folder has no recording, or several lists.
     """
     if (folder / "wav.scp").is_file():
         return _kaldi(folder / "wav.scp", [folder, folder.parent])
     if (folder / "transcript").is_dir() and (folder / "wav").is_dir():
         return _aishell(folder, split)
-    names = sorted(entry.name for entry in _entries(folder) if not entry.name.startswith("."))
+    names = sorted(entry.name for entry in entries_of(folder) if not entry.name.startswith("."))
     lists = [name for name in names if name.endswith((".jsonl", "manifest.json"))]
     if len(lists) > 1:
         raise DataError(f"{folder}: {len(lists)} lists ({', '.join(lists[:3])}); pass the path of one of them")
@@ -131,14 +126,6 @@ def _folder_per(folder: Path, target: str) -> Listed:
     return Listed(rows, [], folder)
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            yield from found
-    except OSError as error:
-        raise DataError(f"data folder {folder} cannot be read: {error.strerror}; check its permissions") from error
-
-
 def _json_lines(file: Path, roots: Sequence[Path]) -> Listed:
     entries, rejected = list[_Entry](), list[Rejected]()
     seen: dict[tuple[str, float, float | None], str] = {}
@@ -157,7 +144,6 @@ def _json_lines(file: Path, roots: Sequence[Path]) -> Listed:
 
 
 def _json_entry(line: str, where: str) -> _Entry | str:
-    """Return an entry, or the reason why there is none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -215,13 +201,11 @@ def _kaldi(scp: Path, roots: Sequence[Path]) -> Listed:
     known = {one.name for one in entries} | {one.path.name for one in rejected}
     where = "segments" if segments.is_file() else scp.name
     rejected += [Rejected(Path(key), f"is in text, but not in {where}") for key in texts if key not in known]
-    entries = [one._replace(fields=_known(one.name, texts, speakers)) for one in entries]
+    tables = {"text": texts, "speaker": speakers}
+    for place, one in enumerate(entries):
+        fields = {key: table[one.name] for key, table in tables.items() if one.name in table}
+        entries[place] = one._replace(fields=fields)
     return _resolved(entries, rejected, scp, roots)
-
-
-def _known(name: str, texts: Mapping[str, str], speakers: Mapping[str, str]) -> dict[str, str]:
-    fields = {} if name not in texts else {"text": texts[name]}
-    return fields | ({} if name not in speakers else {"speaker": speakers[name]})
 
 
 def _segment(key: str, rest: str, where: str, recordings: Mapping[str, tuple[str, str]]) -> _Entry | str:
@@ -259,7 +243,7 @@ def _librispeech(transcripts: Sequence[Path], source: Path) -> Listed:
     rows, rejected = list[Row](), list[Rejected]()
     for file in transcripts:
         listed = set()
-        beside = {Path(entry.name).stem: entry.name for entry in _entries(file.parent) if is_sound(entry.name)}
+        beside = {Path(entry.name).stem: entry.name for entry in entries_of(file.parent) if is_sound(entry.name)}
         for number, key, text in _pairs(file):
             if key in listed:
                 rejected.append(Rejected(file.parent / key, f"{file.name}:{number}: already listed; remove one line"))
@@ -280,7 +264,7 @@ def _aishell(folder: Path, split: str | None) -> Listed:
     """Return the recordings below ``wav/`` (or a part of it) with their transcripts in ``transcript/*.txt``."""
     top = folder / "wav" / (split or "")
     if not top.is_dir():
-        parts = ", ".join(sorted(entry.name for entry in _entries(folder / "wav") if entry.is_dir()))
+        parts = ", ".join(sorted(entry.name for entry in entries_of(folder / "wav") if entry.is_dir()))
         raise DataError(f"{folder}: no part {split!r} in wav/ (available: {parts or 'none'}); correct --split")
     texts: dict[str, str] = {}
     for file in sorted((folder / "transcript").glob("*.txt")):
@@ -321,10 +305,7 @@ def _unusable(path: Path, root: Path, name: str) -> str | None:
 
 
 def text_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the non-empty lines of a list with their numbers.
-
-    Raises DataError if the file cannot be read, or is not UTF-8.
-    """
+    """Yield the non-empty lines of a list with their numbers; raise DataError if it cannot be read, or is not UTF-8."""
     for number, line in enumerate(utf8_text(file).split("\n"), 1):
         if line.strip():
             yield number, line.removesuffix("\r")

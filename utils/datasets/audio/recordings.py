@@ -14,7 +14,7 @@ from typing import Any
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time
 from utils.datasets.audio.lists import LISTS, Listed, Row, listed_in, of_folder
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.preprocess.audio.reading import NOT_SOUND, Recording, Sound, is_sound
 
 __all__ = ["Recording", "Sound", "Sounds", "load_sounds"]
@@ -24,21 +24,17 @@ UNITS = ("recording", "speaker", "file")
 
 
 class Sounds(ListDataset):
-    """Recordings with their known values.
+    """Recordings with their known values. Raises ConfigError if units are speakers, and a recording has none.
 
     Args:
         rows: the recordings with the values of the list by name, such as ``text``, ``label`` and ``speaker``.
         source: the list or folder they come from.
-        rejected: entries that cannot be samples.
         target: name of the value to use as target; ``None``, or a name that no recording has: no targets. If only some
             recordings have it, the others are in ``rejected``.
         units: one of :data:`UNITS`.
 
     Attributes:
         fields: per recording its values by name.
-
-    Raises:
-        ConfigError: units are speakers, and a recording has none.
     """
 
     def __init__(
@@ -66,10 +62,7 @@ class Sounds(ListDataset):
         self.fields: list[Mapping[str, Any]] = [row.fields for row in kept]
 
     def fingerprint(self) -> str:
-        """Return a hash of relative paths, sizes and times, parts, targets and units.
-
-        Recordings are not read: a change that keeps size and time is not detected.
-        """
+        """Return a hash of relative paths, sizes, times, parts, targets and units; recordings are not read."""
         units: Sequence[str | None] = self.units or [None] * len(self)
         return hashed(list(zip(self.samples, self.targets or units, units, strict=True)), self.files[0])
 
@@ -123,16 +116,11 @@ def load_sounds(
     - a folder with a subfolder per label or speaker, if that is the target; or a folder of recordings.
 
     A list's paths are relative to its folder or the parent of it, the first that has one of the files, and must not
-    leave it. Missing files and invalid entries are in ``rejected``.
-
-    Raises:
-        DataError: the paths have no usable data; the message names the expected content.
-        ConfigError: unknown names of paths.
+    leave it. Missing files and invalid entries are in ``rejected``. Raises DataError, which names the expected content,
+    if the paths have no usable data, and ConfigError if names of paths are unknown.
     """
     named = {"data": paths} if isinstance(paths, Path) else dict(paths)
-    for path in named.values():
-        if not path.exists():
-            raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(*named.values())
     if set(named) == {"manifest", "audio"}:
         found = listed_in(named["manifest"], [named["audio"]])
     elif set(named) != {"data"}:

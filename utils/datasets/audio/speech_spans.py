@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.audio.lists import is_time, text_lines
-from utils.datasets.audio.recordings import load_sounds
+from utils.datasets.audio.recordings import hashed, load_sounds
 from utils.datasets.base import ListDataset, Rejected
 from utils.preprocess.audio.reading import MOST_SECONDS, Recording
 
@@ -26,7 +26,7 @@ class Spoken(NamedTuple):
 
 
 def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListDataset:
-    """Load recordings with their spans of speech.
+    """Load recordings with their spans of speech. Raises DataError if the paths have no usable data.
 
     Args:
         paths: as :func:`.load_sounds` takes them, with a JSON list that has ``segments``, a list of [start, end] in
@@ -34,12 +34,8 @@ def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListData
             without ending. A recording without a line in it has no speech.
         units: one of :data:`~utils.datasets.audio.recordings.UNITS`.
 
-    Returns:
-        Samples are :class:`Spoken` and targets their spans; without any ``segments``, samples are :class:`Recording`
-        and targets are ``None``.
-
-    Raises:
-        DataError: the paths have no usable data.
+    Samples are :class:`Spoken` and targets their spans; without any ``segments``, samples are :class:`Recording` and
+    targets are ``None``.
     """
     if "rttm" in paths:
         return _by_rttm(paths)
@@ -77,15 +73,12 @@ class _Spoken(ListDataset):
 
     def fingerprint(self) -> str:
         """Return a hash of paths, sizes, times and spans."""
-        from utils.datasets.audio.recordings import hashed
-
         own: Sequence[str | None] = self.units or [None] * len(self)
         rows = [(one.recording, one.spans, unit) for one, unit in zip(self.samples, own, strict=True)]
         return hashed(rows, self.files[0])
 
 
 def _spans(found: Any) -> Spans | str:
-    """Return spans, or the reason why a value is invalid."""
     if not isinstance(found, list):
         return f"segments {shown_value(found)} must be a list of [start, end] in seconds"
     spans = []

@@ -58,8 +58,7 @@ def load_trials(file: Path, audio: Path | None = None, speakers: Path | None = N
             ``wav.scp`` next to the list, else the list's folder, or one of :data:`SOUNDS` in it.
         speakers: ``utt2spk``; ``None``: the one next to the list, if any.
 
-    Raises:
-        DataError: a file cannot be read, or no trial can be used.
+    Raises DataError if a file cannot be read, or no trial can be used.
     """
     rejected: list[Rejected] = []
     lines = list(_parsed(file, rejected))

@@ -53,11 +53,9 @@ class Voices(NamedTuple):
 
 
 class Trials(Dataset):
-    """Pairs of recordings. The unit that the accuracy gate resamples is the speaker of the first one.
+    """Pairs of recordings, given by their indices, int32 [P, 2].
 
-    Args:
-        voices: the recordings.
-        pairs: int32 [P, 2], indices of recordings.
+    The unit that the accuracy gate resamples is the speaker of the first recording.
     """
 
     def __init__(self, voices: Voices, pairs: Array) -> None:
@@ -93,10 +91,7 @@ class Trials(Dataset):
         return Trials(self.voices, self.pairs[np.argsort(rank, kind="stable")])
 
     def fingerprint(self) -> str:
-        """Return a hash of the recordings' paths, parts, sizes and times, of the speakers, and of the pairs.
-
-        Recordings are not read: a change that keeps size and time is not detected.
-        """
+        """Return a hash of the recordings' paths, parts, sizes and times (not their content), speakers and pairs."""
         digest, voices = hashlib.sha256(), self.voices
         for one in voices.recordings:
             entry = (os.path.relpath(one.path, voices.root), one.start, one.seconds, *size_and_time(one.path))
@@ -132,12 +127,8 @@ def voices_of(path: Path) -> Voices:
 def voices_by_name(folders: Mapping[str, Path], leave_out: Sequence[str] = ()) -> Voices:
     """Return the recordings in folders, at any depth; keys are speakers: ``NAME`` or ``NAME__SESSION``.
 
-    Args:
-        folders: speaker -> folder.
-        leave_out: patterns (:mod:`fnmatch`) of paths relative to a folder that are skipped.
-
-    Raises:
-        DataError: a path is not a folder, or contains no recording.
+    Paths relative to a folder that match a pattern (:mod:`fnmatch`) of ``leave_out`` are skipped. Raises DataError if a
+    path is not a folder, or contains no recording.
     """
     found: list[Recording] = []
     who: list[int] = []
@@ -148,7 +139,8 @@ def voices_by_name(folders: Mapping[str, Path], leave_out: Sequence[str] = ()) -
         if not folder.is_dir():
             raise DataError(f"data path {name}={folder} is not a folder of recordings; check the path")
         files = sorted(Path(top, file) for top, inside in walk(folder) for file in inside if not file.startswith("."))
-        files = [file for file in files if not _matches(file.relative_to(folder), leave_out)]
+        paths = {file: file.relative_to(folder).as_posix() for file in files}
+        files = [file for file in files if not any(fnmatchcase(paths[file], pattern) for pattern in leave_out)]
         own = [file for file in files if is_sound(file.name)]
         rejected += [Rejected(file, NOT_SOUND) for file in files if not is_sound(file.name)]
         if not own:
@@ -160,21 +152,14 @@ def voices_by_name(folders: Mapping[str, Path], leave_out: Sequence[str] = ()) -
     return Voices(found, np.array(who, np.int32), names, np.array(groups, np.int32), rejected, root)
 
 
-def _matches(path: Path, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(path.as_posix(), pattern) for pattern in patterns)
-
-
 def drawn(voices: Voices, count: int, shortest: float, seed: int) -> Voices:
     """Return a random subset of recordings per group, and warn with the number of those that are too short.
 
     Args:
-        voices: all recordings.
         count: recordings per group; 0: all.
         shortest: minimum length in seconds; 0: lengths are not read.
-        seed: of the random draw.
 
-    Raises:
-        DataError: no recording is left.
+    Raises DataError if no recording is left.
     """
     chance = np.random.default_rng(seed)
     kept: list[int] = []

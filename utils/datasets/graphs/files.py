@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError
+from utils.arrays import read_npz
 
 FIX = "save it with utils.datasets.graphs.files.save_graphs"
 
@@ -57,6 +58,31 @@ class Graph(NamedTuple):
     look: Look | None = None
 
 
+TRAIN, VALID, TEST = SPLITS = ("train", "valid", "test")
+"""Parts of the nodes of a graph with node classes."""
+
+
+class Labelled(NamedTuple):
+    """A graph with node classes.
+
+    Attributes:
+        graph: nodes float32 [N, F], edges int64 [2, E] as stored.
+        labels: int64 [N], -1 if unknown.
+        parts: int8 [N], index into :data:`SPLITS`, -1 for no part.
+        classes: names of the classes. names: names of the nodes.
+        image: height and width, if the features of a node are an image.
+        undirected: whether an edge is stored once for both directions.
+    """
+
+    graph: Graph
+    labels: Array
+    parts: Array
+    classes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    image: tuple[int, int] | None = None
+    undirected: bool = False
+
+
 class GraphFile(NamedTuple):
     """Content of a file of graphs.
 
@@ -74,14 +100,9 @@ class GraphFile(NamedTuple):
 
 
 def checked(graph: Graph, *, finite: bool = True) -> Graph:
-    """Return the graph if its arrays match one another.
+    """Return the graph if its arrays match one another and, with ``finite``, have neither NaN nor infinity.
 
-    Args:
-        graph: the graph.
-        finite: whether NaN and infinity in features of nodes and edges are errors.
-
-    Raises:
-        DataError: the problem and the fix in one line, without the graph's name.
+    Raises DataError with the problem and the fix in one line, without the graph's name.
     """
     nodes, edges, weights = graph.nodes, graph.edges, graph.weights
     if nodes.ndim != 2 or not nodes.size:
@@ -161,8 +182,6 @@ def read_graphs(file: Path) -> GraphFile:
 
     Raises DataError if the file cannot be read, or its arrays do not match one another.
     """
-    from utils.arrays import read_npz
-
     arrays = read_npz(file, fix=FIX, fix_single=FIX)
     missing = [name for name in ("nodes", "node_counts", "edges", "edge_counts") if name not in arrays]
     if missing:
@@ -189,7 +208,6 @@ def read_graphs(file: Path) -> GraphFile:
 
 
 def _starts(arrays: Mapping[str, Array], key: str, file: Path) -> Array:
-    """Return the start of each graph, and the end of the last one."""
     counts = arrays[key]
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any():
         raise DataError(f"{file}: {key} has shape {counts.shape} and dtype {counts.dtype}; expected G integers; {FIX}")

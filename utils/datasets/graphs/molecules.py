@@ -75,10 +75,7 @@ class AtomFeatures:
 
     @classmethod
     def of(cls, stored: Any, ckpt: Path) -> AtomFeatures:
-        """Return the features stored in an export's metadata, a JSON object with these attributes.
-
-        Raises ModelError if the object is invalid.
-        """
+        """Return the features in an export's metadata, a JSON object of the attributes; raise ModelError if invalid."""
         wanted = {"elements": str, "degrees": int, "hydrogens": int, "rest": str}
         if not isinstance(stored, Mapping) or set(stored) != set(wanted):
             raise ModelError(
@@ -107,14 +104,10 @@ REST = {
 
 
 def read_sdf(file: Path, properties: Sequence[str]) -> Molecules:
-    """Read an SDF file (CTfile formats, BIOVIA): mol blocks, each followed by its data.
+    """Read an SDF file (CTfile formats, BIOVIA) in UTF-8, or else Latin-1: mol blocks, each followed by its data.
 
-    Args:
-        file: UTF-8, or else Latin-1.
-        properties: names of the data that are targets; may be empty.
-
-    Raises:
-        DataError: the file cannot be read, has no molecule, or no molecule has a target.
+    ``properties`` are the names of the data that are targets. Raises DataError if the file cannot be read, has no
+    molecule, or no molecule has a target.
     """
     found, targets, rejected, known = list[Molecule](), list[list[float]](), list[Rejected](), Counter[str]()
     for number, lines in _records(_lines(file)):
@@ -163,15 +156,11 @@ def _data(lines: Sequence[str]) -> dict[str, str]:
 
 
 def read_smiles(file: Path, properties: Sequence[str], column: str | None = None) -> Molecules:
-    """Read a table of SMILES: ``.csv`` or ``.tsv`` with named columns, or ``.smi`` with a SMILES and a name per line.
+    """Read a table of SMILES in UTF-8: ``.csv`` or ``.tsv`` with named columns, or ``.smi`` with a SMILES and a name
+    each.
 
-    Args:
-        file: UTF-8.
-        properties: names of the columns that are targets.
-        column: the column of the SMILES; ``None``: one with a usual name.
-
-    Raises:
-        DataError: the file cannot be read, lacks a column, or no row has a target.
+    The columns ``properties`` are targets; without ``column``, the SMILES are in one with a usual name. Raises
+    DataError if the file cannot be read, lacks a column, or no row has a target.
     """
     if file.suffix.lower() == ".smi":
         if properties:
@@ -218,21 +207,15 @@ def _values(data: Mapping[str, Any], properties: Sequence[str]) -> list[float]:
 
 
 def _molecules(
-    file: Path,
-    found: list[Molecule],
-    targets: list[list[float]],
-    rejected: list[Rejected],
-    properties: Sequence[str],
+    file: Path, found: list[Molecule], targets: list[list[float]], rejected: list[Rejected], properties: Sequence[str]
 ) -> Molecules:
     if not found:
         first = f" ({rejected[0].path}: {rejected[0].reason})" if rejected else ""
         raise DataError(f"{file} has no usable molecule{first}; pass an SDF file, or a table of SMILES")
     seen = Counter(molecule.name for molecule in found)
-    named = [
-        molecule._replace(name=f"{molecule.name} ({place + 1})") if seen[molecule.name] > 1 else molecule
-        for place, molecule in enumerate(found)
-    ]
-    return Molecules(named, np.array(targets, np.float64) if properties else None, rejected)
+    for place, one in enumerate(found):
+        found[place] = one._replace(name=f"{one.name} ({place + 1})") if seen[one.name] > 1 else one
+    return Molecules(found, np.array(targets, np.float64) if properties else None, rejected)
 
 
 def _lines(file: Path) -> list[str]:
@@ -278,10 +261,7 @@ def canonical(molecule: Molecule) -> str:
 
 
 def graph_of(molecule: Molecule, features: AtomFeatures) -> Graph:
-    """Return a molecule as a graph: atoms are nodes, and a bond is an edge in both directions.
-
-    Raises DataError if RDKit cannot read it.
-    """
+    """Return a molecule as a graph: atoms are nodes, a bond an edge in both directions; errors as in :func:`parsed`."""
     found = parsed(molecule)
     nodes = np.array([_numbers(atom, features) for atom in found.GetAtoms()], np.float32)
     ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in found.GetBonds()]
@@ -302,13 +282,10 @@ def _numbers(atom: Any, features: AtomFeatures) -> list[float]:
 
 
 def look_of(molecule: Molecule) -> tuple[Look, Array]:
-    """Return the drawing of a molecule: RDKit's 2D coordinates, element symbols except carbon, and bond orders.
+    """Return the drawing of a molecule, and its bonds, int64 [2, E], each once.
 
-    Returns:
-        The drawing, and its bonds, int64 [2, E], each once.
-
-    Raises:
-        DataError: RDKit cannot read it.
+    It has RDKit's 2D coordinates, element symbols except carbon, and bond orders. Raises DataError if RDKit cannot read
+    it.
     """
     found = parsed(molecule)
     from rdkit.Chem import Kekulize, rdDepictor

@@ -19,9 +19,9 @@ import numpy as np
 
 from engine import Array, DataError
 from tecoinfer_modelzoo.text import did_you_mean, shown_value
+from utils.arrays import read_npz
 from utils.datasets.base import ListDataset, Rejected
-from utils.datasets.graphs.files import Graph, checked, with_reverse_edges
-from utils.datasets.graphs.labelled_graph import SPLITS, TEST, Labelled
+from utils.datasets.graphs.files import SPLITS, TEST, Graph, Labelled, checked, with_reverse_edges
 
 ALL = "all"
 """Value of ``--split`` for all nodes, or all nodes with a class if answers are compared."""
@@ -94,8 +94,7 @@ def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None, *, c
         wanted: numbers (``17``, ``20-29``) or names of nodes, instead of the part; unknown ones are rejected.
         compared: whether answers are compared with classes; then nodes of the part without a class are rejected.
 
-    Raises:
-        DataError: the graph cannot be read or has no edges, or no node is selected.
+    Raises DataError if the graph cannot be read or has no edges, or no node is selected.
     """
     graph = read_node_graph(path)
     numbers, rejected = _chosen(graph, split, compared) if wanted is None else _named(graph, wanted)
@@ -117,7 +116,6 @@ def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None, *, c
 
 
 def _chosen(graph: NodeGraph, split: str, compared: bool) -> tuple[Array, list[Rejected]]:
-    """Return the nodes of a part, and those without a class if answers are compared."""
     parts, labels = graph.found.parts, graph.found.labels
     inside = np.ones(len(parts), bool) if split == ALL else parts == SPLITS.index(split)
     if not compared:
@@ -128,7 +126,6 @@ def _chosen(graph: NodeGraph, split: str, compared: bool) -> tuple[Array, list[R
 
 
 def _named(graph: NodeGraph, wanted: Sequence[str]) -> tuple[Array, list[Rejected]]:
-    """Return the nodes given by numbers, ranges and names, and the unknown ones."""
     known = {name: number for number, name in enumerate(graph.found.names)}
     found, rejected, count = list[int](), list[Rejected](), len(graph)
     for word in wanted:
@@ -183,11 +180,9 @@ def _of_layout(path: Path) -> tuple[Labelled, Sequence[Path]]:
         from utils.datasets.graphs.planetoid import read_planetoid
 
         return read_planetoid(path)
-    from utils.datasets.graphs.ogb import is_ogb
+    from utils.datasets.graphs.ogb import is_ogb, read_ogb_nodes
 
     if is_ogb(path):
-        from utils.datasets.graphs.ogb_nodes import read_ogb_nodes
-
         return read_ogb_nodes(path)
     raise DataError(
         f"{path}: not a graph with node classes; pass an .npz file, a folder with Planetoid's ind.NAME.graph, or an "
@@ -196,8 +191,6 @@ def _of_layout(path: Path) -> tuple[Labelled, Sequence[Path]]:
 
 
 def _of_npz(file: Path) -> Labelled:
-    from utils.arrays import read_npz
-
     arrays = read_npz(file, fix=FIX, fix_single=FIX)
     if "edge_index" in arrays:
         arrays.setdefault("edges", arrays["edge_index"])
@@ -213,7 +206,8 @@ def _of_npz(file: Path) -> Labelled:
         turned = "; save edges.T" if edges.ndim == 2 and edges.shape[1] == 2 else ""
         raise DataError(f"{file}: edges have shape {edges.shape} and dtype {edges.dtype}; need 2 x E integers{turned}")
     labels = _column(arrays, ("y", "labels"), len(x), "iu", file)
-    masks = [_column(arrays, keys, len(x), "b", file) for keys in _MASKS]
+    keys = (("train_mask",), ("val_mask", "valid_mask"), ("test_mask",))
+    masks = [_column(arrays, names, len(x), "b", file) for names in keys]
     names = _column(arrays, ("names",), len(x), "U", file)
     classes = tuple(map(str, arrays.get("classes", ())))
     _refuse_labels(labels, classes, str(file))
@@ -225,9 +219,6 @@ def _of_npz(file: Path) -> Labelled:
         tuple(map(str, () if names is None else names)),
         _image(arrays, x, file),
     )
-
-
-_MASKS = (("train_mask",), ("val_mask", "valid_mask"), ("test_mask",))
 
 
 def _column(arrays: Mapping[str, Array], keys: Sequence[str], count: int, kinds: str, file: Path) -> Array | None:

@@ -1,6 +1,6 @@
 """Graphs in the layout of the Open Graph Benchmark (Hu et al., 2020): tables of numbers as gzipped CSV files.
 
-The folder of a data set, or its ``raw``:
+The folder of a data set, as downloaded and unpacked, or its ``raw``:
 
 - ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz``: numbers of nodes and edges, a line per graph.
 - ``edge.csv.gz``: source and target of each edge, counted from 0 within its graph.
@@ -8,6 +8,7 @@ The folder of a data set, or its ``raw``:
 - ``graph-label.csv.gz`` (``node-label.csv.gz`` for one large graph): a line per graph, empty if unknown.
 - next to ``raw``: ``split/SCHEME/train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz``: indices of graphs (or nodes).
 - ``mapping/mol.csv.gz`` for molecules: their SMILES in the column ``smiles``, used as names.
+- ``mapping/labelidx2*.csv*`` for one large graph: the optional names of the classes.
 
 Files without ``.gz`` are read too. No content is pickled.
 """
@@ -18,15 +19,19 @@ import csv
 import gzip
 import io
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import read_regular
-from utils.datasets.graphs.files import Graph
+from tecoinfer_modelzoo.text import reason_of
+from tecoinfer_modelzoo.trees import below
+from utils.datasets.graphs.files import SPLITS, Graph, Labelled
 
-PARTS = ("train", "valid", "test")
+ONCE = ("products",)
+"""Words in names of networks whose edges are stored in one direction and valid for both, as in OGB's loader."""
 
 RATIO, FREE = 100, 2**24
 """Maximum size of an unpacked table: ``RATIO`` times the size of its file, plus ``FREE`` bytes."""
@@ -71,33 +76,22 @@ def read_ogb(folder: Path) -> list[Graph]:
 
 
 def labels(folder: Path, what: str = "graph") -> Array | None:
-    """Return the targets, float64 [G, T], NaN for an empty field; ``None`` without such a file.
+    """Return the targets of graphs (or of nodes), float64 [G, T], NaN for an empty field; ``None`` without such a file.
 
-    Args:
-        folder: the data set.
-        what: ``graph`` or ``node``.
-
-    Raises:
-        DataError: the file is damaged.
+    Raises DataError if the file is damaged.
     """
     raw = _raw(folder)
     return table(raw, f"{what}-label") if _find(raw, f"{what}-label") else None
 
 
 def split(folder: Path, part: str, scheme: str | None = None) -> Array:
-    """Return the indices of a part of the data set, int64.
+    """Return the indices of a part of the data set, int64; the scheme may be ``None`` if there is only one.
 
-    Args:
-        folder: the data set.
-        part: one of :data:`PARTS`.
-        scheme: the folder below ``split``; ``None``: the only one.
-
-    Raises:
-        ConfigError: the part or scheme is missing, or there are several schemes.
-        DataError: a file is damaged.
+    Raises ConfigError if the part or scheme is missing, or there are several schemes, and DataError if a file is
+    damaged.
     """
-    if part not in PARTS:
-        raise ConfigError(f"--split {part}: must be {', '.join(PARTS)} or all")
+    if part not in SPLITS:
+        raise ConfigError(f"--split {part}: must be {', '.join(SPLITS)} or all")
     top = (folder.parent if folder.name == "raw" else folder) / "split"
     known = sorted(one.name for one in top.iterdir() if one.is_dir()) if top.is_dir() else []
     if not known:
@@ -133,10 +127,7 @@ def table(folder: Path, name: str) -> Array:
 
 
 def _content(file: Path) -> bytes:
-    """Return the bytes of a file, unpacked.
-
-    Raises ValueError if its unpacked size exceeds the limit, and Exception if it is damaged.
-    """
+    """Return the bytes of a file, unpacked; raise ValueError above the limit, and Exception if it is damaged."""
     packed = read_regular(file)
     if file.suffix != ".gz":
         return packed
@@ -179,3 +170,56 @@ def _raw(folder: Path) -> Path:
 
 def _find(folder: Path, name: str) -> Path | None:
     return next((file for ending in (".csv.gz", ".csv") if (file := folder / f"{name}{ending}").is_file()), None)
+
+
+def read_ogb_nodes(folder: Path) -> tuple[Labelled, Sequence[Path]]:
+    """Return the graph with node classes of a folder, and the files that were read.
+
+    Raises DataError if a file is missing or damaged, there are several graphs, or nodes have several or invalid labels.
+    """
+    graphs, given = read_ogb(folder), labels(folder, "node")
+    if len(graphs) != 1:
+        raise DataError(f"{folder}: {len(graphs)} graphs, expected one; graph_prediction classifies whole graphs")
+    (graph,) = graphs
+    if given is None:
+        raise DataError(f"{folder}: node-label.csv.gz is missing; get the data set again")
+    if given.shape != (len(graph.nodes), 1):
+        raise DataError(
+            f"{folder}: node-label has {given.shape[0]} rows of {given.shape[1]} labels for {len(graph.nodes)} nodes; "
+            "expected one class per node"
+        )
+    known = np.where(np.isnan(given[:, 0]), -1, given[:, 0])
+    if (known != np.floor(known)).any() or (known < -1).any():
+        raise DataError(f"{folder}: node-label has an invalid class number; classes are 0, 1, 2, ...")
+    name = folder.resolve().name
+    classes = _class_names(folder, int(known.max(initial=-1)) + 1)
+    parts, once = _parts(folder, len(known)), any(word in name for word in ONCE)
+    found = Labelled(graph._replace(name=name), known.astype(np.int64), parts, classes, undirected=once)
+    return found, sorted(file for file in below(folder, "*.csv*") if file.is_file())
+
+
+def _parts(folder: Path, count: int) -> Array:
+    """Return the part of each node; without a folder ``split`` all are test nodes."""
+    if not (folder / "split").is_dir():
+        return np.full(count, SPLITS.index("test"), np.int8)
+    parts = np.full(count, -1, np.int8)
+    for place, name in enumerate(SPLITS):
+        numbers = split(folder, name)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
+            raise DataError(f"{folder}: split {name} has node {numbers.max()}, but there are {count}; get it again")
+        parts[numbers] = place
+    return parts
+
+
+def _class_names(folder: Path, count: int) -> tuple[str, ...]:
+    """Return the classes' names from the second column of the mapping; empty if it is missing or incomplete."""
+    file = next(iter(sorted(folder.glob("mapping/labelidx2*.csv*"))), None)
+    if file is None:
+        return ()
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as stream:
+            rows = [row for row in csv.reader(stream) if len(row) >= 2 and row[0].strip().isdecimal()]
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DataError(f"{file}: cannot be read ({reason_of(error)}); remove it, or get it again") from error
+    found = {int(row[0]): row[1] for row in rows}
+    return tuple(found[i] for i in range(count)) if all(i in found for i in range(count)) else ()

@@ -213,7 +213,6 @@ def _text(value: Any) -> str:
 
 
 def _array(made: Any) -> Array:
-    """Return the array of a state."""
     _, shape, dtype, by_columns, content = made.state
     kind, order = _text(dtype.given[0]), _text(dtype.state[1]) if dtype.state else "="
     if kind[0] not in "fiub" or not kind[1:].isdigit() or order not in "<>=|":

@@ -15,13 +15,14 @@ import numpy as np
 
 from engine import Array, DataError
 from tecoinfer_modelzoo.files import read_regular
-from utils.datasets.graphs.files import Graph
-from utils.datasets.graphs.labelled_graph import MOST, Labelled
+from utils.datasets.graphs.files import Graph, Labelled
 from utils.datasets.graphs.pickled_arrays import Sparse, read_pickled
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 VALIDATION = 500
 """Number of validation nodes."""
+MOST = 4_000_000_000
+"""Maximum bytes of the features of all nodes."""
 
 
 def read_planetoid(path: Path) -> tuple[Labelled, Sequence[Path]]:
@@ -54,7 +55,6 @@ def read_planetoid(path: Path) -> tuple[Labelled, Sequence[Path]]:
 
 
 def _files(path: Path) -> dict[str, Path]:
-    """Return the files by part."""
     folder = path if path.is_dir() else path.parent
     names = sorted(file.name.split(".")[1] for file in folder.glob("ind.*.graph"))
     if path.is_file():

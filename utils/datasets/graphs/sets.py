@@ -88,8 +88,7 @@ def load_graphs(path: Path, wanted: Wanted) -> ListDataset:
 def _of_file(path: Path, wanted: Wanted) -> _Found:
     if path.suffix.lower() == ".npz":
         held = read_graphs(path)
-        names = held.target_names
-        return _Found(held.graphs, held.targets, names, held.features, [path], [])
+        return _Found(held.graphs, held.targets, held.target_names, held.features, [path], [])
     if path.suffix.lower() not in SDF + TABLES:
         what = "is not a supported graph format" if path.exists() else "does not exist"
         raise DataError(f"data path {path} {what}; pass .npz, {', '.join(SDF + TABLES)} or a folder (docs/gnn.md)")

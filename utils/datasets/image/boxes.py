@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engine import ConfigError, DataError
-from utils.datasets.base import Rejected
+from utils.datasets.base import check_exists
 from utils.datasets.folders import flat_folder, is_image, single_image
 from utils.datasets.image.objects import BoxedImages, Gathered, Objects
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["FORMATS", "BoxedImages", "Objects", "load_boxes"]
 
@@ -24,7 +20,7 @@ IMAGES = "pictures"
 
 
 def load_boxes(path: Path, form: str | None = None) -> BoxedImages:
-    """Load images, and their objects if known.
+    """Load images, and their objects if known, in one of :data:`FORMATS`; without ``form``, the path determines it.
 
     - ``coco``: a ``.json`` file, a folder with one of :data:`LABEL_FILES`, or COCO's own layout
       (:func:`~utils.datasets.image.coco.load_coco`);
@@ -37,20 +33,12 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedImages:
     - ``images``: any other folder, or one image, without objects.
 
     Samples are paths. Each entry that cannot be used is in ``rejected``; suspicious entries that are used are counted
-    in a warning.
-
-    Args:
-        path: a file or a folder.
-        form: one of :data:`FORMATS`; ``None``: determined by the path.
-
-    Raises:
-        DataError: the path has no usable data, or data in several formats.
-        ConfigError: unknown format.
+    in a warning. Raises DataError if the path has no usable data, or data in several formats, and ConfigError if the
+    format is unknown.
     """
     if form is not None and form not in FORMATS:
         raise ConfigError(f"unknown data format {form!r}; use one of: {', '.join(FORMATS)}")
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     found = {name: places for name in FORMATS if (places := _PLACES[name](path))}
     if form is None:
         if len(found) > 1:
@@ -74,9 +62,7 @@ def _plain(path: Path) -> BoxedImages:
             "list of VOC's ImageSets/Main, or a list of faces in WIDER FACE's format"
         )
     found = flat_folder(path) if path.is_dir() else single_image(path)
-    paths = [sample.path for sample in found]
-    rejected = [Rejected(one.path, one.reason) for one in found.rejected]
-    return BoxedImages(paths, None, path, rejected)
+    return BoxedImages([sample.path for sample in found], None, path, list(found.rejected))
 
 
 def _coco(path: Path) -> Sequence[Path]:

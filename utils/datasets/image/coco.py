@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from engine import DataError
-from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.image.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, shown
-from utils.datasets.text.tables import is_text
+from utils.datasets.text.tables import content_of, is_text
 
 LISTED_TWICE = "images listed under several ids: {} (each counts as an image)"
 
@@ -32,15 +30,10 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
       ``"iscrowd": 1`` for a box of many objects, and ``area``, by which COCO classifies objects as small to large.
 
     Other keys are ignored. Images are numbered in the order of their ids, as in pycocotools. An image with an invalid
-    annotation is rejected, because an evaluation without the object would give another result.
+    annotation is rejected, because an evaluation without the object would give another result. Raises DataError if the
+    file is not in this format.
 
-    Args:
-        file: the JSON.
-        folder: of the images; ``None``: found by :func:`images_root`.
-        content: the parsed file, if it has been read already.
-
-    Raises:
-        DataError: the file is not in this format.
+    Without ``folder``, that of the images is found by :func:`images_root`; ``content`` is the parsed file, if known.
     """
     content = read_json(file) if content is None else content
     names, places = categories_of(content, file)
@@ -60,11 +53,13 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
             objects[owner].append(found_in(entry, places))
         except DataError as error:
             bad.setdefault(owner, f"{where}: {error}")
-        gathered.count_warning(REPEATED, _repeated(entry.get("id"), ids))
+        key = entry.get("id")
+        gathered.count_warning(REPEATED, int(is_id(key) and key in ids))
+        ids |= {key} if is_id(key) else set()
     root = folder or images_root(file, [str(entry["file_name"]) for entry in images.values()])
     files = [images[key]["file_name"] for key in images]
     gathered.count_warning(LISTED_TWICE, len(files) - len(set(files)))
-    order = sorted(images, key=_by_kind)
+    order = sorted(images, key=by_kind)
     numbers = {key: number for number, key in enumerate(order)}
     gathered.ids = {IMAGE_IDS: tuple(order), CATEGORY_IDS: tuple(places)}
     for key in images:
@@ -90,14 +85,9 @@ def images_root(file: Path, names: list[str]) -> Path:
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises DataError if the file cannot be read, or its content is not an object.
-    """
+    """Return the object in a JSON file; raise DataError if it cannot be read, or its content is not an object."""
     try:
-        content = json.loads(read_regular(file))
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+        content = json.loads(content_of(file))
     except (ValueError, RecursionError) as error:
         reason = one_line(error)
         raise DataError(f"{file} is not JSON ({reason}); write images, annotations and categories") from error
@@ -146,11 +136,11 @@ def categories_of(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ..
             raise DataError(f"{where}: name {shown(name)} is {problem}; choose another name")
         found[key] = name
         taken.add(name)
-    order = sorted(found, key=_by_kind)
+    order = sorted(found, key=by_kind)
     return tuple(found[key] for key in order), {key: place for place, key in enumerate(order)}
 
 
-def _by_kind(key: int | str) -> tuple[bool, int | str]:
+def by_kind(key: int | str) -> tuple[bool, int | str]:
     """Return the sort key of an id: numbers before texts."""
     return isinstance(key, str), key
 
@@ -158,10 +148,7 @@ def _by_kind(key: int | str) -> tuple[bool, int | str]:
 def images_of(
     content: Mapping[str, Any], file: Path, gathered: Gathered
 ) -> tuple[dict[Any, Mapping[str, Any]], set[Any]]:
-    """Return the usable entries of images by their id, and the other ids.
-
-    Images that share an id are not used, because the owner of the objects is ambiguous.
-    """
+    """Return the usable images by their id, and the other ids; images with the same id are ambiguous and not used."""
     found: dict[Any, Mapping[str, Any]] = {}
     dropped: set[Any] = set()
     for where, entry in entries(content, "images", file, gathered):
@@ -187,14 +174,6 @@ def leaves(root: Path, name: str) -> bool:
     """Return whether a path relative to a folder leads out of it."""
     top = os.path.join(os.path.abspath(root), "")
     return not os.path.abspath(os.path.join(top, name)).startswith(top)
-
-
-def _repeated(key: object, ids: set[Any]) -> int:
-    """Return 1 for an id that occurred before, else 0."""
-    if not is_id(key) or key not in ids:
-        ids |= {key} if is_id(key) else set()
-        return 0
-    return 1
 
 
 def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
@@ -227,5 +206,5 @@ def _size(entry: Mapping[str, Any]) -> tuple[float, float] | None:
 def annotation_files(root: Path) -> Iterator[Path]:
     """Yield the instance files in COCO's folder ``annotations``; if some are for validation, only these."""
     found = sorted((root / "annotations").glob("instances*.json"))
-    held_out = [file for file in found if re.search(r"val", file.stem)]
+    held_out = [file for file in found if "val" in file.stem]
     yield from held_out or found

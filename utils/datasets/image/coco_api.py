@@ -8,19 +8,15 @@ from typing import Any
 
 from engine import DataError
 from tecoinfer_modelzoo import expanded
-from utils.datasets.image.coco import categories_of, entries, is_id, read_json
+from utils.datasets.image.coco import by_kind, categories_of, entries, is_id, read_json
 
 
 class CocoAnnotations:
-    """Content of a JSON file in COCO's format, such as ``instances_val2017.json``.
+    """Content of a JSON file in COCO's format, such as ``instances_val2017.json``; raises DataError for another format.
 
     Attributes:
-        dataset: the parsed file.
+        dataset: the parsed file. file: its path.
         imgs, cats, anns: images, categories and annotations by id.
-        file: the JSON file.
-
-    Raises:
-        DataError: the file is not in COCO's format.
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
@@ -41,7 +37,7 @@ class CocoAnnotations:
 
     def getImgIds(self, imgIds: Any = (), catIds: Any = ()) -> list[Any]:  # noqa: N802, N803 -- pycocotools' names
         """Return ids of images in order, limited to ``imgIds`` and to images that have every category in ``catIds``."""
-        found = [key for key in _listed(imgIds) or sorted(self.imgs, key=_order) if key in self.imgs]
+        found = [key for key in _listed(imgIds) or sorted(self.imgs, key=by_kind) if key in self.imgs]
         for category in _listed(catIds):
             found = [key for key in found if category in {self.anns[one].get("category_id") for one in self._in(key)}]
         return found
@@ -92,9 +88,4 @@ class CocoAnnotations:
 
 def _listed(value: Any) -> list[Any]:
     """Return one id, or several, as a list."""
-    one = isinstance(value, str) or not isinstance(value, Iterable)
-    return [value] if one else list(value)
-
-
-def _order(key: Any) -> tuple[bool, Any]:
-    return isinstance(key, str), key
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)

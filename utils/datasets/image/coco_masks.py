@@ -81,24 +81,18 @@ class Regions:
 def load_coco(
     file: Path, images: Path | None = None, *, overlap: str = "ignore", unlisted: str = "refuse"
 ) -> tuple[list[tuple[Path, Regions]], list[Rejected]]:
-    """Load COCO's JSON of instances (cocodataset.org, "Data format"): ``images``, ``categories``, ``annotations``.
+    """Return the images with their regions of COCO's JSON of instances, in the order of the file, and rejected entries.
 
-    Each annotation's ``segmentation`` is the union of a list of polygons, ``[[x, y, x, y, ...], ...]``, or run lengths,
-    ``{"counts": list or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category.
+    The format (cocodataset.org, "Data format") has ``images``, ``categories`` and ``annotations``. Each annotation's
+    ``segmentation`` is the union of a list of polygons, ``[[x, y, x, y, ...], ...]``, or run lengths, ``{"counts": list
+    or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category. Raises DataError if the file is
+    not in this format. An annotation without an image rejects only itself, one without a category its image.
 
     Args:
-        file: the JSON file.
         images: folder of the images; ``None``: found by :func:`~utils.datasets.image.coco.images_root`.
         overlap: class of a pixel in several regions: ``ignore`` (not counted, as in torchvision's reference), ``last``
             (of the last annotation in the file), or ``smallest`` (of the smallest region).
         unlisted: one of :data:`UNLISTED`, for the task, which has the model's classes.
-
-    Returns:
-        Images with their regions in the order of the file, and the rejected entries.
-
-    Raises:
-        DataError: the file is not in this format. An annotation without an image rejects only itself, one without a
-            category its image.
     """
     content = read_json(file)
     names, places = categories_of(content, file)
@@ -139,19 +133,16 @@ def _mask(where: str, segmentation: Any, size: tuple[int, int]) -> Array:
     """Return the region of an annotation, H x W booleans."""
     try:
         if isinstance(segmentation, dict):
-            return _of_code(segmentation, size)
+            counts, declared = segmentation.get("counts"), segmentation.get("size")
+            if not isinstance(counts, (list, str)):
+                raise DataError("its RLE has no counts; write a list of runs, or COCO's text")
+            if not isinstance(declared, list) or declared != list(size):
+                fix = f"but the image {list(size)} (height, width); correct it"
+                raise DataError(f"its RLE has size {declared!r}, {fix}")
+            return of_runs(counts, *size)
         if isinstance(segmentation, list) and segmentation and all(isinstance(one, list) for one in segmentation):
             union: Array = np.logical_or.reduce([of_polygon(one, *size) for one in segmentation])
             return union
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     raise DataError(f"{where}: its segmentation must be a list of polygons or an RLE; correct it")
-
-
-def _of_code(code: Mapping[str, Any], size: tuple[int, int]) -> Array:
-    counts, declared = code.get("counts"), code.get("size")
-    if not isinstance(counts, (list, str)):
-        raise DataError("its RLE has no counts; write a list of runs, or COCO's text")
-    if not isinstance(declared, list) or declared != list(size):
-        raise DataError(f"its RLE has size {declared!r}, but the image {list(size)} (height, width); correct it")
-    return of_runs(counts, *size)

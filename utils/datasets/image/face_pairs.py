@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,21 +73,16 @@ class Listed(NamedTuple):
 
 
 class FacePairs(Dataset):
-    """Pairs of images.
+    """Pairs of images; ``root`` is the folder that names of pairs are relative to.
 
     The unit that the accuracy gate resamples is the person on the first image. The second person is not resampled, so
     intervals are slightly too narrow if most pairs show two persons.
-
-    Args:
-        listed: images and pairs.
-        root: the folder that names of pairs are relative to.
     """
 
     def __init__(self, listed: Listed, root: Path) -> None:
         self.listed, self.root = listed, root
         self.rejected = listed.rejected
         self.has_units = listed.people is not None
-        self.notes: Mapping[str, Any] = MappingProxyType({})
 
     def __len__(self) -> int:
         return len(self.listed.pairs)
@@ -125,10 +119,7 @@ class FacePairs(Dataset):
         return str(path).removeprefix(f"{self.root}{os.sep}")
 
     def fingerprint(self) -> str:
-        """Return a hash of the images' paths, sizes and times, of the persons, and of the pairs with their folds.
-
-        Images are not read: a change that keeps size and time is not detected. The cost is one ``stat`` per image.
-        """
+        """Return a hash of the images' paths, sizes and times (not content), the persons, pairs and folds."""
         digest = hashlib.sha256()
         for path in self.listed.images:
             entry = (os.path.relpath(path, self.root), *size_and_time(path))
@@ -148,24 +139,16 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
 
     The seed assigns persons to folds, so that each fold has its own. With ``balanced`` the pairs of a fold are all
     pairs of the same person (at most :data:`MAX_PAIRS_OF_ONE` each, drawn by the seed), and as many of two persons;
-    ``all`` adds every other pair, without a fold.
-
-    Args:
-        root: the folder.
-        rule: one of :data:`RULES`.
-        seed: of the random draws.
-        folds: at least 2; reduced if there are fewer than two persons per fold.
-
-    Raises:
-        DataError: there are fewer than two persons with images.
-        ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
+    ``all`` adds every other pair, without a fold. There are at least 2 folds, fewer than given if a fold would have
+    fewer than two persons. Raises DataError if there are fewer than two persons with images, and ConfigError if there
+    would be more than :data:`MOST_PAIRS` pairs.
     """
     images, people, names, rejected = _of_people(root)
     if len(names) < 2:
         who = "one person" if names else "no person"
         raise DataError(f"{root}: has images of {who}; pass a folder with subfolders for several persons")
     chance = np.random.default_rng(seed)
-    dealt = _dealt(len(names), folds, chance)
+    dealt = np.array_split(chance.permutation(len(names)), max(1, min(folds, len(names) // 2)))
     chosen, parts = balanced(people, dealt, chance)
     pairs, numbers = chosen, parts
     if rule == "all":
@@ -208,18 +191,10 @@ def _visible(folder: Path) -> list[Path]:
         raise DataError(f"{folder}: cannot be read ({error.strerror or error}); check the path") from error
 
 
-def _dealt(people: int, folds: int, chance: np.random.Generator) -> list[Array]:
-    """Return the persons of each fold; every fold has at least two, if there are four or more."""
-    return np.array_split(chance.permutation(people), max(1, min(folds, people // 2)))
-
-
 def balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator) -> tuple[Array, Array]:
     """Return the pairs of the rule ``balanced``, P x 2 int32, and their folds (:data:`NO_FOLD` if there is only one).
 
-    Args:
-        people: N int32, the person of each sample.
-        dealt: the persons of each fold.
-        chance: the random generator.
+    ``people`` has the person of each sample, N int32, ``dealt`` the persons of each fold.
     """
     pairs, folds = [np.empty((0, 2), np.int32)], [np.empty(0, np.int16)]
     for number, own in enumerate(dealt):
@@ -277,8 +252,7 @@ def _place_in_triangle(pairs: Array, count: int) -> Array:
 def all_pairs(images: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
     """Pair every image with every other one, without known persons.
 
-    Raises DataError if there are fewer than two images, and ConfigError if there would be more than :data:`MOST_PAIRS`
-    pairs.
+    Raises DataError for fewer than two images, and ConfigError for more than :data:`MOST_PAIRS` pairs.
     """
     count = len(images) * (len(images) - 1) // 2
     if not count:

@@ -97,17 +97,15 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
 
     A first line ``10 300`` means 10 folds, each of 300 pairs of one person followed by 300 of two; a single number is
     the number of pairs of each kind, without folds. Without folds in the list, its persons are distributed to
-    :data:`.FOLDS` folds, keeping those together that share a pair; if all persons are connected, the list has
-    no folds, with a warning. Invalid lines are in ``rejected``; the folds of other lines do not change.
+    :data:`.FOLDS` folds, keeping those together that share a pair; if all persons are connected, the list has no folds,
+    with a warning. Invalid lines are in ``rejected``; the folds of other lines do not change. Raises DataError if the
+    file cannot be read, or no pair can be used.
 
     Args:
         file: the list, UTF-8, columns separated by tabs or spaces.
         root: the folder with a subfolder per person; ``None``: the list's, or one of :data:`IMAGES` in it.
-
-    Raises:
-        DataError: the file cannot be read, or no pair can be used.
     """
-    lines = _read(file)
+    lines = utf8_text(file).replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
     header = _header(lines)
     rejected: list[Rejected] = []
     skipped = int(header is not None)
@@ -118,15 +116,12 @@ def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
         first = f"; the first of {len(rejected)} reasons: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
         raise DataError(f"{file}: no pair can be used{first}; write lines {FORMS} with persons in {root}")
     places = [line.place for line in kept]
-    _warn_of_repeated(file, pairs)
+    again = len(pairs) - len(np.unique(np.sort(pairs, axis=1), axis=0))  # in either order
+    if again:
+        _warn(f"{file}: {again} pair{'s' if again > 1 else ''} listed repeatedly; every repetition counts")
     filled = sum(bool(line.strip()) for line in lines[skipped:])
     folds = _folds(file, header, places, people[pairs], filled)
     return FacePairs(Listed(images, people, names, pairs, folds, rejected), root)
-
-
-def _read(file: Path) -> list[str]:
-    """Return the lines, without blank lines at the end."""
-    return utf8_text(file).replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
 
 
 def _header(lines: Sequence[str]) -> tuple[int, ...] | None:
@@ -210,12 +205,8 @@ def _resolved(
 def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], people: Array, lines: int) -> Array:
     """Return the fold of each pair, int16, and warn about inconsistencies.
 
-    Args:
-        file: the list.
-        header: the numbers of the first line.
-        places: indices of the pairs in the list.
-        people: P x 2, the persons of each pair.
-        lines: number of lines after the header, without blank ones.
+    ``places`` are the indices of the pairs in the list, ``people`` (P x 2) the persons of each; ``lines`` is the number
+    of lines after the header, without blank ones.
     """
     if header is not None:
         wanted = 2 * header[-1] * (header[0] if len(header) == 2 else 1)
@@ -223,7 +214,8 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
             _warn(f"{file}: its first line states {wanted} pairs, but {lines} lines follow; folds go by position")
     if header is not None and len(header) == 2 and header[0] > 1 and header[1]:
         folds: Array = np.minimum(np.array(places) // (2 * header[1]), header[0] - 1).astype(np.int16)
-        torn = _in_several(people, folds)
+        seen = np.unique(np.stack([people.ravel(), np.repeat(folds, 2)], axis=1), axis=0)
+        torn = int((np.unique(seen[:, 0], return_counts=True)[1] > 1).sum())
         if torn:
             _warn(f"{file}: {torn} persons are in several folds, so thresholds are tuned on persons of the test fold")
         return folds
@@ -231,19 +223,6 @@ def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], pe
     if (folds == NO_FOLD).any():
         _warn(f"{file}: its pairs connect all persons, so folds of disjoint persons are impossible: no accuracy")
     return folds
-
-
-def _warn_of_repeated(file: Path, pairs: Array) -> None:
-    """Warn about the number of pairs that are listed before, in either order."""
-    again = len(pairs) - len(np.unique(np.sort(pairs, axis=1), axis=0))
-    if again:
-        _warn(f"{file}: {again} pair{'s' if again > 1 else ''} listed repeatedly; every repetition counts")
-
-
-def _in_several(people: Array, folds: Array) -> int:
-    """Return the number of persons that are in pairs of several folds."""
-    seen = np.unique(np.stack([people.ravel(), np.repeat(folds, 2)], axis=1), axis=0)
-    return int((np.unique(seen[:, 0], return_counts=True)[1] > 1).sum())
 
 
 def _by_groups(people: Array) -> Array:

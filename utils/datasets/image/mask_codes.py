@@ -83,21 +83,14 @@ CODES = {code.name: code for code in (INDEX, VOC, BINARY, CITYSCAPES_CODE, ADE20
 def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Array:
     """Return the class of every pixel of a mask file, H x W int16; :data:`IGNORED` for pixels that are not counted.
 
-    Grey, palette and black-and-white images have one number per pixel, of 8 or 16 bits (for a palette, the index).
-    A colour image is read by ``code.colours``, or, if its three channels are equal, as grey. Alpha is dropped. For
-    background and foreground, 65535 in 16 bits means 255 if the only other level is 0.
+    Grey, palette and black-and-white images have one number per pixel, of 8 or 16 bits (for a palette, the index). A
+    colour image is read by ``code.colours``, or, if its three channels are equal, as grey. Alpha is dropped. For
+    background and foreground, 65535 in 16 bits means 255 if the only other level is 0. If ``code`` keeps levels, the
+    level ``ignore`` is not counted.
 
-    JPEG, and WebP that is not lossless, changes levels. Such masks are read for background and foreground only, with
-    a threshold of 128.
-
-    Args:
-        path: the file.
-        code: the meaning of its pixels.
-        ignore: level that is not counted, if ``code`` keeps levels.
-        size: expected height and width.
-
-    Raises:
-        DataError: the mask cannot be read, has another size, or has an unknown level or colour.
+    JPEG, and WebP that is not lossless, changes levels. Such masks are read for background and foreground only, with a
+    threshold of 128. Raises DataError if the mask cannot be read, has not ``size`` (height and width), or has an
+    unknown level or colour.
     """
     values, lossy = _values(path, size)
     if values.ndim == 3:
@@ -162,10 +155,7 @@ def _shallow(values: Array) -> Array:
 
 
 def _sharp(values: Array, code: Code, path: Path) -> Array:
-    """Return the levels of a JPEG mask as 0 and 255.
-
-    Raises DataError if the mask is not for background and foreground.
-    """
+    """Return the levels of a JPEG mask as 0 and 255; raise DataError if it is not for background and foreground."""
     top = int(values.max(initial=0))
     if not top:
         return values

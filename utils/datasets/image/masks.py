@@ -13,7 +13,7 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import below
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.folders import flat_folder, is_image, single_image
 from utils.datasets.image.coco import leaves
 from utils.datasets.image.mask_codes import CODES, INDEX, WHITE_FOREGROUND, only_white, read_mask
@@ -68,9 +68,7 @@ class MaskFile:
     """A mask in its own file.
 
     Attributes:
-        path: the file.
-        code: one of :data:`~utils.datasets.image.mask_codes.CODES`.
-        ignore: level that is not counted.
+        code: one of :data:`~utils.datasets.image.mask_codes.CODES`. ignore: level that is not counted.
         others: masks of the data set that determine the meaning of 255; empty if it is given.
     """
 
@@ -93,17 +91,11 @@ class MaskFile:
         return read_mask(self.path, CODES[self.code], self.ignore, size)
 
     def read_for(self, size: tuple[int, int], classes: int | None) -> tuple[Array, str]:
-        """Return the class of every pixel for a model of ``classes`` classes, and the meaning of 255.
+        """Return the class of every pixel for a model of so many classes (``None``: unknown), and the meaning of 255.
 
         If the data set's masks have only 0 and 255, they are background and foreground for a model of two classes
         (:data:`FOREGROUND`). For any other model 255 is not counted (:data:`NOTHING`), as in masks with other numbers.
-
-        Args:
-            size: height and width of the image.
-            classes: ``None``: unknown.
-
-        Raises:
-            DataError: the mask cannot be read, or has another size.
+        ``size`` is the image's height and width. Raises DataError if the mask cannot be read, or has another size.
         """
         if not self.others or not only_white(self.others):
             return self.read(size), ""
@@ -137,13 +129,7 @@ class Reading(NamedTuple):
 
 
 class MaskedImages(ListDataset):
-    """Images with or without ground truth.
-
-    Args:
-        samples: :class:`Labelled` or paths.
-        source: the file or folder they come from.
-        rejected: entries that cannot be samples.
-    """
+    """Images with or without ground truth."""
 
     def __init__(self, samples: Sequence[Labelled | Path], source: Path, rejected: Sequence[Rejected] = ()) -> None:
         truths = [sample.truth for sample in samples if isinstance(sample, Labelled)]
@@ -152,10 +138,7 @@ class MaskedImages(ListDataset):
         super().__init__(list(samples), targets, names=names, files=[source], rejected=rejected)
 
     def fingerprint(self) -> str:
-        """Return a hash of all files' relative paths, sizes and times, and of how they are read.
-
-        Images and masks are not read: a change that keeps size and time is not detected.
-        """
+        """Return a hash of all files' relative paths, sizes and times (not content), and of how they are read."""
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = hashlib.sha256()
         for sample in self.samples:
@@ -175,39 +158,30 @@ def image_of(sample: Labelled | Path) -> Path:
 def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedImages:
     """Load images, with their masks if there are any.
 
-    Args:
-        paths: ``{"data": path}``, or ``{"images": folder, "masks": folder or JSON file}``. A ``.json`` file is COCO's
-            (:func:`utils.datasets.image.coco_masks.load_coco`). A folder is checked in this order: Pascal VOC
-            (``JPEGImages``, ``SegmentationClass``, also below ``VOC2012`` and similar), Cityscapes (``leftImg8bit``,
-            ``gtFine``), ADE20K (``images/validation``, ``annotations/validation``), a JSON file of
-            :data:`JSON_FILES`, two folders with names in :data:`IMAGES` and :data:`MASKS`, masks next to their images
-            (``a.jpg`` and ``a.png``, or ``a_mask.png``), otherwise images without masks, as for a single image.
-        how: options for reading it.
-
-    Raises:
-        DataError: the path has no usable data.
-        ConfigError: unknown names of paths.
+    ``paths`` is ``{"data": path}``, or ``{"images": folder, "masks": folder or JSON file}``. A ``.json`` file is COCO's
+    (:func:`utils.datasets.image.coco_masks.load_coco`). A folder is checked in this order: Pascal VOC (``JPEGImages``,
+    ``SegmentationClass``, also below ``VOC2012`` and similar), Cityscapes (``leftImg8bit``, ``gtFine``), ADE20K
+    (``images/validation``, ``annotations/validation``), a JSON file of :data:`JSON_FILES`, two folders with names in
+    :data:`IMAGES` and :data:`MASKS`, masks next to their images (``a.jpg`` and ``a.png``, or ``a_mask.png``), otherwise
+    images without masks, as for a single image. Raises DataError if the path has no usable data, and ConfigError if
+    names of paths are unknown.
     """
     how = how or Reading()
-    for path in paths.values():
-        if not path.exists():
-            raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(*paths.values())
     if set(paths) == {"images", "masks"}:
         images, masks = paths["images"], paths["masks"]
-        return _coco(masks, how, images) if masks.suffix.lower() == ".json" else _two_folders(images, masks, how)
+        if masks.suffix.lower() == ".json":
+            return _coco(masks, how, images)
+        if not images.is_dir() or not masks.is_dir():
+            raise DataError(f"{images} and {masks} must be folders, of images and of masks with the same stems")
+        return _matched(images, masks, _code(how, "index"), how, masks)
     if set(paths) != {"data"}:
         raise ConfigError("segmentation takes --data_path PATH, or --data_path images=FOLDER masks=FOLDER")
-    return _load(paths["data"], how)
-
-
-def _load(path: Path, how: Reading) -> MaskedImages:
+    path = paths["data"]
     if path.is_file():
         return _coco(path, how) if path.suffix.lower() == ".json" else _plain(path)
-    for layout in LAYOUTS:
-        found = layout(path, how)
-        if found is not None:
-            return found
-    return _plain(path)
+    found = next((made for layout in LAYOUTS if (made := layout(path, how)) is not None), None)
+    return _plain(path) if found is None else found
 
 
 def _plain(path: Path) -> MaskedImages:
@@ -232,7 +206,6 @@ def _dataset(samples: Sequence[Labelled], rejected: Sequence[Rejected], source: 
 
 
 def _coco_folder(path: Path, how: Reading) -> MaskedImages | None:
-    """Load a folder through the JSON file in it."""
     file = next((path / name for name in JSON_FILES if (path / name).is_file()), None)
     return None if file is None else _coco(file, how)
 
@@ -273,7 +246,6 @@ def _cityscapes(path: Path, how: Reading) -> MaskedImages | None:
 
 
 def _ade20k(path: Path, how: Reading) -> MaskedImages | None:
-    """Load ADE20K's scene parsing data."""
     split = {"val": "validation", "train": "training"}.get(how.split, how.split)
     images, masks = path / "images" / split, path / "annotations" / split
     if not images.is_dir() or not masks.is_dir():
@@ -319,12 +291,6 @@ def _code(how: Reading, usual: str) -> str:
     return how.data_format if how.data_format in CODES else usual
 
 
-def _two_folders(images: Path, masks: Path, how: Reading) -> MaskedImages:
-    if not images.is_dir() or not masks.is_dir():
-        raise DataError(f"{images} and {masks} must be folders, of images and of masks with the same stems")
-    return _matched(images, masks, _code(how, "index"), how, masks)
-
-
 def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -> MaskedImages:
     """Pair the images below a folder with the masks of the same relative path and stem below another."""
     (by_stem, many), (found, others) = _by_stem(images), _by_stem(masks)
@@ -338,10 +304,7 @@ def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -
 
 
 def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
-    """Return the images below a folder by relative path without ending and mask suffix, and the duplicates.
-
-    Each duplicate comes with the image that has the same key.
-    """
+    """Return the images below a folder by relative path without ending and mask suffix, and pairs of duplicates."""
     found: dict[str, Path] = {}
     others = []
     for path in sorted(below(folder)):
@@ -365,17 +328,13 @@ def _paired(pairs: Sequence[tuple[Path, Path]], codes: str | Sequence[str], how:
             rejected.append(Rejected(image, f"its mask {mask} {not_a_file_reason(mask)}"))
         else:
             samples.append((image, mask, code))
-    others = _spread([mask for _, mask, code in samples if code == INDEX.name]) if _is_open(how) else ()
+    is_open = how.ignore is None and how.data_format == AUTO  # the meaning of 255 is not given by a flag
+    others = _spread([mask for _, mask, code in samples if code == INDEX.name]) if is_open else ()
     ignore = IGNORE if how.ignore is None else how.ignore
     labelled = [
         Labelled(one, MaskFile(m, code, ignore, others if code == INDEX.name else ())) for one, m, code in samples
     ]
     return _dataset(labelled, rejected, source)
-
-
-def _is_open(how: Reading) -> bool:
-    """Return whether the meaning of 255 is not given by a flag."""
-    return how.ignore is None and how.data_format == AUTO
 
 
 def _spread(masks: Sequence[Path]) -> tuple[Path, ...]:

@@ -29,18 +29,11 @@ _LARGEST = 1 << 28
 
 
 def read_matlab(data: bytes, name: str) -> dict[str, Any]:
-    """Return the variables of a file.
+    """Return the variables of a file by name; ``name`` is that of the file in errors.
 
-    Args:
-        data: its content.
-        name: its name in errors.
-
-    Returns:
-        By name: a structure array as a list of dictionaries, text as ``str``, numbers as a flat list in MATLAB's order
-        (the first index runs fastest), a cell array as a list, other types as ``None``.
-
-    Raises:
-        DataError: the content is not a MATLAB file of version 5, or is damaged.
+    A structure array is a list of dictionaries, text is ``str``, numbers are a flat list in MATLAB's order (the first
+    index runs fastest), a cell array is a list, other types are ``None``. Raises DataError if the content is not a
+    MATLAB file of version 5, or is damaged.
     """
     order = {b"IM": "<", b"MI": ">"}.get(data[_HEADER - 2 : _HEADER])
     if order is None:

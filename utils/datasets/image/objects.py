@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, text_of
+from tecoinfer_modelzoo.files import check_regular, not_a_file_reason, size_and_time, text_of
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_AN_IMAGE, is_image
@@ -29,7 +29,7 @@ IMAGE_IDS, CATEGORY_IDS = "image_ids", "category_ids"
 SLACK = 1.0
 """Pixels by which a box may exceed its image without a warning, because annotations are rounded."""
 
-
+_LONGEST_LINE = 100_000
 OTHER_SIZE = "images of another size than annotated: {} (boxes are taken in pixels of the upright image)"
 
 
@@ -67,15 +67,7 @@ class Found(NamedTuple):
 
 
 class BoxedImages(ListDataset):
-    """Image files, with their objects if known.
-
-    Args:
-        images: paths, which are the samples.
-        objects: one per image, or ``None``.
-        source: the file or the folder they come from.
-        rejected: files that cannot be samples.
-        notes: properties of the whole data set.
-    """
+    """Image files, whose paths are the samples, with their objects if known."""
 
     def __init__(
         self,
@@ -89,10 +81,7 @@ class BoxedImages(ListDataset):
         super().__init__(images, objects, names=names, files=[source], rejected=rejected, notes=notes)
 
     def fingerprint(self) -> str:
-        """Return a hash of the images' relative paths, sizes and times, and of all objects.
-
-        Images are not read: a change that keeps size and time is not detected. The cost is one ``stat`` per image.
-        """
+        """Return a hash of the images' relative paths, sizes and times (not content), and of all objects."""
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = hashlib.sha256()
         for path in self.samples:
@@ -112,11 +101,9 @@ class Gathered:
     """The images and objects read so far by a loader; a bad entry only rejects its image.
 
     Attributes:
-        source: the file or folder that is read.
         names: the classes; empty if they are only numbered.
         images: paths in order. objects: per image. sizes: width and height.
         numbers: positions in the order of equal scores.
-        rejected: entries that cannot be used.
         ids: ids of images and of categories, as notes.
         warning_counts: numbers of suspicious entries that are used, by a text with ``{}`` for the number.
     """
@@ -151,12 +138,8 @@ class Gathered:
     ) -> None:
         """Add an image with its objects; a missing file, or one that is not an image, is rejected.
 
-        Args:
-            path: the image.
-            objects: its objects.
-            size: its width and height, if known.
-            stated: whether ``size`` is from the annotation, and is compared with the file's.
-            number: its position in the order of equal scores; ``None``: the order of adding.
+        ``size`` is its width and height, if known; if it is ``stated`` in the annotation, it is compared with the
+        file's. ``number`` is its position in the order of equal scores, by default that of adding.
         """
         if not is_image(path.name):
             self.reject(path, NOT_AN_IMAGE)
@@ -171,10 +154,7 @@ class Gathered:
                 self.count_warning(OTHER_SIZE, int(_other_size(path, size)))
 
     def dataset(self) -> BoxedImages:
-        """Return the data set, and warn about each kind of suspicious entry.
-
-        Raises DataError if no image can be used.
-        """
+        """Return the data set, and warn of each kind of suspicious entry; raise DataError if no image can be used."""
         if not self.images:
             if not self.rejected:
                 raise DataError(f"{self.source} lists no image; list at least one")
@@ -238,6 +218,16 @@ def _other_size(path: Path, size: tuple[float, float]) -> bool:
 def shown(value: object) -> str:
     """Return a wrong value for a message, on one line and shortened."""
     return shown_value(value, 60)
+
+
+def first_lines(file: Path, count: int) -> list[str]:
+    """Return the first lines of a text file, stripped; empty texts if it cannot be read."""
+    try:
+        check_regular(file)
+        with file.open(encoding="utf-8-sig", errors="replace") as lines:
+            return [lines.readline(_LONGEST_LINE).strip() for _ in range(count)]
+    except OSError:
+        return [""] * count
 
 
 def lines_of(file: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
-from utils.datasets.base import Dataset, ListDataset, Rejected
+from utils.datasets.base import Dataset, ListDataset, Rejected, check_exists
 from utils.datasets.folders import NOT_AN_IMAGE, flat_folder, is_image, single_image
 from utils.datasets.image.objects import shown
 
@@ -43,12 +44,7 @@ class Word(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """Ground truth of a page.
-
-    Attributes:
-        words: its lines; ``None``: only the text is known, not the positions.
-        text: if ``words`` is ``None``, the lines in reading order, separated by line breaks.
-    """
+    """Ground truth of a page: its lines or, if these are ``None``, only their text in reading order, a line each."""
 
     words: tuple[Word, ...] | None
     text: str = ""
@@ -76,8 +72,7 @@ def load_pages(paths: Mapping[str, Path]) -> ListDataset:
     if path.is_dir():
         label = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
         return _label_file(label) if label is not None else _folder(path, path)
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     if path.suffix.lower() == ".txt":
         return _label_file(path)
     return _dataset(_paths(single_image(path)), None, path, [])
@@ -106,8 +101,6 @@ class Pages(ListDataset):
 
     def fingerprint(self) -> str:
         """Return a hash of the images' paths, sizes and times, and of the ground truth; images are not read."""
-        from hashlib import sha256
-
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = sha256()
         for path in self.samples:
@@ -185,18 +178,13 @@ def _outline(points: Any, place: int) -> Array:
         raise ValueError(f"entry {place}: points {shown(points)} must be at least three pairs of finite numbers")
     if np.abs(outline).max() > FARTHEST:
         raise ValueError(f"entry {place}: points {shown(points)} exceed {FARTHEST:g} pixels; correct them")
-    if len(outline) == 4 and _crossed(outline):
+    if len(outline) == 4 and (_cross(*outline) or _cross(*outline[[1, 2, 3, 0]])):
         raise ValueError(f"entry {place}: the sides of points {shown(points)} cross; list the corners in order")
     return outline
 
 
-def _crossed(corners: Array) -> bool:
-    """Return whether two opposite sides of a quadrilateral cross, that is, its corners are out of order."""
-    a, b, c, d = corners
-    return _cross(a, b, c, d) or _cross(b, c, d, a)
-
-
 def _cross(a: Array, b: Array, c: Array, d: Array) -> bool:
+    """Return whether the sides ab and cd of a quadrilateral cross, that is, its corners are out of order."""
     sides = [
         (q - p)[0] * (r - p)[1] - (q - p)[1] * (r - p)[0] for p, q, r in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
     ]

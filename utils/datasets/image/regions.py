@@ -28,12 +28,8 @@ an image of 16 megapixels has a tenth of it."""
 def of_runs(counts: Sequence[int] | str | bytes, height: int, width: int) -> Array:
     """Return the mask of a run-length code, H x W booleans.
 
-    Args:
-        counts: lengths of the runs, or COCO's text encoding of them.
-        height, width: of the image in pixels.
-
-    Raises:
-        DataError: the text is truncated or invalid, a run is negative, or the runs do not cover all pixels.
+    ``counts`` are lengths of the runs, or COCO's text encoding of them. Raises DataError if the text is truncated or
+    invalid, a run is negative, or the runs do not cover all pixels.
     """
     runs = _unpacked(counts) if isinstance(counts, (str, bytes)) else list(counts)
     if any(isinstance(run, bool) or not isinstance(run, int) or run < 0 for run in runs):
@@ -75,15 +71,9 @@ def _unpacked(text: str | bytes) -> list[int]:
 def of_polygon(points: Sequence[float], height: int, width: int) -> Array:
     """Return the mask of a polygon, H x W booleans, clipped to the image.
 
-    The outline is traced on a grid of a fifth of a pixel; every crossing from one pixel column's centre to the next
-    toggles the pixels below it.
-
-    Args:
-        points: x and y of at least three corners, in pixels from the left and upper edge.
-        height, width: of the image in pixels.
-
-    Raises:
-        DataError: fewer than three corners, an odd number of values, or an invalid coordinate.
+    ``points`` are x and y of at least three corners, in pixels from the left and upper edge. The outline is traced on a
+    grid of a fifth of a pixel; every crossing from one pixel column's centre to the next toggles the pixels below it.
+    Raises DataError if there are fewer than three corners, an odd number of values, or an invalid coordinate.
     """
     numbers = _checked(points)
     sides = np.abs(np.diff(numbers.reshape(-1, 2), axis=0, append=numbers[None, :2])).max(axis=1)

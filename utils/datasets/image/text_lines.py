@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason, size_and_time, utf8_text
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.folders import NOT_AN_IMAGE, flat_folder, is_image, single_image
 
 LABEL_FILES = (
@@ -31,15 +31,7 @@ LINE, FOLDER, NAME = UNITS = ("line", "folder", "name")
 
 
 class TextLines(ListDataset):
-    """Images of lines, with their texts if known.
-
-    Args:
-        images: the files.
-        texts: one per image; ``None``: unknown.
-        source: the label file or folder they come from.
-        rejected: entries that cannot be samples.
-        units: one of :data:`UNITS`.
-    """
+    """Images of lines, with their texts if known, from a label file or folder; ``units`` is one of :data:`UNITS`."""
 
     def __init__(
         self,
@@ -54,10 +46,7 @@ class TextLines(ListDataset):
         super().__init__(list(images), texts, names=names, units=of, files=[source], rejected=rejected)
 
     def fingerprint(self) -> str:
-        """Return a hash of the images' relative paths, sizes and times, texts and units.
-
-        Images are not read: a change that keeps size and time is not detected.
-        """
+        """Return a hash of the images' relative paths, sizes and times (not content), texts and units."""
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         own: Sequence[str | None] = self.units or [None] * len(self)
         units = [None if unit is None else os.path.relpath(unit, root) for unit in own]
@@ -80,10 +69,9 @@ def unit_of(image: Path, units: str) -> str:
 def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
     """Load images of lines, with their texts if there are any.
 
-    Args:
-        paths: ``{"data": path}``, or ``{"labels": file, "images": folder}``. A path is a label file; a folder with one
-            of :data:`LABEL_FILES`, with a text next to each image, or with only images; or one image.
-        units: one of :data:`UNITS`.
+    ``paths`` is ``{"data": path}``, or ``{"labels": file, "images": folder}``. A path is a label file; a folder with
+    one of :data:`LABEL_FILES`, with a text next to each image, or with only images; or one image. ``units`` is one of
+    :data:`UNITS`.
 
     A label file is UTF-8 with one image per line, all lines in the same format; its paths are relative to its folder or
     the parent of it, the first that has one of the images. Empty lines are skipped.
@@ -92,15 +80,11 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
     - ``path, "text"`` (ICDAR); quotes and backslashes in the text are escaped by a backslash.
     - ``path number`` with paths like ``3/12_word_7.jpg`` (MJSynth): the text is between the underscores.
 
-    Duplicates, missing images, and images without a text if others have one, are in ``rejected``.
-
-    Raises:
-        DataError: the path has no usable data, or a line has another format; the message has file, line and fix.
-        ConfigError: unknown names of paths.
+    Duplicates, missing images, and images without a text if others have one, are in ``rejected``. Raises DataError,
+    with file, line and fix, if the path has no usable data, or a line has another format, and ConfigError if names of
+    paths are unknown.
     """
-    for path in paths.values():
-        if not path.exists():
-            raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(*paths.values())
     if set(paths) == {"labels", "images"}:
         return _listed(paths["labels"], [paths["images"]], units)
     if set(paths) != {"data"}:
@@ -144,7 +128,6 @@ def _one_line(file: Path) -> str:
 
 
 def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
-    """Return the data set of a label file."""
     lines = enumerate(utf8_text(file).split("\n"), 1)
     rows = [(number, row.removesuffix("\r")) for number, row in lines if row.strip()]
     if not rows:

@@ -14,15 +14,13 @@ from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.folders import EXTENSIONS
 from utils.datasets.image.coco import leaves
+from utils.datasets.image.mask_codes import VOC_CLASSES
 from utils.datasets.image.objects import Found, Gathered, lines_of, shown
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element  # for annotations only: expat below parses, without DTDs
 
-NAMES = (
-    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
-    *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
-)
+NAMES = VOC_CLASSES[1:]
 """VOC's own classes, in their order; other data sets number their class names in alphabetical order."""
 
 SPLITS = ("test", "val")
@@ -36,20 +34,16 @@ PAIRS = (("JPEGImages", "Annotations"), ("images", "annotations"), ("images", "A
 
 
 def load_voc(path: Path) -> Gathered:
-    """Read images and objects in VOC's layout.
+    """Read images and objects in VOC's layout. Raises DataError if the path has no data in this layout.
 
-    Args:
-        path: a list of ``ImageSets/Main``, such as ``VOC2012/ImageSets/Main/val.txt``; a folder with ``JPEGImages`` and
-            ``Annotations`` (or ``images`` and ``annotations``), of which the list ``test`` or ``val`` is used, or all
-            images without a list; or a folder of XML files next to their images.
+    The path is a list of ``ImageSets/Main``, such as ``VOC2012/ImageSets/Main/val.txt``; a folder with ``JPEGImages``
+    and ``Annotations`` (or ``images`` and ``annotations``), of which the list ``test`` or ``val`` is used, or all
+    images without a list; or a folder of XML files next to their images.
 
     Corners in the XML are inclusive pixels counted from 1: ``xmin`` 1 and ``xmax`` 500 span 500 pixels. Here these are
     the edges 0 and 500: ``left = xmin - 1``, ``right = xmax``, which keeps the overlaps of the development kit.
     ``difficult`` objects become crowds: detecting one is neither right nor wrong, in VOC's rules and in COCO's. Parts
     of an object are ignored.
-
-    Raises:
-        DataError: the path has no data in this layout.
     """
     folder, wanted = _split(path)
     images, notes = _folders(folder)
@@ -64,7 +58,8 @@ def load_voc(path: Path) -> Gathered:
             entries.append((file, *_annotation(file, images)))
         except DataError as error:
             gathered.reject(file, str(error))
-    gathered.names = _names({name for _, _, objects, _ in entries for name, *_ in objects})
+    names = {name for _, _, objects, _ in entries for name, *_ in objects}
+    gathered.names = NAMES if names <= set(NAMES) else tuple(sorted(names))
     places = {name: place for place, name in enumerate(gathered.names)}
     for _, image, objects, size in entries:
         gathered.add(image, [Found(box, places[name], hard) for name, box, hard in objects], size)
@@ -101,15 +96,10 @@ def _listed(file: Path) -> list[str]:
 
 
 def _folders(folder: Path) -> tuple[Path, Path]:
-    """Return the folders of images and of XML files."""
     for images, notes in PAIRS:
         if (folder / images).is_dir() and (folder / notes).is_dir():
             return folder / images, folder / notes
     return folder, folder
-
-
-def _names(found: set[str]) -> tuple[str, ...]:
-    return NAMES if found <= set(NAMES) else tuple(sorted(found))
 
 
 def _without_notes(folder: Path, used: set[Path], gathered: Gathered) -> None:
@@ -123,10 +113,7 @@ _Object = tuple[str, tuple[float, float, float, float], bool]
 
 
 def _annotation(file: Path, images: Path) -> tuple[Path, list[_Object], tuple[float, float] | None]:
-    """Return the image of an XML file, its objects (name, box, whether difficult), and its stated size.
-
-    Raises DataError if the file is invalid.
-    """
+    """Return the image of an XML file, its objects (name, box, whether difficult), and its stated size."""
     root = read_xml(file)
     image = _image(file, root, images)
     objects = [_object(place, entry) for place, entry in enumerate(root.findall("object"))]
@@ -171,10 +158,7 @@ def _number(text: str | None) -> float | None:
 
 
 def read_xml(file: Path) -> Element:
-    """Return the root of an XML file; document types are rejected, so that no entity is ever expanded.
-
-    Raises DataError if the file is invalid.
-    """
+    """Return the root of an XML file without a document type (so without entities); raise DataError if invalid."""
     from xml.etree.ElementTree import TreeBuilder  # builds the tree only, without parsing
 
     def refuse(*_: object) -> None:

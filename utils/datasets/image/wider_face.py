@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from engine import DataError
-from tecoinfer_modelzoo.files import check_regular, text_of
+from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.folders import is_image
 from utils.datasets.image.coco import leaves
-from utils.datasets.image.objects import Found, Gathered, shown
+from utils.datasets.image.objects import Found, Gathered, first_lines, shown
 from utils.preprocess.image.images import upright_size
 
 NAMES = ("face",)
@@ -37,8 +37,6 @@ INVALID = 7
 FARTHEST = 1e9
 """Coordinates must be below this, in pixels."""
 
-_LONGEST_LINE = 100_000
-
 
 class Block(NamedTuple):
     """An image of a list: its name, its line number, and the lines below it with their numbers."""
@@ -59,17 +57,12 @@ def face_lists(path: Path) -> list[Path]:
 
 def is_face_list(file: Path) -> bool:
     """Return whether a text file starts with the name of an image, after ``#`` or followed by a number."""
-    try:
-        check_regular(file)
-        with file.open(encoding="utf-8-sig", errors="replace") as lines:
-            first, second = (lines.readline(_LONGEST_LINE).strip() for _ in range(2))
-    except OSError:
-        return False
+    first, second = first_lines(file, 2)
     return is_image(first) and (first.startswith("#") or second.isdigit())
 
 
 def load_wider(path: Path) -> Gathered:
-    """Read images and their faces.
+    """Read images and their faces from a list, or a folder with one.
 
     WIDER FACE's files (Yang et al. 2016, ``wider_face_split/readme.txt``) have per image a line with its path, one with
     the number of its faces, and one per face: left, top, width and height in pixels, then the flags blur, expression,
@@ -80,13 +73,7 @@ def load_wider(path: Path) -> Gathered:
     landmarks x, y and a flag; -1 -1 -1 is an unlabelled landmark, and lines of four numbers have none.
 
     Images are next to the file, in ``images`` there, or in WIDER FACE's own folders. An image with invalid lines is
-    rejected.
-
-    Args:
-        path: the list, or a folder with one.
-
-    Raises:
-        DataError: the file is missing or cannot be read.
+    rejected. Raises DataError if the file is missing or cannot be read.
     """
     file = path if path.is_file() else next(iter(face_lists(path)), None)
     if file is None:
@@ -117,7 +104,7 @@ def _blocks(file: Path) -> tuple[list[Block], bool]:
         raise DataError(f"{file} cannot be read as text in UTF-8 ({one_line(error)}); pass a list of faces") from error
     blocks: list[Block] = []
     marked = next((line for line in lines if line.strip()), "").startswith("#")
-    for number, line in _filled(lines):
+    for number, line in ((number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()):
         if line.startswith("#") if marked else is_image(line):
             blocks.append(Block(line.removeprefix("#").strip(), number, []))
         elif not blocks:
@@ -125,12 +112,6 @@ def _blocks(file: Path) -> tuple[list[Block], bool]:
         else:
             blocks[-1].rows.append((number, line.split()))
     return blocks, marked
-
-
-def _filled(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, line.strip()
 
 
 def _root(file: Path, blocks: Sequence[Block]) -> Path:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from engine import DataError
-from tecoinfer_modelzoo.files import check_regular, utf8_text
+from tecoinfer_modelzoo.files import utf8_text
 from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.trees import walk
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from utils.datasets.folders import is_image
 from utils.datasets.image.coco import leaves
-from utils.datasets.image.objects import Found, Gathered, lines_of, shown
+from utils.datasets.image.objects import Found, Gathered, first_lines, lines_of, shown
 from utils.datasets.text.tables import is_text
 from utils.preprocess.image.images import upright_size
 
@@ -29,44 +29,46 @@ NO_LABELS = "images without a label file: {} (used as images without objects)"
 OVER = 1e-3
 """Tolerance above 1 for normalised numbers, because labels are rounded."""
 
-_LONGEST_LINE = 100_000
-
 
 def load_yolo(path: Path) -> Gathered:
     """Read images and objects in the layouts of Darknet and Ultralytics.
 
-    Args:
-        path: ``data.yaml`` with ``names`` (a list, or a mapping from numbers) and ``val``, a folder of images, a text
-            file that lists images, or several of these, relative to the folder ``path`` or the file's own; a folder
-            with such a file; one with ``images`` and ``labels``; or one with text files next to the images. Without a
-            YAML file, names come from ``classes.txt`` or ``obj.names``; otherwise classes are numbers only.
+    The path is ``data.yaml`` with ``names`` (a list, or a mapping from numbers) and ``val``, a folder of images, a text
+    file that lists images, or several of these, relative to the folder ``path`` or the file's own; a folder with such a
+    file; one with ``images`` and ``labels``; or one with text files next to the images. Without a YAML file, names come
+    from ``classes.txt`` or ``obj.names``; otherwise classes are numbers only.
 
     A line is a class and the centre, width and height of a box, or a class and the corners of a polygon, which is
     replaced by its bounding box; all relative to the upright image's width and height. Labels of ``images/a/b.jpg`` are
-    in ``labels/a/b.txt``. An empty or missing label file means an image without objects.
-
-    Raises:
-        DataError: the path has no data in this layout.
+    in ``labels/a/b.txt``. An empty or missing label file means an image without objects. Raises DataError if the path
+    has no data in this layout.
     """
     root = path if path.is_dir() else path.parent
     listed = path if path.is_file() else next((root / name for name in DATA_FILES if (root / name).is_file()), None)
     names, images = _by_yaml(listed) if listed is not None else (_names_of(root), _images_of(root))
     gathered = Gathered(path, names)
+    labelled = gather(gathered, images)
+    if images and not labelled:
+        file = label_file(images[-1])
+        raise DataError(f"{path}: none of its {len(images)} images has a label file; expected for example {file}")
+    _without_images(images, gathered)
+    return gathered
+
+
+def gather(gathered: Gathered, images: Iterable[Path]) -> int:
+    """Add images with the objects of their label files, and return the number of images that have such a file."""
     labelled = 0
     for image in images:
         file = label_file(image)
         has_labels = os.path.lexists(file)
         labelled += has_labels
         try:
-            objects, size = objects_of(file if has_labels else None, image, len(names))
+            objects, size = objects_of(file if has_labels else None, image, len(gathered.names))
             gathered.add(image, objects, size, stated=False)
         except DataError as error:
             gathered.reject(image, str(error))
         gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(image)))
-    if images and not labelled:
-        raise DataError(f"{path}: none of its {len(images)} images has a label file; expected for example {file}")
-    _without_images(images, gathered)
-    return gathered
+    return labelled
 
 
 def is_yolo(folder: Path) -> bool:
@@ -88,7 +90,6 @@ def label_file(image: Path) -> Path:
 
 
 def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
-    """Return names and images from a YAML file."""
     content = mapping_of(file, f"{file}", "names and val")
     names = _names(content.get("names"), file)
     wanted = content.get("val")
@@ -100,17 +101,10 @@ def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
 
 
 def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
-    """Return the mapping in a YAML file.
+    """Return the mapping in a YAML file; ``called`` and ``wanted`` are its name and content in error messages.
 
-    Limits apply as for the zoo's own YAML files, because thirty lines of aliases could exhaust the memory.
-
-    Args:
-        file: the file.
-        called: its name in error messages.
-        wanted: the expected content in error messages.
-
-    Raises:
-        DataError: the file cannot be read, or is not a mapping.
+    Limits apply as for the zoo's own YAML files, because thirty lines of aliases could exhaust the memory. Raises
+    DataError if the file cannot be read, or is not a mapping.
     """
     try:
         content = read_yaml(file)
@@ -124,7 +118,6 @@ def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
 
 
 def _names(found: object, file: Path) -> tuple[str, ...]:
-    """Return the class names of a YAML file."""
     names = list(found) if isinstance(found, list) else None
     by_number = found if isinstance(found, Mapping) and all(map(_is_name, found)) else {}
     if by_number and sorted(map(str, by_number)) == sorted(map(str, range(len(by_number)))):
@@ -211,18 +204,10 @@ def _names_of(root: Path) -> tuple[str, ...]:
 
 
 def objects_of(file: Path | None, image: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
-    """Return the objects of an image and its size.
+    """Return the objects of an image in pixels of the upright image, and its width and height if they were needed.
 
-    Args:
-        file: its labels; ``None``: no objects.
-        image: its file; only the header is read.
-        classes: number of classes; 0: unknown.
-
-    Returns:
-        The objects in pixels of the upright image, and its width and height; ``None`` if they were not needed.
-
-    Raises:
-        DataError: the labels or the image are invalid.
+    ``file`` has its labels (``None``: no objects); of the image only the header is read; ``classes`` is the number of
+    classes, 0 if unknown. Raises DataError if the labels or the image are invalid.
     """
     if file is None:
         return [], None
@@ -269,16 +254,7 @@ def _without_images(images: Iterable[Path], gathered: Gathered) -> None:
         beside = os.listdir(folder) if os.path.isdir(folder) else []
         stems = {name.rpartition(".")[0] for name in beside if is_image(name)}
         for file in sorted(labels.glob("*.txt")) if os.path.isdir(labels) else ():  # glob raises if a name is too long
-            if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
+            if file.stem in stems or file.name in NAME_FILES:
+                continue
+            if not is_image(first_lines(file, 1)[0]):  # else it lists images, as train.txt next to them does
                 gathered.reject(file, "this label file has no image")
-
-
-def _is_list(file: Path) -> bool:
-    """Return whether a text file lists images, as ``train.txt`` next to them does."""
-    try:
-        check_regular(file)
-        with file.open(encoding="utf-8-sig", errors="replace") as lines:
-            first = lines.readline(_LONGEST_LINE).strip()
-    except OSError:
-        return False
-    return is_image(first)

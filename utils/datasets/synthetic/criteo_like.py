@@ -17,14 +17,10 @@ MISSING = 0.15
 
 
 def clicks(rows: int, seed: int = 0) -> Iterator[str]:
-    """Yield lines; the same for the same seed.
+    """Yield ``rows`` lines; the same for the same seed.
 
     Counts are log-normal; value n of a category has a probability proportional to 1 / n. The probability of a click
     grows with the sum of the effects of some counts and category values; a third of the rows are clicks.
-
-    Args:
-        rows: number of lines.
-        seed: of all random draws.
     """
     chance = np.random.default_rng(seed)
     counts = np.floor(chance.lognormal(1.5, 1.2, (rows, len(NUMBERS)))).astype(np.int64) - 1

@@ -44,12 +44,9 @@ class Line(NamedTuple):
 
 
 def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -> Line:
-    """Return line ``number`` of the sequence of ``seed``.
+    """Return line ``number`` of the sequence of ``seed``, independent of earlier lines.
 
-    Args:
-        made_of: the part's digits and photographs.
-        seed, number: they determine the line, independent of earlier lines.
-        varied: augmentation for training: photographs are flipped, turned and recoloured, digits stretched more.
+    ``varied`` is augmentation for training: photographs are flipped, turned and recoloured, digits stretched more.
     """
     rng = np.random.default_rng([seed, number])
     height = int(rng.integers(HEIGHTS[0], HEIGHTS[1] + 1))

@@ -184,13 +184,9 @@ def _photo_path(photo: Photo) -> Path:
 def compose(
     made_of: Sources, seed: int, number: int, *, recipe: Recipe = HELD_OUT_RECIPE, varied: bool = False
 ) -> Scene:
-    """Return scene ``number`` of the sequence of ``seed``.
+    """Return scene ``number`` of the sequence of ``seed``, independent of earlier scenes.
 
-    Args:
-        made_of: the part's digits and photographs.
-        seed, number: they determine the scene, independent of earlier scenes.
-        recipe: its difficulty.
-        varied: augmentation for training: photographs are flipped, turned, mixed and recoloured.
+    ``varied`` is augmentation for training: photographs are flipped, turned, mixed and recoloured.
     """
     rng = np.random.default_rng([seed, number])
     canvas = _Canvas(rng, made_of, recipe, varied)
@@ -213,10 +209,8 @@ def training_batches(
     """Yield batches of training scenes endlessly; determined by the seed.
 
     Args:
-        seed: of the scenes and of their order.
         size: scenes per batch, drawn from those kept.
         fresh: new scenes composed for each batch, which replace the oldest.
-        recipe: their difficulty.
         kept: scenes to draw from.
     """
     made_of, order = sources("train"), np.random.default_rng(seed)

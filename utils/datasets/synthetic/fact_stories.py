@@ -58,8 +58,7 @@ class Relation(NamedTuple):
 
     Attributes:
         says: sentence parts after a person's name; ``{}`` is the answer.
-        asks: questions; ``{}`` is the person's name.
-        lists: word lists of the answer, which has one word of each.
+        asks: questions; ``{}`` is the person's name. lists: word lists of the answer, which has one word of each.
     """
 
     says: tuple[str, ...]
@@ -136,13 +135,10 @@ class _Fact(NamedTuple):
 
 
 def story(chance: np.random.Generator, held_out: bool, people: int = 4, unanswerable: float = 0.25) -> Story:
-    """Return a story with a question on each person.
+    """Return a story of ``people`` persons, with one to three facts and a question on each.
 
-    Args:
-        chance: random generator.
-        held_out: whether to use only names that training stories do not have, a quarter of all.
-        people: number of persons, each with one to three facts.
-        unanswerable: share of questions without an answer in the story.
+    ``held_out`` uses only names that training stories do not have, a quarter of all; ``unanswerable`` is the share of
+    questions without an answer in the story.
     """
     names = _names(chance, held_out, people)
     facts = [fact for name in names for fact in _facts(name, chance)]
@@ -154,8 +150,7 @@ def story(chance: np.random.Generator, held_out: bool, people: int = 4, unanswer
         begin = len(text) + bool(text)
         text = f"{text} {sentence}" if text else sentence
         places |= {fact: begin + mark for fact, mark in marks}
-    asked = tuple(_question(name, facts, places, chance, unanswerable) for name in names)
-    return Story(text, asked)
+    return Story(text, tuple(_question(name, facts, places, chance, unanswerable) for name in names))
 
 
 def _names(chance: np.random.Generator, held_out: bool, people: int) -> list[str]:
@@ -239,10 +234,7 @@ def squad(stories: Sequence[Story]) -> dict[str, Any]:
 
 
 def vocabulary() -> list[str]:
-    """Return the word pieces that a WordPiece tokenizer needs for the stories, with letters and digits for other words.
-
-    The first are BERT's special tokens: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``.
-    """
+    """Return BERT's special tokens and the word pieces for the stories, with letters and digits for other words."""
     lists = (FIRST, LAST, CITIES, JOBS, COLOURS, PETS, INSTRUMENTS, SPORTS, DISHES, MONTHS, DAYS, FILLERS)
     texts = [word for some in lists for word in some]
     texts += [wording for relation in RELATIONS for wording in (*relation.says, *relation.asks)]

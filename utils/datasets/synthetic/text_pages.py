@@ -1,7 +1,7 @@
-"""Drawn pages of text with exact ground truth.
+"""Drawn pages of text with exact ground truth, to test detection and recognition.
 
-They test detection and recognition of lines that are straight, turned, upside down, along an arc, in columns, in small
-print, or absent. Results do not transfer to photographs.
+Lines are straight, turned, upside down, along an arc, in columns, in small print, or absent. Results do not transfer to
+photographs.
 """
 
 from __future__ import annotations
@@ -36,13 +36,7 @@ class Page(NamedTuple):
 
 
 class Paper:
-    """A sheet to draw lines on.
-
-    Args:
-        size: width and height in pixels.
-        level: grey of the paper; it gets darker towards a corner.
-        seed: of its grain.
-    """
+    """A sheet to draw lines on; its grey ``level`` gets darker towards a corner, and ``seed`` is that of its grain."""
 
     def __init__(self, size: tuple[int, int], level: int = 245, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
@@ -52,12 +46,7 @@ class Paper:
     def line(
         self, text: str, font: Font, place: tuple[float, float], *, angle: float = 0.0, ink: int = 30
     ) -> tuple[float, float]:
-        """Draw a line rotated about its upper left corner, and return its width and height.
-
-        Args:
-            text: the text. font: with its size. place: x and y of the corner.
-            angle: degrees, clockwise. ink: grey of the letters.
-        """
+        """Draw a line, turned clockwise by degrees about its upper left corner ``place``; return its width, height."""
         mask, width, height = _mask(text, font)
         turn = math.radians(angle)
         along, down = np.array([math.cos(turn), math.sin(turn)]), np.array([-math.sin(turn), math.cos(turn)])
@@ -72,12 +61,9 @@ class Paper:
     def arc(
         self, text: str, font: Font, centre: tuple[float, float], radius: float, *, middle: float = -90.0, ink: int = 30
     ) -> None:
-        """Draw a line along a circle, letters outwards, read clockwise.
+        """Draw a line along a circle (that of the baseline), letters outwards, read clockwise.
 
-        Args:
-            text, font, ink: as for :meth:`line`.
-            centre, radius: of the circle of the baseline.
-            middle: position of the line's centre, in degrees clockwise from the right; -90 is the top.
+        ``middle`` is the position of the line's centre, in degrees clockwise from the right; -90 is the top.
         """
         parts = [(character, *_mask(character, font, text)) for character in text]
         advances = [float(font.getlength(text[: i + 1])) - float(font.getlength(text[:i])) for i in range(len(text))]

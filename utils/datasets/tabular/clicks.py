@@ -70,12 +70,7 @@ class Wanted:
 class RatedRows(Dataset):
     """Ratings as rows of features: the two ids, and the fields of user and item; a unit is a user.
 
-    Args:
-        ratings: all ratings.
-        wanted: the selection.
-
-    Raises:
-        ConfigError: the user does not exist, or the part is empty.
+    Raises ConfigError if the user does not exist, or the part is empty.
     """
 
     has_units = True
@@ -96,12 +91,8 @@ class RatedRows(Dataset):
                 f"{ratings.files[0]}: no rating{whose} is in part {wanted.part!r} of the split {wanted.how!r}; use "
                 f"another --part ({', '.join(PARTS)}, {EVERY})"
             )
-        split_notes = {
-            "how": wanted.how,
-            "seed": wanted.seed if wanted.how == "random" else 0,  # the others do not use it
-            "positive": wanted.positive,
-            "ratings": len(parts),
-        }
+        seed = wanted.seed if wanted.how == "random" else 0  # the other splits do not use it
+        split_notes = {"how": wanted.how, "seed": seed, "positive": wanted.positive, "ratings": len(parts)}
         columns = [USER, ITEM, *ratings.user_fields, *ratings.item_fields]
         self.notes = {"columns": columns, "split": split_notes, "part": wanted.part}
 
@@ -152,19 +143,13 @@ class RatedRows(Dataset):
 def item_means(items: Array, clicked: Array, trained: Array, count: int) -> Array:
     """Return the share of clicks in the training rows of each item, the baseline that a model must exceed.
 
-    Args:
-        items: int64 R.
-        clicked, trained: bool R.
-        count: number of items.
-
-    Returns:
-        float64 per item; for an item without training rows the share in all training rows, NaN if there are none.
+    ``items`` is int64 R, ``clicked`` and ``trained`` bool R. Returns float64 per item; for an item without training
+    rows the share in all training rows, NaN if there are none.
     """
     rows = np.bincount(items[trained], minlength=count)
     clicks = np.bincount(items[trained], clicked[trained], count)
     overall = clicks.sum() / rows.sum() if rows.sum() else math.nan
-    means: Array = np.where(rows > 0, clicks / np.maximum(rows, 1), overall)
-    return means
+    return np.asarray(np.where(rows > 0, clicks / np.maximum(rows, 1), overall))
 
 
 def load_table(
@@ -177,14 +162,9 @@ def load_table(
         label: the column of labels, 0 or 1; ``None``: one of :data:`LABELS`; without one, targets are ``None``.
         user: the column of users, which are units; ``None``: one of :data:`USERS`; without one each row is a unit.
         only: only rows of this user; empty, or ``None``: all.
-        encoding: of the text.
 
-    Returns:
-        Samples are mappings of texts, targets :class:`Click`, names ``file:line``. Invalid lines are in ``rejected``.
-
-    Raises:
-        DataError: the file cannot be read, or no line can be used.
-        ConfigError: the user does not exist.
+    Samples are mappings of texts, targets :class:`Click`, names ``file:line``. Invalid lines are in ``rejected``.
+    Raises DataError if the file cannot be read, or no line can be used, and ConfigError if the user does not exist.
     """
     table = read_table(file, quoted=True, encoding=encoding)
     column = table.column(label, LABELS, "--label")

@@ -71,13 +71,9 @@ class CriteoRows(Dataset):
     """The lines of a file in Criteo's layout; the file is scanned once, and lines are read on access.
 
     A sample maps the names :data:`FIELDS` to texts, empty for a missing value; a target is a :class:`.Click`, or
-    ``None`` for all lines without labels. Users are unknown, so each line is a unit. Memory: 16 bytes per line.
-
-    Args:
-        file: lines of 40 fields; or of 39, if most of the first lines have these.
-
-    Raises:
-        DataError: the file cannot be read, or no line can be used.
+    ``None`` for all lines without labels, which have 39 fields instead of 40, as most of the first lines do. Users are
+    unknown, so each line is a unit. Memory: 16 bytes per line. Raises DataError if the file cannot be read, or no line
+    can be used.
     """
 
     def __init__(self, file: Path) -> None:

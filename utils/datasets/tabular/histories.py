@@ -22,14 +22,7 @@ TYPED = "history"
 
 
 class History(NamedTuple):
-    """A sample.
-
-    Attributes:
-        id: the user.
-        items: names of items, the oldest first.
-        fields: the user's fields by name.
-        targets: names of the relevant items; empty if unknown.
-    """
+    """A sample: a user, names of items from the oldest on, the user's fields, and names of the relevant items."""
 
     id: str
     items: list[str]
@@ -52,14 +45,9 @@ class Catalogue(NamedTuple):
 
 
 def sequences(ratings: Ratings, kept: Array) -> list[Array]:
-    """Return each user's items in order of time (rows with equal times in file order), indices int64.
+    """Return an array per user of the items in the rows ``kept`` (bool), in order of time, indices int64; may be empty.
 
-    Args:
-        ratings: of U users, R rows.
-        kept: bool R, the rows to use.
-
-    Returns:
-        One array per user; may be empty.
+    Rows with equal times are in file order.
     """
     times = np.nan_to_num(ratings.times, nan=0.0)  # without times, in file order
     order = np.lexsort((np.arange(len(times)), times, ratings.users))
@@ -70,19 +58,11 @@ def sequences(ratings: Ratings, kept: Array) -> list[Array]:
 
 
 def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDataset:
-    """Return users with rows in a part of the split, as samples with their targets.
+    """Return users with rows in the part ``valid`` or ``test`` of a split, as samples with their targets.
 
     The history is the earlier parts; relevant are the items in the part that are not in the history. Each target is a
-    mapping from names of items to 1.
-
-    Args:
-        ratings: of all parts.
-        how, seed: of :func:`utils.datasets.tabular.splits.split`.
-        part: ``valid`` or ``test``.
-
-    Raises:
-        ConfigError: the split is impossible.
-        DataError: no user is left.
+    mapping from names of items to 1. ``how`` and ``seed`` are those of :func:`utils.datasets.tabular.splits.split`.
+    Raises ConfigError if the split is impossible, and DataError if no user is left.
     """
     if part not in PARTS[1:]:
         raise ConfigError(f"part {part!r} must be {' or '.join(PARTS[1:])}")
@@ -109,14 +89,9 @@ def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDatase
 
 
 def whole(ratings: Ratings, users: Sequence[str] | None) -> ListDataset:
-    """Return users with all their items, as samples without targets; unknown users are rejected.
+    """Return users (``None``: all) with all their items, as samples without targets; unknown users are rejected.
 
-    Args:
-        ratings: of all users.
-        users: names of some; ``None``: all.
-
-    Raises:
-        DataError: none of them exists.
+    Raises DataError if none of them exists.
     """
     places = {name: place for place, name in enumerate(ratings.user_names)}
     wanted = list(dict.fromkeys(users if users is not None else ratings.user_names))

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine import Array, DataError
 from tecoinfer_modelzoo.trees import below
-from utils.datasets.base import Rejected
+from utils.datasets.base import Rejected, check_exists
 from utils.datasets.text.tables import rejected_line, utf8_or_latin1
 
 SEPARATOR = "|"
@@ -60,18 +60,22 @@ Entries = Iterator[tuple[int, Sequence[str]]]
 Side = dict[str, dict[str, str]]
 """Fields by id: field name -> value."""
 
+EntryReader = Callable[[Path, list[Rejected]], Entries]
+SideReader = Callable[[Path, list[Rejected]], Side]
+"""Readers of a file, which add the lines that cannot be used to the rejected ones."""
+
 
 class _Layout(NamedTuple):
     """Layout of a data set on disk.
 
     Attributes:
         pattern: file name pattern of the ratings.
-        read: ``(file, rejected) -> fields of each rating``: user, item, rating, and optionally the time.
-        users, items: ``(file of ratings, rejected) -> (fields, files)``.
+        read: returns the fields of each rating of a file: user, item, rating, and optionally the time.
+        users, items: return fields and files for a file of ratings.
     """
 
     pattern: str
-    read: Callable[[Path, list[Rejected]], Entries]
+    read: EntryReader
     users: Callable[[Path, list[Rejected]], tuple[Side, list[Path]]]
     items: Callable[[Path, list[Rejected]], tuple[Side, list[Path]]]
 
@@ -89,23 +93,17 @@ def read_ratings(path: str | Path) -> Ratings:
     - ``ratings.dat`` with ``users.dat`` and ``movies.dat``, fields separated by ``::`` (MovieLens 1M and 10M);
     - ``ratings.csv`` with ``movies.csv`` (MovieLens 20M, 25M, latest).
 
-    Only the file of ratings is required. Films have the fields ``title``, ``year`` and ``genres`` in each layout, users
-    ``age``, ``gender``, ``occupation`` and ``zip`` if the files have them. Text is UTF-8, or else Latin-1.
-
-    Args:
-        path: the file of ratings, its folder (at any depth), or a path ``fetch:ml_100k/...`` into a package.
-
-    Raises:
-        DataError: the path has none or several such files, or no line can be used.
-        FetchError: the package cannot be fetched.
+    The path is the file of ratings, its folder (at any depth), or ``fetch:ml_100k/...`` into a package. Only this file
+    is required. Films have the fields ``title``, ``year`` and ``genres`` in each layout, users ``age``, ``gender``,
+    ``occupation`` and ``zip`` if the files have them. Text is UTF-8, or else Latin-1. Raises DataError if the path has
+    none or several such files, or no line can be used, and FetchError if the package cannot be fetched.
     """
     if str(path).startswith("fetch:"):
         from utils.fetch import fetched_path
 
         path = fetched_path(path)
     path = Path(path)
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     file, layout = _found(path)
     rejected: list[Rejected] = []
     columns = _columns(file, layout.read(file, rejected), rejected)
@@ -192,7 +190,6 @@ def _numbered(values: Sequence[str]) -> tuple[list[str], Array]:
 
 
 def _fields(names: Sequence[str], side: Side) -> dict[str, list[str]]:
-    """Return the fields as columns."""
     keys = dict.fromkeys(key for entry in side.values() for key in entry)
     return {key: [side.get(name, {}).get(key, "") for name in names] for key in keys}
 
@@ -211,7 +208,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r")
 
 
-def _split(between: str) -> Callable[[Path, list[Rejected]], Entries]:
+def _split(between: str) -> EntryReader:
     def read(file: Path, rejected: list[Rejected]) -> Entries:
         return ((number, line.split(between)) for number, line in _lines(file))
 
@@ -233,26 +230,24 @@ def _named_entries(
             yield number, dict(zip(head, fields, strict=True))
 
 
-def _by_columns(
-    file: Path, lines: Iterable[tuple[int, Sequence[str]]], rejected: list[Rejected], names: Sequence[Sequence[str]]
-) -> Entries:
-    """Yield user, item, rating and time by the names of their columns."""
-    used: list[str] | None = None
-    for number, entry in _named_entries(file, lines, rejected):
-        if used is None:
-            found = [next((name for name in known if name in entry), None) for known in names]
-            lost = next((known[0] for known, name in zip(names[:3], found[:3], strict=True) if name is None), None)
-            if lost is not None:
-                raise DataError(f"{file}: no column {lost!r} among {', '.join(entry)}; name the columns in line 1")
-            used = [name for name in found if name is not None]
-        yield number, [entry[name] for name in used]
-
-
 _COLUMNS = (("user_id", "userId"), ("item_id", "movieId", "itemId"), ("rating",), ("timestamp", "time"))
 
 
-def _inter(file: Path, rejected: list[Rejected]) -> Entries:
-    return _by_columns(file, _split("\t")(file, rejected), rejected, _COLUMNS)
+def _by_columns(lines: EntryReader) -> EntryReader:
+    """Return a reader of user, item, rating and time by the names of their columns."""
+
+    def read(file: Path, rejected: list[Rejected]) -> Entries:
+        used: list[str] | None = None
+        for number, entry in _named_entries(file, lines(file, rejected), rejected):
+            if used is None:
+                found = [next((name for name in known if name in entry), None) for known in _COLUMNS]
+                lost = next((_COLUMNS[place][0] for place in range(3) if found[place] is None), None)
+                if lost is not None:
+                    raise DataError(f"{file}: no column {lost!r} among {', '.join(entry)}; name the columns in line 1")
+                used = [name for name in found if name is not None]
+            yield number, [entry[name] for name in used]
+
+    return read
 
 
 def _csv_lines(file: Path, rejected: list[Rejected]) -> Entries:
@@ -267,10 +262,6 @@ def _csv_lines(file: Path, rejected: list[Rejected]) -> Entries:
             rejected.append(rejected_line(file, number, why))
 
 
-def _csv(file: Path, rejected: list[Rejected]) -> Entries:
-    return _by_columns(file, _csv_lines(file, rejected), rejected, _COLUMNS)
-
-
 _RENAMED = {"movie_title": "title", "release_year": "year", "class": "genres", "zip_code": "zip"}
 """Field names: RecBole's -> those of MovieLens' own layouts."""
 
@@ -280,7 +271,7 @@ _PEOPLE_100K = ("age", "gender", "occupation", "zip")
 _PEOPLE_1M = ("gender", "age", "occupation", "zip")
 
 
-def _beside(name: str, read: Callable[[Path, list[Rejected]], Side]) -> Callable[..., tuple[Side, list[Path]]]:
+def _beside(name: str, read: SideReader) -> Callable[..., tuple[Side, list[Path]]]:
     """Return a reader of an optional file next to the ratings; ``*`` in its name stands for their stem."""
 
     def found(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
@@ -290,7 +281,7 @@ def _beside(name: str, read: Callable[[Path, list[Rejected]], Side]) -> Callable
     return found
 
 
-def _recbole(key: str) -> Callable[[Path, list[Rejected]], Side]:
+def _recbole(key: str) -> SideReader:
     def read(file: Path, rejected: list[Rejected]) -> Side:
         side: Side = {}
         for _, entry in _named_entries(file, _split("\t")(file, rejected), rejected):
@@ -303,7 +294,7 @@ def _recbole(key: str) -> Callable[[Path, list[Rejected]], Side]:
     return read
 
 
-def _people(between: str, fields: Sequence[str]) -> Callable[[Path, list[Rejected]], Side]:
+def _people(between: str, fields: Sequence[str]) -> SideReader:
     def read(file: Path, rejected: list[Rejected]) -> Side:
         side: Side = {}
         for number, line in _lines(file):
@@ -326,7 +317,8 @@ def _film(title: str, genres: str) -> dict[str, str]:
 
 
 def _films_100k(file: Path, rejected: list[Rejected]) -> Side:
-    names, side = _genre_names(file.with_name("u.genre")), Side()
+    side, listed = Side(), file.with_name("u.genre")
+    names = [line.partition("|")[0] for _, line in _lines(listed)] if os.path.lexists(listed) else GENRES
     for number, line in _lines(file):
         values = line.split("|")
         flags = values[5:]
@@ -339,13 +331,7 @@ def _films_100k(file: Path, rejected: list[Rejected]) -> Side:
     return side
 
 
-def _genre_names(file: Path) -> Sequence[str]:
-    if not os.path.lexists(file):
-        return GENRES
-    return [line.partition("|")[0] for _, line in _lines(file)]
-
-
-def _films(lines: Callable[[Path, list[Rejected]], Entries]) -> Callable[[Path, list[Rejected]], Side]:
+def _films(lines: EntryReader) -> SideReader:
     def read(file: Path, rejected: list[Rejected]) -> Side:
         side: Side = {}
         for number, values in lines(file, rejected):
@@ -359,19 +345,16 @@ def _films(lines: Callable[[Path, list[Rejected]], Entries]) -> Callable[[Path, 
     return read
 
 
-def _no_fields(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
-    return {}, []
-
-
 LAYOUTS = (
-    _Layout("*.inter", _inter, _beside("*.user", _recbole("user_id")), _beside("*.item", _recbole("item_id"))),
+    _Layout(
+        *("*.inter", _by_columns(_split("\t"))),
+        *(_beside("*.user", _recbole("user_id")), _beside("*.item", _recbole("item_id"))),
+    ),
     _Layout("u*.data", _split("\t"), _beside("u.user", _people("|", _PEOPLE_100K)), _beside("u.item", _films_100k)),
     _Layout(
-        "ratings.dat",
-        _split("::"),
-        _beside("users.dat", _people("::", _PEOPLE_1M)),
-        _beside("movies.dat", _films(_split("::"))),
+        *("ratings.dat", _split("::")),
+        *(_beside("users.dat", _people("::", _PEOPLE_1M)), _beside("movies.dat", _films(_split("::")))),
     ),
-    _Layout("ratings.csv", _csv, _no_fields, _beside("movies.csv", _films(_csv_lines))),
+    _Layout("ratings.csv", _by_columns(_csv_lines), lambda *_: ({}, []), _beside("movies.csv", _films(_csv_lines))),
 )
 """Supported layouts, by the name of the file of ratings."""

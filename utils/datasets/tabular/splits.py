@@ -26,7 +26,7 @@ def split(
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     where: str = "the ratings",
 ) -> Array:
-    """Return the part of each row.
+    """Return the part of each row, int8 R: 0 for training, 1 for validation, 2 for test (:data:`PARTS`).
 
     - ``random``: rows are shuffled by ``numpy.random.default_rng(seed).permutation``; the first ``round(R * test)`` of
       them are the test, the next ``round(R * valid)`` the validation. Later rows of a test user may be in the training.
@@ -35,19 +35,10 @@ def split(
     - ``temporal``: rows in order of time, over all users; the last ``round(R * test)`` are the test, the
       ``round(R * valid)`` before them the validation. Users of the test may not occur in the training.
 
-    Rows with equal times keep their order. ``round`` is half up. Only ``random`` uses the seed, and only
-    ``leave_one_out`` uses the users and not the shares.
-
-    Args:
-        users: int64 R, user of each row. times: float64 R, in any unit.
-        how: one of :data:`HOWS`. seed: of the shuffle.
-        shares: of training, validation and test, with sum 1. where: source of the rows, for messages.
-
-    Returns:
-        int8 R: 0 for training, 1 for validation, 2 for test (:data:`PARTS`).
-
-    Raises:
-        ConfigError: unknown kind, invalid shares, or missing times.
+    ``users`` is int64 R, ``times`` float64 R in any unit; rows with equal times keep their order. ``shares`` are those
+    of training, validation and test, with sum 1; ``round`` is half up. Only ``random`` uses the seed, and only
+    ``leave_one_out`` uses the users and not the shares. ``where`` is the source of the rows, for messages. Raises
+    ConfigError if the kind is unknown, shares are invalid, or times are missing.
     """
     users, times = np.asarray(users), np.asarray(times, np.float64)
     if how not in HOWS:

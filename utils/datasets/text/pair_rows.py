@@ -49,12 +49,7 @@ class Row(NamedTuple):
 
 
 class Skipped:
-    """Counter of skipped entries, for one warning.
-
-    Args:
-        source: the source of the entries.
-        what: name of the entries with a verb, such as ``rows are``.
-    """
+    """Counter of skipped entries, for one warning; ``what`` names them with a verb, such as ``rows are``."""
 
     def __init__(self, source: object, what: str) -> None:
         self.source, self.what, self.count, self.first = source, what, 0, ""
@@ -74,14 +69,9 @@ class Skipped:
 def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: object) -> list[Pair]:
     """Return the pairs of rows; invalid rows are skipped with a warning.
 
-    Args:
-        rows: each an object with two columns of one of ``names``, with texts or equally long lists of texts; or a list
-            of two texts.
-        names: accepted pairs of columns; the first that the first object has is used for all.
-        source: for messages.
-
-    Raises:
-        DataError: no row can be used, or the columns have other names.
+    A row is an object with two columns of one of ``names``, with texts or equally long lists of texts; or a list of two
+    texts. The first accepted pair of columns that the first object has is used for all. Raises DataError if no row can
+    be used, or the columns have other names.
     """
     skipped, found, columns = Skipped(source, "rows are"), list[Pair](), None
     for where, value in rows:
@@ -132,15 +122,10 @@ def _columns(value: dict[str, Any], names: Sequence[tuple[str, str]], where: str
 
 
 def read_rows(path: Path, kind: str = "json") -> Iterator[Row]:
-    """Yield the rows of a file.
+    """Yield the rows of a file, also gzipped. Raises DataError if it cannot be read, has another format, or is empty.
 
-    Args:
-        path: may be compressed by gzip.
-        kind: ``json``: an object or list per line, or one JSON list of them; ``csv``, ``tsv``: a table with column
-            names; ``text``: a pair per line, separated by a tab.
-
-    Raises:
-        DataError: the file cannot be read, has another format, or is empty.
+    ``kind`` is ``json``: an object or list per line, or one JSON list of them; ``csv``, ``tsv``: a table with column
+    names; ``text``: a pair per line, separated by a tab.
     """
     if not path.is_file():
         raise DataError(f"data path {path} {not_a_file_reason(path)}; pass a file of pairs")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,16 +50,10 @@ class Asked(NamedTuple):
 
 
 def load_questions(path: Path, *, answers: bool = True) -> ListDataset:
-    """Return the questions of a file; targets are tuples of correct answers, empty for unanswerable questions.
+    """Return the questions of a ``.json`` or ``.jsonl`` file; targets are tuples of correct answers.
 
-    Questions on the same text are one unit, because they are not independent.
-
-    Args:
-        path: a ``.json`` or ``.jsonl`` file.
-        answers: whether to read answers; if not, targets are ``None``.
-
-    Raises:
-        DataError: the file cannot be read, or no question can be used.
+    They are empty for unanswerable questions, and ``None`` without ``answers``. Questions on the same text are one
+    unit, because they are not independent. Raises DataError if the file cannot be read, or no question can be used.
     """
     found, rejected = list[tuple[Question, tuple[str, ...], str]](), list[Rejected]()
     keys = set[str]()
@@ -155,7 +150,8 @@ def _entry(entry: Any, where: str, unit: str) -> Iterator[Asked]:
         flat = entry.get("answers", entry.get("answer"))
         key = entry.get("id", unit)
         shared = context if isinstance(context, str) else unit  # questions on the same text are one unit
-        yield Asked(where, _unit(shared), key, entry.get("question"), context, flat, entry.get("is_impossible"))
+        unit = sha256(shared.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        yield Asked(where, unit, key, entry.get("question"), context, flat, entry.get("is_impossible"))
         return
     qas = entry["qas"] if isinstance(entry["qas"], list) else []
     if not qas:
@@ -168,12 +164,6 @@ def _entry(entry: Any, where: str, unit: str) -> Iterator[Asked]:
         question = one.get("question", one.get("query_text"))
         shown = f"{where}, question {shown_value(key) if isinstance(key, (str, int)) else place + 1}"
         yield Asked(shown, unit, key, question, context, one.get("answers"), one.get("is_impossible"))
-
-
-def _unit(text: str) -> str:
-    from hashlib import sha256
-
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _checked(asked: Asked, answers: bool) -> tuple[Question, tuple[str, ...]]:

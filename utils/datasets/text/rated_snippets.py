@@ -80,7 +80,6 @@ def grouped(texts: Sequence[str]) -> list[int]:
         for mark in {*_runs(text), *_names(text)}:
             together[mark].append(place)
     first = list(range(len(texts)))
-
     for places in together.values():
         for place in places[1:]:
             one, other = sorted((root_of(first, places[0]), root_of(first, place)))
@@ -100,16 +99,8 @@ def _names(text: str) -> Iterable[str]:
 def divided(groups: Sequence[int], sizes: Mapping[str, int], rest: str, seed: int) -> list[str]:
     """Return the part of each text: whole groups are drawn until each part has its size; the others are ``rest``.
 
-    A group that is too large for the remaining size of a part goes to the next one.
-
-    Args:
-        groups: of each text.
-        sizes: texts per drawn part.
-        rest: name of the part of the others.
-        seed: of the draw.
-
-    Raises:
-        ConfigError: the parts cannot be filled.
+    A group that is too large for the remaining size of a part goes to the next one. Raises ConfigError if the parts
+    cannot be filled.
     """
     members: defaultdict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(groups):

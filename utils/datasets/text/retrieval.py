@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import not_a_file_reason
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.text.tables import is_text, read_lines, read_table, rejected_line
 
 CORPUS, UNJUDGED, CANDIDATES = "corpus", "unjudged", "candidates"
@@ -69,8 +69,7 @@ def files_of(paths: Mapping[str, Path], split: str) -> Asked:
         if "corpus" not in paths:
             raise ConfigError("--data_path has no corpus; pass a folder, or corpus=FILE queries=FILE qrels=FILE")
         return Asked(paths["corpus"], *(paths.get(name) for name in ("queries", "qrels", "candidates")))
-    if not folder.exists():
-        raise DataError(f"data path {folder} does not exist; check the path")
+    check_exists(folder)
     if folder.is_file():
         return Asked(folder, None, None, paths.get("candidates"))
     corpus, queries, qrels = (_in(folder, names, split) for names in (CORPUS_FILES, QUERY_FILES, QREL_FILES))
@@ -85,7 +84,7 @@ def _in(folder: Path, names: Sequence[str], split: str) -> Path | None:
 
 
 def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> ListDataset:
-    """Load queries; the note :data:`CORPUS` is the corpus.
+    """Load queries, or those ``typed``; the note :data:`CORPUS` is the corpus, targets are grades by id if ``judged``.
 
     A text is an object per line with ``_id`` and ``text`` (and ``title``, which is prepended) in ``.jsonl``, an id and
     a text separated by a tab in ``.tsv`` (with or without column names), or a line of ``.txt``, whose id is its number.
@@ -94,15 +93,7 @@ def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> 
 
     In ``rejected`` are: invalid lines, empty texts, duplicate ids (the first is kept), qrels and candidates with
     unknown ids, and judged queries without a relevant passage. Queries without judgments belong to another split, and
-    are only counted.
-
-    Args:
-        asked: the files.
-        judged: whether to read judgments; targets are then grades by passage id.
-        typed: queries to use instead of a file's.
-
-    Raises:
-        DataError: queries or passages are missing.
+    are only counted. Raises DataError if queries or passages are missing.
     """
     corpus = read_texts(asked.corpus)
     if not corpus.texts:
@@ -128,14 +119,11 @@ def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> 
         kept, bad = _answerable(kept, grades, asked)
         rejected += bad
     if not kept:
-        raise DataError(f"{asked.queries} has no query that can be used{_first(rejected)}; check the files")
+        first = f" ({rejected[-1].path.name}: {rejected[-1].reason})" if rejected else ""
+        raise DataError(f"{asked.queries} has no query that can be used{first}; check the files")
     targets = [grades[query.id] for query in kept] if grades else None
     files = [file for file in asked if file is not None]
     return ListDataset(kept, targets, names=[q.id for q in kept], files=files, rejected=rejected, notes=notes)
-
-
-def _first(rejected: Sequence[Rejected]) -> str:
-    return f" ({rejected[-1].path.name}: {rejected[-1].reason})" if rejected else ""
 
 
 def _answerable(
@@ -170,7 +158,6 @@ def read_texts(file: Path) -> Texts:
 
 
 def _entries(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str, int]]:
-    """Yield id, text and line number."""
     ending = file.suffix.lower()
     if ending == ".txt":
         yield from ((str(number), line.strip(), number) for number, line in _lines(file, rejected))
@@ -218,9 +205,8 @@ def _of_fields(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str,
                 continue
         id_at, text_at, title_at = columns
         if len(fields) <= max(id_at, text_at, title_at or 0):
-            rejected.append(
-                rejected_line(file, number, f"{len(fields)} fields between tabs; expected an id and a text")
-            )
+            why = f"{len(fields)} fields between tabs; expected an id and a text"
+            rejected.append(rejected_line(file, number, why))
             continue
         title = f"{fields[title_at]} " if title_at is not None else ""
         yield fields[id_at], f"{title}{fields[text_at]}".strip(), number

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.text import shown_value
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.text.tables import Row, Table, is_text, read_lines, read_table, rejected_line
 
 FIRST = ("sentence1", "sentence_a", "text1", "text_a", "first", "query", "sentence", "text")
@@ -40,19 +40,14 @@ def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
     - one column of text, or ``.txt`` with a sentence per line: single sentences.
     - a folder: the first of ``sts-dev.csv``, ``dev.tsv``, ``SICK.txt`` and other tables in it.
 
-    A row without text or with an invalid score is in ``rejected``. Names are ``file:line``.
-
-    Args:
-        path: a file or a folder.
-        columns: names of the columns of the first text, and optionally of the second and the score.
-
-    Raises:
-        DataError: the path has no usable data; the message has file and fix.
+    ``columns`` names the columns of the first text, and optionally of the second and the score. A row without text or
+    with an invalid score is in ``rejected``. Names are ``file:line``. Raises DataError, with file and fix, if the path
+    has no usable data.
     """
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     file = _table_in(path) if path.is_dir() else path
-    if file.suffix.lower() == ".txt" and not columns and not _has_names(file):
+    plain = file.suffix.lower() == ".txt" and not columns
+    if plain and not {name.strip().lower() for name in _start(file)} & set(SECOND):  # SICK's has column names
         return _alone(*_lines(file), file)
     found = _read(file)
     first, second, score = _chosen(found, columns, file)
@@ -96,11 +91,6 @@ def _table_in(folder: Path) -> Path:
     if not files:
         raise DataError(f"data folder {folder} has no .tsv, .csv, .jsonl or .txt file; pass a file of pairs")
     return files[0]
-
-
-def _has_names(file: Path) -> bool:
-    """Return whether the first line of a ``.txt`` has column names, as in SICK."""
-    return bool({name.strip().lower() for name in _start(file)} & set(SECOND))
 
 
 def _start(file: Path) -> list[str]:
@@ -147,9 +137,8 @@ def _tabbed(file: Path, columns: Sequence[str] | None) -> Table:
 def _chosen(found: Table, columns: Sequence[str], file: Path) -> tuple[str, str | None, str | None]:
     """Return the names of the columns with the first text, the second and the score."""
     if columns:
-        given = [found.column(name, (), "--columns") for name in columns]
-        rest = [*given, None, None]
-        return columns[0], rest[1], rest[2]
+        given = [*(found.column(name, (), "--columns") for name in columns), None, None]
+        return columns[0], given[1], given[2]
     first, second, score = (found.column(None, names, "--columns") for names in (FIRST, SECOND, SCORE))
     if first is None:
         listed = found.listed()

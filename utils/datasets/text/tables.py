@@ -34,10 +34,8 @@ class Table:
     """Content of a file.
 
     Attributes:
-        file: its path.
         columns: column names, in order; for JSON those of all objects.
-        rows: the valid lines.
-        rejected: the invalid ones, named ``file:line``.
+        rows: the valid lines. rejected: the invalid ones, named ``file:line``.
     """
 
     file: Path
@@ -46,18 +44,10 @@ class Table:
     rejected: tuple[Rejected, ...] = ()
 
     def column(self, given: str | None, known: Sequence[str], flag: str) -> str | None:
-        """Return the column given by a flag, or else the first existing one of some usual names, in any case.
+        """Return the column given by a flag, or else the first existing one of the ``known`` names, in any case.
 
-        Args:
-            given: the value of the flag, or ``None``.
-            known: usual names, in order of precedence.
-            flag: its name, for the message.
-
-        Returns:
-            The name in the file's spelling; ``None`` if nothing is given and none is found.
-
-        Raises:
-            DataError: the given column does not exist.
+        It is spelled as in the file; ``None`` if nothing is given and none is found. Raises DataError, which names the
+        flag, if the given column does not exist.
         """
         if given is None:
             low = {name.lower(): name for name in reversed(self.columns)}
@@ -96,25 +86,16 @@ def read_table(
     quoted: bool = False,
     headless: Callable[[Sequence[str]], Sequence[str]] | None = None,
 ) -> Table:
-    """Read a table.
+    """Read a table in a format that follows from the file's ending.
 
-    - ``.tsv``: fields are separated by tabs, and quotes have no meaning unless ``quoted``.
+    - ``.tsv``: fields are separated by tabs, and quotes have no meaning unless ``quoted``, as pandas writes them.
     - ``.csv``: fields are separated by commas and may be in double quotes (RFC 4180), also over several lines.
     - ``.jsonl``: an object per line. ``.json``: a list of objects; a row's number is its place, from 1.
 
     Lines end with a line feed, optionally preceded by a carriage return. Empty ones are skipped. A byte order mark
-    overrides the encoding.
-
-    Args:
-        file: its ending determines the format.
-        columns: column names, if the file's first line has none; not for JSON.
-        encoding: such as ``utf-8`` or ``latin-1``.
-        quoted: whether fields of a ``.tsv`` may be in double quotes, as pandas writes them.
-        headless: returns the column names for a first line of data, or none for a first line of names.
-
-    Raises:
-        DataError: the file cannot be read, is empty, has another ending, or a duplicate column name.
-        ConfigError: unknown encoding.
+    overrides the encoding. If the first line has no column names, they are ``columns``, or what ``headless`` returns
+    for that line; not for JSON. Raises DataError if the file cannot be read, is empty, or has another ending or a
+    duplicate column name, and ConfigError if the encoding is unknown.
     """
     ending = file.suffix.lower()
     if ending not in ENDINGS:
@@ -134,7 +115,7 @@ def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
     An invalid byte becomes half a character (a surrogate), which :func:`is_text` detects. Raises DataError if the file
     cannot be read, and ConfigError if the encoding is unknown.
     """
-    data = _content(file)
+    data = content_of(file)
     try:
         codecs.lookup(encoding)
         "".encode(encoding)  # fails for hex and other codecs that are not for text
@@ -153,14 +134,15 @@ def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
 
 def utf8_or_latin1(file: Path) -> str:
     """Return the text of a file in UTF-8 or else Latin-1; raise DataError if it cannot be read."""
-    data = _content(file)
+    data = content_of(file)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
 
 
-def _content(file: Path) -> bytes:
+def content_of(file: Path) -> bytes:
+    """Return the bytes of a file; raise DataError if it cannot be read."""
     try:
         return read_regular(file)
     except OSError as error:
@@ -231,7 +213,10 @@ def _fields(
                 columns = tuple(name.strip() for name in row)
                 if not all(map(is_text, columns)):
                     raise DataError(f"{file}:{number}: {NOT_TEXT.format(encoding.upper())}")
-                _refuse_doubles(file, number, columns)
+                twice = next((name for name in columns if columns.count(name) > 1), None)
+                if twice is not None:
+                    where = f"{file}:{number}"
+                    raise DataError(f"{where}: column {twice!r} occurs twice; give each column a different name")
                 continue
         if len(row) != len(columns):
             why = f"{len(row)} fields, expected {len(columns)}; correct the line"
@@ -243,12 +228,6 @@ def _fields(
     if not columns or (given and not found and not rejected):
         raise DataError(f"{file} is empty; write the column names in the first line, and a row in each further line")
     return Table(file, columns, tuple(found), tuple(rejected))
-
-
-def _refuse_doubles(file: Path, number: int, columns: Sequence[str]) -> None:
-    twice = next((name for name in columns if list(columns).count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{file}:{number}: column {twice!r} occurs twice; give each column a different name")
 
 
 def _objects(file: Path, entries: Iterable[tuple[int, Any]]) -> Table:
@@ -292,5 +271,5 @@ def _json_list(file: Path, encoding: str) -> list[tuple[int, Any]]:
 
 __all__ = [
     *("ENCODING", "ENDINGS", "NOT_TEXT", "Row", "Table", "is_text", "read_lines", "read_table", "rejected_line"),
-    "utf8_or_latin1",
+    *("content_of", "utf8_or_latin1"),
 ]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from engine import DataError
 from tecoinfer_modelzoo.text import shown_value
-from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.text.tables import (
     ENCODING,
     ENDINGS,
@@ -108,8 +108,7 @@ def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
     file, line and fix.
     """
     columns = columns or Columns()
-    if not path.exists():
-        raise DataError(f"data path {path} does not exist; check the path")
+    check_exists(path)
     if path.is_dir():
         file = _table_of(path)
         return _folder(path, columns) if file is None else load_texts(file, columns)
@@ -130,10 +129,7 @@ def _cola(first: Sequence[str]) -> Sequence[str]:
 
 
 def text_columns(table: Table, columns: Columns) -> tuple[str, str | None]:
-    """Return the columns of texts, and of second texts if any.
-
-    Raises DataError if no such column exists; the message lists the columns.
-    """
+    """Return the columns of texts, and of second texts if any; raise DataError, with all columns, if there is none."""
     if columns.text is None:
         for one, two in PAIRS:
             first = table.column(None, (one,), "")
@@ -174,7 +170,6 @@ def _has(row: Row, column: str) -> bool:
 
 
 def _line(table: Table, row: Row, text: str, pair: str | None, label: str | None) -> Line | str:
-    """Return a row's text and label, or the reason why it is invalid."""
     texts = []
     for column in (text, pair):
         value = "" if column is None else row.values.get(column)
@@ -196,7 +191,6 @@ def _line(table: Table, row: Row, text: str, pair: str | None, label: str | None
 
 
 def _described(line: Line, row: Row, rating: str | None, unit: str | None) -> Line | str:
-    """Return a line with its rating and its unit, or the reason why it is invalid."""
     number = None
     if rating is not None:
         value = row.values.get(rating)

@@ -36,10 +36,9 @@ def draw_sound(
     """Return an image of a recording.
 
     Args:
-        samples: float32 [S], mono, -1..1. rate: in Hz.
+        samples: float32 [S], mono, -1..1, at ``rate`` Hz.
         segments: starts and ends in seconds of the shaded parts.
-        scores: float [T], 0 to 1, one per frame. frame: seconds of a frame.
-        limits: levels of the scores that are drawn as lines.
+        scores: float [T], 0 to 1, one per ``frame`` seconds. limits: levels of them that are drawn as lines.
     """
     seconds = max(len(samples) / rate, frame)
     image = Image.new("RGB", (WIDTH, WAVE + CURVE + AXIS), PAPER)

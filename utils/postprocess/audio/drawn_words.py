@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -20,16 +21,13 @@ RANGE = 70.0
 """Decibels from the maximum to the darkest colour."""
 
 PAPER, INK, MARK = (24, 24, 24), (255, 255, 255), (255, 200, 60)
+Font: TypeAlias = "ImageFont.FreeTypeFont | ImageFont.ImageFont"
 COLOURS = np.array([(0, 0, 0), (60, 15, 110), (190, 55, 85), (250, 150, 40), (255, 250, 200)], np.float64)
 """Colours from the minimum to the maximum."""
 
 
 def draw_words(samples: Array, rate: int, words: Sequence[tuple[str, float, float]]) -> Image.Image:
-    """Return an image of a recording with its words.
-
-    Args:
-        samples: float32 [S], mono, -1..1. rate: in Hz. words: each with its start and end in seconds.
-    """
+    """Return an image of a recording (float32 [S], mono, -1..1) with its words, each with start and end in seconds."""
     from utils.fonts import font_for
 
     seconds = max(len(samples) / rate, 1e-3)
@@ -55,12 +53,7 @@ def draw_words(samples: Array, rate: int, words: Sequence[tuple[str, float, floa
     return image
 
 
-def _rows(
-    words: Sequence[tuple[str, float, float]],
-    seconds: float,
-    width: int,
-    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
-) -> list[tuple[int, int]]:
+def _rows(words: Sequence[tuple[str, float, float]], seconds: float, width: int, font: Font) -> list[tuple[int, int]]:
     """Return for each word its row, the first one with room for it, and its left edge."""
     ends: list[float] = []
     found = []

@@ -52,14 +52,7 @@ class Rules:
 
 
 class Segmenter:
-    """Finds segments of speech in a stream of probabilities.
-
-    Args:
-        rules: conditions for the start and end of speech.
-
-    Attributes:
-        speaking: whether there is speech at the end of the chunks so far.
-    """
+    """Finds segments of speech in a stream of probabilities."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -131,14 +124,9 @@ class Segmenter:
 
 
 def speech_segments(probabilities: Iterable[float], rules: Rules, samples: int) -> list[tuple[int, int]]:
-    """Return the segments of speech in a whole recording.
+    """Return the first sample of each segment of speech in a whole recording, and the one after its last.
 
-    Args:
-        probabilities: one per chunk; the last chunk may extend beyond the recording.
-        rules: conditions for the start and end of speech. samples: of the recording.
-
-    Returns:
-        First sample of each segment and the one after its last.
+    There is a probability per chunk; the last chunk may extend beyond the recording.
     """
     segmenter = Segmenter(rules)
     return segmenter.feed(probabilities) + segmenter.finish(samples)

@@ -28,14 +28,9 @@ INK = (40, 40, 40)
 
 
 def draw_graph(look: Look, edges: Array) -> Image.Image:
-    """Draw a graph on white.
+    """Draw a graph on white, as an RGB image at most 480 pixels wide and high.
 
-    Args:
-        look: positions and labels of its nodes, and the number of lines of each edge.
-        edges: int64 [2, E]; an edge listed in both directions is drawn once, and loops are not drawn.
-
-    Returns:
-        An RGB image, at most 480 pixels wide and high.
+    ``edges`` are int64 [2, E]; an edge listed in both directions is drawn once, and loops are not drawn.
     """
     places, size, unit = _on_paper(np.asarray(look.points, np.float64), edges)
     image = Image.new("RGB", size, (255, 255, 255))
@@ -61,8 +56,7 @@ def draw_graph(look: Look, edges: Array) -> Image.Image:
 def laid_out(nodes: int, edges: Array) -> Look:
     """Return deterministic positions for a graph without positions: neighbours attract, all nodes repel.
 
-    Forces of Fruchterman and Reingold (1991), starting from a circle; graphs of over :data:`SPRINGS` nodes stay a
-    circle.
+    Forces of Fruchterman and Reingold (1991), from a circle, in which over :data:`SPRINGS` nodes stay.
     """
     angles = 2 * math.pi * np.arange(nodes) / max(nodes, 1)
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -104,17 +98,11 @@ def _edge(draw: ImageDraw.ImageDraw, start: Array, end: Array, order: int, unit:
     for place in range(count):
         shift = across * gap * (place * 2 - count + 1) / (1 if count == 2 else 1.2)
         first, last = start + shift, end + shift
-        if order == 4 and place == 1:
-            _dashed(draw, first, last, width)
-        else:
-            draw.line([*first, *last], fill=INK, width=width)
-
-
-def _dashed(draw: ImageDraw.ImageDraw, start: Array, end: Array, width: int) -> None:
-    steps = max(3, round(float(np.linalg.norm(end - start)) / 8)) | 1
-    points = np.linspace(start, end, steps + 1)
-    for place in range(0, steps, 2):
-        draw.line([*points[place], *points[place + 1]], fill=INK, width=width)
+        dashed = order == 4 and place == 1
+        steps = max(3, round(float(np.linalg.norm(last - first)) / 8)) | 1 if dashed else 1
+        points = np.linspace(first, last, steps + 1)
+        for step in range(0, steps, 2):
+            draw.line([*points[step], *points[step + 1]], fill=INK, width=width)
 
 
 def _label(

@@ -41,14 +41,9 @@ USUAL = BoxForm()
 
 
 def reformed(found: Detections, form: BoxForm, native: str, size: tuple[int, int] | None) -> Detections:
-    """Convert candidates from a model's format.
+    """Convert candidates, read as corners in pixels from boxes of the format ``native``, from a model's format.
 
-    Args:
-        found: candidates, read as corners in pixels. form: the model's format. native: box format that they were read
-            from. size: height and width of the input in pixels; ``None``: not known.
-
-    Raises:
-        InputError: boxes are relative to an input of unknown size.
+    Raises InputError if boxes are relative to an input of unknown size.
     """
     classes = labelled(found.classes, form)
     boxes = found.boxes
@@ -70,8 +65,7 @@ def _given(boxes: Array, native: str) -> Array:
 def corners(boxes: Array, form: BoxForm, size: tuple[int, int] | None) -> Array:
     """Convert ... x 4 boxes to left, top, right, bottom in pixels of an input of this height and width.
 
-    Raises:
-        InputError: boxes are relative to an input of unknown size.
+    Raises InputError if boxes are relative to an input of unknown size.
     """
     wide = np.asarray(boxes, np.float64)
     if form.box_format == "yxyx":

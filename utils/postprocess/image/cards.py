@@ -34,17 +34,10 @@ def bar(share: float) -> Image.Image:
 def save_card(folder: Path, title: str, share: float, lines: Sequence[str], name: str = "") -> Path:
     """Write a card as a PNG and return its path; the file's name ends in a hash if another row has that name.
 
-    Args:
-        folder: of the file. title: the first line, after the share. share: 0 to 1. lines: further lines.
-        name: start of the file's name, such as a user's; the title follows.
-
-    Raises:
-        ConfigError: the folder is not writable.
+    The first line has the share (0 to 1) and the title; the file's name starts with ``name``, such as a user's, and the
+    title. Raises ConfigError if the folder is not writable.
     """
-    stem = re.sub(r"[^\w-]+", "_", f"{name} {title}".strip()).strip("_")[:_LONGEST] or "row"
+    stem = re.sub(r"[^\w-]+", "_", f"{name} {title}".strip()).strip("_")[:80] or "row"
     texts = [f"{100 * share:.1f} %   {title}", *lines]
     row = sha256("\n".join([name, title, *lines]).encode("utf-8", "surrogatepass")).hexdigest()
     return save_drawn(folder / row / stem, texts, folder, bar(share))
-
-
-_LONGEST = 80

@@ -41,15 +41,11 @@ def upsampled(scores: Array, view: View) -> Array:
 
 
 def best_classes(scores: Array, view: View) -> Array:
-    """Return the class with the highest score for every pixel of the result, H x W int16.
+    """Return the class with the highest of C x h x w scores for every pixel of the result, H x W int16.
 
     Scores are resized as in :func:`upsampled`, one class at a time, so that memory does not grow with the number of
     classes. The lower one of classes with equal scores wins, as with ``argmax``. A pixel with a NaN score is
     :data:`NO_CLASS`.
-
-    Args:
-        scores: C x h x w floats.
-        view: position of the image in the input.
     """
     rows, columns = _axes(scores.shape[-2:], view)
     best = _resized(scores[0].astype(np.float32), rows, columns)
@@ -66,11 +62,9 @@ def best_classes(scores: Array, view: View) -> Array:
 
 
 def foreground(scores: Array, view: View, threshold: float) -> Array:
-    """Return 1 where the sigmoid of scores resized as in :func:`upsampled` is at least the threshold, else 0.
+    """Return 1 where the sigmoid of h x w scores resized as in :func:`upsampled` is at least the threshold, else 0.
 
-    Args:
-        scores: h x w floats before the sigmoid. view: position of the image in the input.
-        threshold: a probability above 0 and below 1.
+    The threshold is a probability above 0 and below 1.
     """
     found = _resized(scores.astype(np.float32), *_axes(scores.shape, view))
     least = np.float32(np.log(threshold / (1.0 - threshold)))
@@ -100,39 +94,25 @@ def nearest_classes(classes: Array, view: View) -> Array:
 
     If the image covers the whole input this equals Pillow's ``nearest``, including its rounding of summed steps.
     """
-    taken = []
-    for count, length, start, extent, canvas in zip(
-        classes.shape, view.size, view.start, view.extent, view.canvas, strict=True
-    ):
+    taken, axes = [], zip(classes.shape, view.size, view.start, view.extent, view.canvas, strict=True)
+    for count, length, start, extent, canvas in axes:
         steps = np.full(length, count * extent / canvas / length)
         steps[0] = start * count / canvas + 0.5 * steps[0]
         taken.append(np.clip(np.floor(np.cumsum(steps)), 0, count - 1).astype(np.intp))
     rows, columns = taken
-    found: Array = classes[rows[:, None], columns].astype(np.int16)
-    return found
-
-
-def _centres(cells: tuple[int, ...], view: View) -> list[Array]:
-    """Return the coordinates of the result's rows and columns in cells.
-
-    In float32 as in PyTorch, because the rounding is visible where neighbouring cells differ much.
-    """
-    places = []
-    for count, length, start, extent, canvas in zip(
-        cells, view.size, view.start, view.extent, view.canvas, strict=True
-    ):
-        step = np.float32(count * extent / canvas / length)
-        offset = np.float32(start * count / canvas - 0.5)
-        places.append((np.arange(length, dtype=np.float32) + np.float32(0.5)) * step + offset)
-    return places
+    return np.asarray(classes[rows[:, None], columns], np.int16)
 
 
 def _axes(cells: tuple[int, ...], view: View) -> tuple[Axis, Axis]:
-    """Return the neighbouring cells of each row and each column of the result."""
-    found = []
-    for places, count, start, extent, canvas in zip(
-        _centres(cells, view), cells, view.start, view.extent, view.canvas, strict=True
-    ):
+    """Return the neighbouring cells of each row and each column of the result.
+
+    Coordinates are float32 as in PyTorch, because the rounding is visible where neighbouring cells differ much.
+    """
+    found, axes = [], zip(cells, view.size, view.start, view.extent, view.canvas, strict=True)
+    for count, length, start, extent, canvas in axes:
+        step = np.float32(count * extent / canvas / length)
+        offset = np.float32(start * count / canvas - 0.5)
+        places = (np.arange(length, dtype=np.float32) + np.float32(0.5)) * step + offset
         first = start * count // canvas  # whole cells that hold any of the image
         last = min(count, -(-(start + extent) * count // canvas)) - 1
         inside = np.clip(places, first, last)

@@ -16,12 +16,8 @@ _LEAST = 320
 def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
     """Return a copy of an RGB image with boxes, names, scores and points; a small one is enlarged by an integer factor.
 
-    A name is above its box, or inside if the space above is too small.
-
-    Args:
-        image: mode ``RGB``.
-        objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), highest score first;
-            optionally ``points`` (x and y of each).
+    A name is above its box, or inside if the space above is too small. An object has ``label`` (text), ``score`` and
+    ``box`` (left, top, right, bottom in pixels), highest score first; optionally ``points`` (x and y of each).
     """
     factor = max(1, _LEAST // max(image.size))
     canvas = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
@@ -51,9 +47,8 @@ def write_name(
 ) -> None:
     """Write a box's name on a background of its colour: above the box, or inside if the space above is too small.
 
-    Args:
-        pen: of the image. corner: left and top of the box in pixels. line: width of the box's lines.
-        height: of the letters. size: width and height of the image.
+    ``corner`` is left and top of the box in pixels, ``line`` the width of its lines, ``height`` that of the letters,
+    and ``size`` the image's width and height.
     """
     font = ImageFont.load_default(size=height)
     above = corner[1] - pen.textbbox((0, 0), text, font=font)[3] - 1

@@ -23,7 +23,6 @@ _BAND, _TEXT, _FRAME = (24, 24, 24), (255, 255, 255), (200, 200, 200)
 _WIDEST = 30
 """Maximum characters of a class's name in the legend."""
 
-
 _GOLDEN = (5**0.5 - 1) / 2
 _TONES = ((0.80, 1.0), (0.55, 1.0), (0.95, 0.72))
 
@@ -44,9 +43,8 @@ def overlay(image: Image.Image, classes: Array, shares: Sequence[Mapping[str, An
 
     Args:
         image: mode ``RGB``; a small one is enlarged by an integer factor.
-        classes: H x W integers, of the image's size; negative ones are not drawn.
+        classes: H x W integers, of the image's size; negative ones are not drawn, nor the class ``empty``.
         shares: for the legend, in its order: ``class`` (number), ``label`` and ``share`` (0 to 1).
-        empty: the class of the background, which is not drawn; ``None``: none.
     """
     factor = max(1, LEAST // max(image.size))
     pixels = np.asarray(image, np.float32).repeat(factor, axis=0).repeat(factor, axis=1)

@@ -18,11 +18,10 @@ SCORE, LIMIT = (120, 255, 90), (255, 120, 120)
 
 
 def draw_voices(sounds: Sequence[tuple[Array, int]], score: float, threshold: float | None) -> Image.Image:
-    """Return an image of recordings, each normalised to its maximum, and of their score.
+    """Return an image of recordings, each normalised to its maximum, and of their score, -1 to 1; NaN is not drawn.
 
-    Args:
-        sounds: samples, float32 [S] mono, and their rate in Hz. score: -1 to 1; NaN is not drawn.
-        threshold: minimum score of the same speaker; ``None``: not known.
+    ``sounds`` are samples, float32 [S] mono, with their rate in Hz; ``threshold`` is the minimum score of the same
+    speaker.
     """
     line = 64
     canvas = Image.new("RGB", (WIDTH + 2 * MARGIN, (HEIGHT + MARGIN) * len(sounds) + line + MARGIN), GROUND)

@@ -51,28 +51,16 @@ class Faces:
 
 
 def decode_faces(
-    outputs: Sequence[Array],
-    geometries: Sequence[Geometry],
-    threshold: float,
-    iou: float,
-    most: int = MOST,
+    outputs: Sequence[Array], geometries: Sequence[Geometry], threshold: float, iou: float, most: int = MOST
 ) -> list[Faces]:
-    """Return the faces of each image.
+    """Return the faces of each image; at most ``most``, by score.
 
     A cell in row r and column c of the maps with a heat of at least the threshold is a candidate (CenterFace, Xu et al.
     2020, section 3): ``exp`` of the scale is the height and width in cells, the centre is at (c + offset + 1/2) cells,
-    and the points are relative to the sides, from the left upper corner. Every pair is y first. Of candidates that
-    overlap by more than ``iou``, the one with the highest score is kept.
-
-    Args:
-        outputs: :data:`HEADS` in this order, N x C x h x w, of any floating-point dtype.
-        geometries: positions of the N images in the input.
-        threshold: minimum score, 0 to 1. Candidates with NaN or infinite sizes are dropped.
-        iou: intersection over union, 0 to 1.
-        most: maximum faces per image, by score.
-
-    Raises:
-        InputError: the outputs have other shapes.
+    and the points are relative to the sides, from the left upper corner. Every pair is y first. Candidates with NaN or
+    infinite sizes are dropped. Of candidates that overlap by more than ``iou``, the one with the highest score is kept.
+    ``outputs`` are :data:`HEADS` in this order, N x C x h x w, of any floating-point dtype. Raises InputError if they
+    have other shapes.
     """
     maps = _checked(outputs, len(geometries))
     return [
@@ -105,11 +93,7 @@ def _faces(maps: Sequence[Array], geometry: Geometry, threshold: float, iou: flo
 
 
 def _checked(outputs: Sequence[Array], samples: int) -> list[Array]:
-    """Return the maps.
-
-    Raises:
-        InputError: their shapes are not those of :data:`HEADS`.
-    """
+    """Return the maps. Raises InputError if their shapes are not those of :data:`HEADS`."""
     maps = [np.asarray(one) for one in outputs]
     cells = maps[0].shape[2:] if maps and maps[0].ndim == 4 else ()
     wanted = [(samples, channels, *cells) for channels in HEADS.values()]

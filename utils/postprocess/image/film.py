@@ -21,11 +21,7 @@ _BACK, _TEXT = (24, 24, 24), (255, 255, 255)
 
 
 def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
-    """Return images in rows of four, each with its caption below, scaled to one width.
-
-    Args:
-        frames: at least one, all of one size. captions: one short line each.
-    """
+    """Return images, all of one size, in rows of four, each with its caption below, scaled to one width."""
     height = max(1, round(frames[0].height * WIDTH / frames[0].width))
     columns = min(COLUMNS, len(frames))
     rows = math.ceil(len(frames) / columns)
@@ -39,11 +35,7 @@ def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.
 
 
 def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> Path:
-    """Write images as a looping GIF, atomically.
-
-    Raises:
-        ConfigError: the file is not writable.
-    """
+    """Write images as a looping GIF, atomically. Raises ConfigError if the file is not writable."""
     draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

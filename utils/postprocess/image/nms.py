@@ -57,18 +57,10 @@ def non_maximum_suppression(
 ) -> Detections:
     """Return the best detections, at most ``limit``, none of which overlaps a better one of its class too much.
 
-    Greedy, as torchvision's ``batched_nms``: keep the best, remove those of its class whose intersection over union
-    with it is above the threshold, and repeat. Of equal scores the earlier one is better. Detections are processed in
-    blocks in the order of their scores, until the limit is reached.
-
-    Args:
-        found: in any order.
-        iou_threshold: 0 to 1.
-        limit: at least 0.
-        groups: N int64, used in place of the classes; ``None``: the classes.
-
-    Raises:
-        InputError: boxes, scores and classes have inconsistent shapes, or a score is NaN.
+    Greedy, as torchvision's ``batched_nms``: keep the best, remove those of its class (or of its ``groups``, N int64)
+    whose intersection over union with it is above the threshold, and repeat. Of equal scores the earlier one is better.
+    Detections are processed in blocks in the order of their scores, until the limit is reached. Raises InputError if
+    boxes, scores and classes have inconsistent shapes, or a score is NaN.
     """
     boxes, scores, labels = _checked(found)
     classes = labels if groups is None else groups
@@ -97,8 +89,7 @@ def _greedy(waiting: Array, boxes: Array, classes: Array, iou_threshold: float, 
 
 def _beats(boxes: Array, classes: Array, others: Array, other_classes: Array, iou_threshold: float) -> Array:
     """Return, M x N, which of the others each box overlaps too much."""
-    found: Array = (overlaps(boxes, others) > iou_threshold) & (classes[:, None] == other_classes)
-    return found
+    return np.asarray((overlaps(boxes, others) > iou_threshold) & (classes[:, None] == other_classes))
 
 
 def _checked(found: Detections) -> Detections:

@@ -18,13 +18,10 @@ _PAPER, _INK, _FAINT, _COLOUR = (255, 255, 255), (25, 25, 25), (130, 130, 130), 
 
 
 def draw_recommended(who: str, before: Sequence[str], titles: Sequence[str], scores: Sequence[float]) -> Image.Image:
-    """Return an RGB image of a recommendation.
+    """Return an RGB image of a recommendation to the user ``who``.
 
+    ``before`` are the titles of the history's last items, the latest one at the end. Recommended titles are best first.
     A bar's length shows its score above the lowest one shown, from a fifth of the longest bar.
-
-    Args:
-        who: the user. before: titles of the history's last items, the latest one at the end.
-        titles: of the recommended items, best first. scores: as many finite numbers.
     """
     rows = max(len(before), len(titles), 1)
     canvas = Image.new("RGB", (2 * COLUMN + BAR + 4 * MARGIN, (rows + 1) * ROW + 2 * MARGIN), _PAPER)

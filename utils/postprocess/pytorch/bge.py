@@ -22,20 +22,14 @@ def postprocess(outputs: Any, batch_size: int, model_name: str | None, demo: boo
     """Return a number per pair: the cosine of both sentences' embeddings, or a reranker's score.
 
     A sentence's embedding is that of its first token, ``[CLS]`` (Xiao et al. 2023), if the model returns one per token.
+    A name with ``reranker`` denotes a reranker. Returns float32, one for each of the first ``batch_size`` pairs; a
+    torch tensor for torch tensors. Raises InputError if the outputs have another form, and ConfigError if the batch
+    size is invalid.
 
     Args:
         outputs: of a reranker: N x 1 or N. Else two entries, for the first and for the second sentences: N x L x D per
             token, or N x D per sentence; of a list with both, the latter is used. With ``demo`` each entry is for one
             sentence: L x D or D; or the two entries are a model's outputs for two sentences. Arrays or torch tensors.
-        batch_size: number of real pairs, the first ones.
-        model_name: a name with ``reranker`` denotes a reranker.
-        demo: whether an entry is for one sentence.
-
-    Returns:
-        Float32, one per pair, at most ``batch_size``; a torch tensor for torch tensors.
-
-    Raises:
-        InputError: the outputs have another form. ConfigError: the batch size is invalid.
     """
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
@@ -85,5 +79,4 @@ def _cosines(first: Array, second: Array) -> Array:
     """Return the cosine of each pair of rows, N float32."""
     wide = [array.astype(np.float64) for array in (first, second)]
     units = [array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), LEAST) for array in wide]
-    found: Array = (units[0] * units[1]).sum(axis=1).astype(np.float32)
-    return found
+    return np.asarray((units[0] * units[1]).sum(axis=1).astype(np.float32))

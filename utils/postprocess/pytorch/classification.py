@@ -42,13 +42,9 @@ def postprocess(
         labels: see :func:`labels_from`; ``None`` for the class index as text. In a loop, read a file once with
             :func:`labels_from` and pass the list.
 
-    Returns:
-        ``topk`` answers for one sample (N is 1, or ``outputs`` a vector); a list of such lists for more.
-
-    Raises:
-        ConfigError: ``topk`` is below 1.
-        InputError: the outputs are not one array of logits.
-        DataError: the labels cannot be read, or there are not C of them.
+    Returns ``topk`` answers for one sample (N is 1, or ``outputs`` a vector); a list of such lists for more. Raises
+    ConfigError if ``topk`` is below 1, InputError if the outputs are not one array of logits, and DataError if the
+    labels cannot be read, or there are not C of them.
     """
     results = answers(outputs, topk, labels)
     return results[0] if len(results) == 1 else results
@@ -57,11 +53,8 @@ def postprocess(
 def answers(outputs: Any, topk: int = 1, labels: Labels = None, *, are_logits: bool = True) -> list[list[ClassScore]]:
     """Return the result of :func:`postprocess` as one list of answers per sample, even for a batch of one.
 
-    Equal logits keep the order of their classes. A NaN makes the scores of its sample NaN and is ranked last.
-
-    Args:
-        outputs, topk, labels: as for :func:`postprocess`.
-        are_logits: ``False``: the outputs are probabilities, and no softmax is applied.
+    Equal logits keep the order of their classes. A NaN makes the scores of its sample NaN and is ranked last. Without
+    ``are_logits``, the outputs are probabilities, and no softmax is applied.
     """
     if topk < 1:
         raise ConfigError(f"topk {topk} must be at least 1")
@@ -82,30 +75,20 @@ def answers(outputs: Any, topk: int = 1, labels: Labels = None, *, are_logits: b
 
 
 def scores(outputs: Any) -> Array:
-    """Return the softmax over the classes as N x C float32.
+    """Return the softmax over the classes as N x C float32. Raises InputError if the outputs have another form.
 
-    Args:
-        outputs: logits of any real dtype: N x C, N x C x 1 x 1, a vector of C, a list or tuple with one such array, or
-            an object with such a ``numpy()`` (a torch or paddle tensor).
-
-    Raises:
-        InputError: the outputs have another form.
+    They are logits of any real dtype: N x C, N x C x 1 x 1, a vector of C, a list or tuple with one such array, or an
+    object with such a ``numpy()`` (a torch or paddle tensor).
     """
     return _softmax(_logits(outputs))
 
 
 def labels_from(source: Labels) -> list[str] | None:
-    """Return the class labels, in class order.
+    """Return the class labels, in class order; ``None`` if ``source`` is ``None``, or metadata without labels.
 
-    Args:
-        source: an engine's ``metadata`` (key ``class_labels``, a JSON list), a path to a text file with one label per
-            line (in ``synset.txt`` the WordNet id before the name is removed), or the labels themselves.
-
-    Returns:
-        The labels; ``None`` if ``source`` is ``None``, or metadata without labels.
-
-    Raises:
-        DataError: the file or the metadata cannot be read or has no labels.
+    The source is an engine's ``metadata`` (key ``class_labels``, a JSON list), a path to a text file with one label per
+    line (in ``synset.txt`` the WordNet id before the name is removed), or the labels themselves. Raises DataError if
+    the file or the metadata cannot be read or has no labels.
     """
     if isinstance(source, Mapping):
         try:
@@ -134,19 +117,13 @@ def _logits(outputs: Any) -> Array:
     array = only_output(outputs)
     trailing = array.shape[2:]
     if array.dtype.kind not in "fiu" or not array.ndim or not array.size or any(length != 1 for length in trailing):
-        shape = shape_text(array.shape)
-        raise InputError(
-            f"cannot classify outputs of shape {shape} and dtype {array.dtype}; they must be N x C numbers"
-        )
+        what = f"shape {shape_text(array.shape)} and dtype {array.dtype}"
+        raise InputError(f"cannot classify outputs of {what}; they must be N x C numbers")
     return array.reshape((1, -1) if array.ndim == 1 else array.shape[:2]).astype(np.float32)
 
 
 def only_output(outputs: Any) -> Array:
-    """Return the only output as an array; also converts a framework's tensor.
-
-    Raises:
-        InputError: there are several outputs, or none.
-    """
+    """Return the only output as an array, also a framework's tensor; raise InputError if there are several, or none."""
     if isinstance(outputs, (list, tuple)):
         if len(outputs) != 1:
             raise InputError(

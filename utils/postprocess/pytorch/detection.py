@@ -21,10 +21,7 @@ def postprocess(
     max_det: int = 300,
     device: Any = "cpu",
 ) -> tuple[Any, Any]:
-    """Return the result of :func:`utils.postprocess.pytorch.yolov9m.postprocess` for as many classes as the output has.
-
-    Their names are COCO's if there are 80, else their numbers.
-    """
+    """Return what :func:`utils.postprocess.pytorch.yolov9m.postprocess` does, with COCO's names for 80 classes."""
     return yolov9m.postprocess(images, preds, None, targets, source_image, conf_thres, iou_thres, max_det, device)
 
 

@@ -19,22 +19,18 @@ __all__ = ["CocoGroundingEvaluator", "PostProcessCocoGrounding", "get_tokenlizer
 
 
 class PostProcessCocoGrounding:
-    """Converts token scores to the best pairs of box and class.
+    """Converts token scores to the best pairs of box and class, at most ``num_select`` per image.
 
     The model scores every token of the caption ``"cat . dog ."``; the score of a class is the mean of the sigmoids of
-    its own tokens (Liu et al. 2023, arXiv:2303.05499).
-
-    Attributes:
-        category_dict: the classes, ``{"id": ..., "name": ...}`` each, in the order of the caption.
+    its own tokens (Liu et al. 2023, arXiv:2303.05499). Raises ConfigError if the tokenizer is missing, or
+    ``num_select`` is below 1, and DataError if a class has no token.
 
     Args:
-        num_select: maximum pairs per image.
         coco_api: annotations whose categories are the classes, such as a data set's ``coco``; ``None``: COCO's 80.
         tokenlizer: the result of :func:`get_tokenlizer`, or a fast tokenizer of transformers.
 
-    Raises:
-        ConfigError: the tokenizer is missing, or ``num_select`` is below 1.
-        DataError: a class has no token.
+    Attributes:
+        category_dict: the classes, ``{"id": ..., "name": ...}`` each, in the order of the caption.
     """
 
     def __init__(self, num_select: int = 300, coco_api: Any = None, tokenlizer: Any = None) -> None:
@@ -61,12 +57,9 @@ class PostProcessCocoGrounding:
                 and for a folder pass the width first; if ``preprocess`` has just read files of exactly the swapped
                 sizes, they are swapped with a warning.
 
-        Returns:
-            Per image ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
-            tensors for tensors. An image with scores that are not numbers has none, with a warning.
-
-        Raises:
-            InputError: the shapes are inconsistent, or there are fewer tokens than in the caption.
+        Returns per image ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
+        tensors for tensors. An image with scores that are not numbers has none, with a warning. Raises InputError if
+        the shapes are inconsistent, or there are fewer tokens than in the caption.
         """
         given = outputs["pred_logits"]
         logits, boxes = as_array(given, "pred_logits"), as_array(outputs["pred_boxes"], "pred_boxes")
@@ -105,8 +98,7 @@ class PostProcessCocoGrounding:
 def _height_first(sizes: Array) -> Array:
     """Return N x 2 heights and widths, swapped with a warning if they are given in the other order.
 
-    They are in the other order if ``preprocess`` has read the images from files in its last call, and each has exactly
-    the swapped size.
+    This is so if ``preprocess`` read the images from files in its last call, and each has exactly the swapped size.
     """
     known = np.array(last_read()).reshape(-1, 2)
     if known.shape != sizes.shape or (sizes == known).all() or not (sizes[:, ::-1] == known).all():

@@ -77,24 +77,18 @@ class Found(dict[str, Any]):
 def postprocess(
     prec: Sequence[Any], image_size: int | Sequence[int] = 320, conf_thres: float = 0.01, **_: object
 ) -> list[Found]:
-    """Return the objects of each image.
+    """Return per image its objects as :class:`Found`, of torch tensors for tensors.
 
     Candidates are the boxes with a sufficient score of each class except the background; of those that overlap more
     than :data:`IOU` the one with the highest score is kept, and at most :data:`MOST` of an image are returned.
-    Candidates with NaN are dropped.
+    Candidates with NaN are dropped. Raises InputError if scores and boxes are inconsistent, or scores are not
+    probabilities, and ConfigError if the size or threshold is invalid.
 
     Args:
         prec: scores N x A x C after the softmax, column 0 the background's; and boxes N x A x 4: left, top, right,
             bottom relative to the input. Arrays or torch tensors.
         image_size: side of the input in pixels, or its width and height.
         conf_thres: minimum score, 0 to 1.
-
-    Returns:
-        Per image its :class:`Found`, of torch tensors for tensors.
-
-    Raises:
-        InputError: scores and boxes are inconsistent, or scores are not probabilities.
-        ConfigError: the size or threshold is invalid.
     """
     if not isinstance(prec, (tuple, list)) or len(prec) != 2:
         raise InputError("pass (scores, boxes): N x A x C after the softmax, and N x A x 4 as shares of the input")
@@ -108,18 +102,10 @@ def postprocess(
     found = []
     for box, score in zip(pixels, scores, strict=True):
         best = non_maximum_suppression(pairs(box, score[:, 1:], outputs), IOU, MOST)
-        found.append(_result(best, width, height, prec[0]))
+        columns = (best.boxes.astype(np.float32), best.classes + 1, best.scores.astype(np.float32))
+        boxes, labels, scores = (like(column, prec[0]) for column in columns)
+        found.append(Found(boxes=boxes, labels=labels, scores=scores, img_width=width, img_height=height))
     return found
-
-
-def _result(best: Detections, width: int, height: int, given: Any) -> Found:
-    return Found(
-        boxes=like(best.boxes.astype(np.float32), given),
-        labels=like(best.classes + 1, given),
-        scores=like(best.scores.astype(np.float32), given),
-        img_width=width,
-        img_height=height,
-    )
 
 
 def _size(image_size: int | Sequence[int]) -> tuple[int, int]:
@@ -161,20 +147,12 @@ def get_metrics(
 
     A class's precision at each recall 0, 0.1, ..., 1 is the maximum at that or a higher recall, and the mean is over
     classes with objects that are not difficult (Everingham et al., 2010). Scripts print it as ``mAP@0.5~0.95``.
+    ``predictions`` are results of :func:`postprocess` by the images' indices in the data set. Images without one are
+    left out of the metric, with a warning. ``iteration``, of a training, is returned unchanged if given.
 
-    Args:
-        dataset: data set of the images.
-        predictions: results of :func:`postprocess`, by the images' indices in the data set. Images without a prediction
-            are left out of the metric, with a warning.
-        iteration: of a training; returned unchanged.
-
-    Returns:
-        ``metrics``: a mapping with ``mAP`` and the average precision of every class by its name, 0 to 1; NaN for a
-            class without objects. ``iteration``, if it was given.
-
-    Raises:
-        DataError: predictions are missing, or the images with predictions have no objects.
-        InputError: a prediction's index is invalid, or its boxes, labels, scores or size are missing.
+    Returns ``metrics``: a mapping with ``mAP`` and the average precision of every class by its name, 0 to 1; NaN for a
+    class without objects. Raises DataError if predictions are missing, or the images with predictions have no objects,
+    and InputError if a prediction's index is invalid, or its boxes, labels, scores or size are missing.
     """
     from utils.metrics.detection.metric import MeanAveragePrecision
 

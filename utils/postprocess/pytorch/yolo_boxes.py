@@ -19,14 +19,7 @@ Placed: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
 def xywh2xyxy(x: Any) -> Any:
     """Convert ... x 4 or more columns from centre x, centre y, width, height to left, top, right, bottom.
 
-    Args:
-        x: an array or a tensor; not changed.
-
-    Returns:
-        A new one of the same type and float dtype; float32 for integers.
-
-    Raises:
-        InputError: there are fewer than four columns.
+    Returns a new array or tensor of the same float dtype; float32 for integers. Raises InputError for fewer columns.
     """
     given = _columns(x, "boxes")
     made = given.copy()
@@ -50,11 +43,8 @@ def xyxy2xywh(x: Any) -> Any:
 def box_iou(box1: Any, box2: Any) -> Any:
     """Return the intersections over union of N x 4 and M x 4 boxes (left, top, right, bottom), N x M; 0 without area.
 
-    Returns:
-        A tensor if either is one, else an array, of their float dtype; float32 for integers.
-
-    Raises:
-        InputError: the shapes are not those of boxes.
+    Returns a tensor if either is one, else an array, of their float dtype; float32 for integers. Raises InputError if
+    the shapes are not those of boxes.
     """
     one, two = _columns(box1, "box1"), _columns(box2, "box2")
     if one.ndim != 2 or two.ndim != 2 or one.shape[1] != 4 or two.shape[1] != 4:
@@ -65,20 +55,14 @@ def box_iou(box1: Any, box2: Any) -> Any:
 def scale_boxes(
     img1_shape: Sequence[int], boxes: Any, img0_shape: Sequence[int], ratio_pad: Placed | None = None
 ) -> Any:
-    """Convert boxes from pixels of an input to pixels of the image in it, clipped to the image, in place.
+    """Convert boxes from pixels of an input to pixels of the image in it, clipped to the image, in place; return them.
 
     Args:
-        img1_shape: height and width of the input in pixels.
+        img1_shape: height and width of the input in pixels. img0_shape: of the image.
         boxes: ... x 4 or more: left, top, right, bottom first. Changed in place.
-        img0_shape: height and width of the image.
         ratio_pad: position of the image, from a data loader; ``None``: letterboxed, as by ``preprocess``.
 
-    Returns:
-        ``boxes``.
-
-    Raises:
-        ConfigError: a shape is invalid.
-        InputError: there are fewer than four columns.
+    Raises ConfigError if a shape is invalid, and InputError if there are fewer than four columns.
     """
     corners = _columns(boxes, "boxes")[..., :4]
     back = to_image(corners, _geometry(img1_shape, img0_shape, ratio_pad))

@@ -57,14 +57,10 @@ LOGGER = _logger()
 
 
 def colorstr(*input: object) -> str:
-    """Return a text with the codes that colour it on a terminal.
+    """Return a text with the codes that colour it on a terminal. Raises ValueError if a colour is unknown.
 
-    Args:
-        *input: colours (``"red"``, ``"bright_blue"``, ...) and ``"bold"`` or ``"underline"``, then the text. The text
-            alone is blue and bold.
-
-    Raises:
-        ValueError: a colour is unknown.
+    The arguments are colours (``"red"``, ``"bright_blue"``, ...) and ``"bold"`` or ``"underline"``, then the text. The
+    text alone is blue and bold.
     """
     *styles, text = input if len(input) > 1 else ("blue", "bold", *input)
     unknown = next((style for style in styles if style not in _CODES), None)
@@ -76,11 +72,8 @@ def colorstr(*input: object) -> str:
 def increment_path(path: str | os.PathLike[str], exist_ok: bool = False, sep: str = "", mkdir: bool = False) -> Path:
     """Return a path that does not exist: the path itself, or the first one with 2, 3, ... after its name.
 
-    Args:
-        path: of a folder, or of a file, with the number before its ending.
-        exist_ok: return the path even if it exists.
-        sep: separator of name and number.
-        mkdir: create the folder and its parents.
+    The number is before the ending of a file, after the separator ``sep``. With ``exist_ok`` the path is returned even
+    if it exists; ``mkdir`` creates the folder and its parents.
     """
     free = Path(path)
     if free.exists() and not exist_ok:
@@ -95,11 +88,9 @@ def increment_path(path: str | os.PathLike[str], exist_ok: bool = False, sep: st
 
 
 def print_args(args: Mapping[str, Any] | None = None, show_file: bool = True, show_func: bool = False) -> None:
-    """Log the arguments of a script or a function, on one line.
+    """Log the arguments of a script or a function (``None``: those of the calling function), on one line.
 
-    Args:
-        args: names and values; ``None``: the arguments of the calling function.
-        show_file: include the name of the caller's file. show_func: include the name of the calling function.
+    ``show_file`` includes the name of the caller's file, ``show_func`` that of the calling function.
     """
     frame = inspect.currentframe()
     caller = frame.f_back if frame is not None else None

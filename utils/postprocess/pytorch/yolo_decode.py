@@ -40,21 +40,15 @@ class Selection:
 OBJECT, PLAIN, FINAL = "object", "plain", "final"
 """Columns after a row's box: an object score and class scores, class scores only, or one score and its class."""
 
-
 _FEWEST, _MOST = 100, 1000
 """Minimum boxes of any model, and maximum boxes of heads of the layout :data:`FINAL`."""
-
 
 _ONE = 1.001
 """Maximum score, with rounding."""
 
 
 def first_of(prediction: Any) -> Any:
-    """Return the first of a model's outputs, also from nested lists.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the first of a model's outputs, also from nested lists. Raises InputError if there is none."""
     while isinstance(prediction, (list, tuple)):
         if not len(prediction):
             raise InputError("the list of outputs is empty; pass at least one prediction")
@@ -71,14 +65,10 @@ def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
     - :data:`FINAL`, N x A x 6: left, top, right, bottom, score, class, each object once, as of v10 and v26. Recognised
       by its numbers: 100 to 1000 rows in descending order of scores, integer classes, and ordered corners.
 
-    Args:
-        prediction: one of these, or a list or tuple of outputs, whose first is used. N may be missing for one image.
-        nm: number of mask coefficients.
-        names: number of class names. It distinguishes the first two layouts if it fits one of them; otherwise the
-            second one is recognised by more boxes than rows, and at least 100, or by scores from 0 to 1 only there.
-
-    Raises:
-        InputError: the shape fits no layout.
+    ``prediction`` is one of these, or a list or tuple of outputs, whose first is used. N may be missing for one image.
+    The number of class names distinguishes the first two layouts if it fits one of them; otherwise the second one is
+    recognised by more boxes than rows, and at least 100, or by scores from 0 to 1 only there. Raises InputError if the
+    shape fits no layout.
     """
     found = as_array(first_of(prediction), "prediction")
     found = found[None] if found.ndim == 2 else found
@@ -110,8 +100,7 @@ def _are_shares(scores: Array) -> bool:
 def _is_final(rows: Array) -> bool:
     """Return whether rows of six numbers are corners, a score and a class.
 
-    All conditions must hold, because rows of a model of one class have six numbers too: the number of rows, descending
-    scores, integer classes, ordered corners.
+    All conditions must hold, because rows of a model of one class have six numbers too.
     """
     if not _FEWEST <= rows.shape[1] <= _MOST:
         return False
@@ -125,17 +114,19 @@ def _is_final(rows: Array) -> bool:
 def kept(rows: Array, layout: str, selection: Selection, known: Any = None) -> Array:
     """Return the selected boxes of one image, highest score first, n x (6 + nm) float32.
 
-    Args:
-        rows: A x columns of :func:`table`. layout: its layout. selection: the selection.
-        known: known objects, m x 5: class, centre x, centre y, width, height in pixels of the input; they are added
-            with score 1, except for :data:`FINAL`.
-
-    Returns:
-        Left, top, right, bottom in pixels of the input, confidence, class, mask coefficients.
+    The columns are left, top, right, bottom in pixels of the input, confidence, class, mask coefficients. ``rows`` are
+    A x columns of :func:`table` in its layout. ``known`` are objects, m x 5: class, centre x, centre y, width, height
+    in pixels of the input; they are added with score 1, except for :data:`FINAL`.
     """
-    found = _final(rows, selection) if layout == FINAL else _candidates(rows, layout == OBJECT, selection, known)
+    if layout == FINAL:
+        _warn_of_nan(rows[:, 4:].max(axis=1))
+        found = rows[rows[:, 4] > selection.conf_thres].astype(np.float32)
+        found = found[~np.isnan(found).any(axis=1)]
+    else:
+        found = _candidates(rows, layout == OBJECT, selection, known)
     if selection.classes is not None:
-        found = found[np.isin(found[:, 5], _numbers(selection.classes))]
+        numbers = as_array(selection.classes, "classes") if np.size(selection.classes) else np.empty(0)
+        found = found[np.isin(found[:, 5], numbers)]
     if len(found) > selection.max_nms:
         found = found[np.argsort(-found[:, 4], kind="stable")[: selection.max_nms]]
     # the indices serve as classes, to find the other columns of the boxes that are kept
@@ -144,17 +135,6 @@ def kept(rows: Array, layout: str, selection: Selection, known: Any = None) -> A
     groups = waiting.classes if layout == FINAL else groups
     stay = non_maximum_suppression(waiting, selection.iou_thres, selection.max_det, groups)
     return found[stay.classes]
-
-
-def _numbers(classes: Any) -> Array:
-    return as_array(classes, "classes") if np.size(classes) else np.empty(0)
-
-
-def _final(rows: Array, selection: Selection) -> Array:
-    """Return the rows of :data:`FINAL` with a score above the threshold."""
-    _warn_of_nan(rows[:, 4:].max(axis=1))
-    found: Array = rows[rows[:, 4] > selection.conf_thres].astype(np.float32)
-    return found[~np.isnan(found).any(axis=1)]
 
 
 def _candidates(rows: Array, has_object: bool, selection: Selection, known: Any) -> Array:
@@ -167,7 +147,9 @@ def _candidates(rows: Array, has_object: bool, selection: Selection, known: Any)
     boxes, masks = xywh2xyxy(likely[:, :4]), likely[:, end:]
     if known is not None and len(known):
         own = _known(known, end - start)
-        boxes, scores = np.concatenate([boxes, xywh2xyxy(own[:, 1:5])]), np.concatenate([scores, _sure(own, scores)])
+        sure = np.zeros((len(own), scores.shape[1]), np.float32)
+        sure[np.arange(len(own)), own[:, 0].astype(np.int64)] = 1.0
+        boxes, scores = np.concatenate([boxes, xywh2xyxy(own[:, 1:5])]), np.concatenate([scores, sure])
         masks = np.concatenate([masks, np.zeros((len(own), selection.nm), np.float32)])
     if selection.multi_label and scores.shape[1] > 1:
         places, labels = np.nonzero(scores > selection.conf_thres)
@@ -196,10 +178,3 @@ def _known(known: Any, classes: int) -> Array:
     if not ((own[:, 0] >= 0) & (own[:, 0] < classes)).all():
         raise InputError(f"labels name class {own[:, 0].max():g}; the prediction has {classes} classes, from 0")
     return own
-
-
-def _sure(own: Array, scores: Array) -> Array:
-    """Return rows of scores that are 1 at the objects' classes."""
-    rows = np.zeros((len(own), scores.shape[1]), np.float32)
-    rows[np.arange(len(own)), own[:, 0].astype(np.int64)] = 1.0
-    return rows

@@ -22,21 +22,8 @@ from utils.torch_array import as_array, like
 if TYPE_CHECKING:
     from utils.metrics.detection.yolo_pt import ap_per_class
 
-__all__ = [
-    "CLASSES",
-    "CLASSES_ANIMAL",
-    "LOGGER",
-    "TQDM_BAR_FORMAT",
-    "ap_per_class",
-    "box_iou",
-    "colorstr",
-    "increment_path",
-    "postprocess",
-    "print_args",
-    "scale_boxes",
-    "xywh2xyxy",
-    "xyxy2xywh",
-]
+__all__ = ["CLASSES", "CLASSES_ANIMAL", "LOGGER", "TQDM_BAR_FORMAT", "ap_per_class", "box_iou", "colorstr"]
+__all__ += ["increment_path", "postprocess", "print_args", "scale_boxes", "xywh2xyxy", "xyxy2xywh"]
 
 CLASSES = NAMES
 """The 80 classes of COCO."""
@@ -76,7 +63,8 @@ def postprocess(
     A box counts with its best class, or with every class above the threshold; its score is the class's, times the
     object's if the layout has one. The best ``max_nms`` pairs take part in the suppression: of overlapping boxes of a
     class the one with the highest score is kept. See :func:`~utils.postprocess.pytorch.yolo_decode.table` for the
-    layouts.
+    layouts. Raises ConfigError if an argument is out of range, and InputError if the prediction fits no layout, or does
+    not fit the images.
 
     Args:
         prediction: the model's output, an array or a tensor, or a list of outputs, whose first is used.
@@ -88,38 +76,27 @@ def postprocess(
         multi_label: a box may count with several classes.
         labels: per image m x 5 known objects: class, centre x, centre y, width, height in pixels of the input; they are
             added with score 1. May be empty.
-        max_det: maximum objects per image.
+        max_det: maximum objects per image. max_nms: maximum pairs of box and class in the suppression.
         nm: number of mask coefficients at the end of each row of the prediction; they are returned with the boxes.
         image: the model's input, N x 3 x H x W. With it the result is for display, without it for a metric.
         image0_shapes: height and width of each real image, from ``preprocess``; needed with ``image``.
-        class_name: names of the classes; ``None``: their numbers, as text.
-        card_num: not used.
-        max_nms: maximum pairs of box and class in the suppression.
+        class_name: names of the classes; ``None``: their numbers, as text. card_num: not used.
 
-    Returns:
-        Without ``image`` one n x (6 + nm) float32 per real image, highest score first: left, top, right, bottom in
-        pixels of the input, confidence, class, mask coefficients. With it one dict per real image: the boxes by the
-        name of the class, each ``[left, top, right, bottom]`` in pixels of the original image, floats; an empty list if
-        no image has any.
-
-    Raises:
-        ConfigError: an argument is out of range.
-        InputError: the prediction fits no layout, or does not fit the images.
+    Without ``image`` one n x (6 + nm) float32 per real image, highest score first: left, top, right, bottom in pixels
+    of the input, confidence, class, mask coefficients. With it one dict per real image: the boxes by the name of the
+    class, each ``[left, top, right, bottom]`` in pixels of the original image, floats; an empty list if no image has
+    any.
     """
     selection = Selection(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
     rows, layout = table(prediction, nm, len(class_name) if class_name is not None else 0)
     count = _real(padding_shape, len(rows))
-    known = _labels(labels, count)
+    if len(labels) not in (0, count):
+        raise InputError(f"labels are for {len(labels)} images, but there are {count}")
+    known = labels if len(labels) else [None] * count
     found = [kept(one, layout, selection, own) for one, own in zip(rows[:count], known, strict=True)]
     if image is None:
         return [like(one, first_of(prediction)) for one in found]
     return _shown(found, as_array(image, "image").shape, image0_shapes, class_name)
-
-
-def _labels(given: Sequence[Any], images: int) -> Sequence[Any]:
-    if len(given) not in (0, images):
-        raise InputError(f"labels are for {len(given)} images, but there are {images}")
-    return given if len(given) else [None] * images
 
 
 def _real(given: Any, images: int) -> int:
@@ -160,7 +137,6 @@ def _shown(
 
 
 def _name(label: int, names: Mapping[int, str] | Sequence[str] | None) -> str:
-    """Return the name of a class, or its number if it has none."""
     if names is None:
         return str(label)
     is_there = label in names if isinstance(names, Mapping) else label < len(names)

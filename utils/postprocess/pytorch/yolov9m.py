@@ -26,7 +26,6 @@ Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | None"
 CANDIDATES = 30_000
 """Maximum pairs of box and class in an image's suppression, by score."""
 
-
 SLACK = 1e-2
 """Tolerance for probabilities outside 0..1."""
 
@@ -97,7 +96,9 @@ def postprocess(
     """Return targets in pixels and the objects of each image.
 
     Every pair of box and class with a sufficient score is a candidate; with ``source_image``, only a box's best class.
-    Of candidates of a class that overlap more than ``iou_thres`` the one with the highest score is kept.
+    Of candidates of a class that overlap more than ``iou_thres`` the one with the highest score is kept. Raises
+    InputError if outputs, images or targets have other shapes, ConfigError if a threshold is invalid, and DataError if
+    ``data_config`` cannot be read.
 
     Args:
         images: the model's input, N x 3 x H x W; only its size is used.
@@ -109,19 +110,19 @@ def postprocess(
         conf_thres: minimum score, 0 to 1. iou_thres: 0 to 1. max_det: maximum objects in an image.
         device: accepted for scripts of the original zoo and not used.
 
-    Returns:
-        The targets with boxes in pixels of the input (``None`` for ``None``), and per image n x 6: left, top, right,
-        bottom in pixels of the input, score and class, highest score first; tensors for tensors. With ``source_image``
-        the second is the :class:`Answer` for that image, in its own pixels.
-
-    Raises:
-        InputError: outputs, images or targets have other shapes. ConfigError: a threshold is invalid.
-        DataError: ``data_config`` cannot be read.
+    Returns the targets with boxes in pixels of the input (``None`` for ``None``), and per image n x 6: left, top,
+    right, bottom in pixels of the input, score and class, highest score first; tensors for tensors. With
+    ``source_image`` the second is the :class:`Answer` for that image, in its own pixels.
     """
     given = first_of(preds)
     output, size = as_array(given, "the output"), _size_of(images)
     names = _names_for(output, data_config)
-    _check_scores(output[:, 4:])
+    low, high = np.nanmin(output[:, 4:], initial=0.0), np.nanmax(output[:, 4:], initial=0.0)
+    if low < -SLACK or high > 1 + SLACK:  # float16 may round a probability to a little over 1
+        raise InputError(
+            f"class scores go from {low:g} to {high:g}: they are not probabilities; export the model with its sigmoid, "
+            "and pass N x (4 + C) x A"
+        )
     several = source_image is None and len(names) > 1
     selection = Selection(conf_thres, iou_thres, None, False, several, max_det, 0, CANDIDATES)
     found = [kept(one.T, PLAIN, selection) for one in output]
@@ -153,16 +154,6 @@ def _names_for(output: Array, data_config: Config) -> Sequence[str]:
             f"{_called(data_config)} has {len(names)}; pass the model's own"
         )
     return names
-
-
-def _check_scores(scores: Array) -> None:
-    """Raise InputError for logits; float16 may round a probability to a little over 1."""
-    low, high = np.nanmin(scores, initial=0.0), np.nanmax(scores, initial=0.0)
-    if low < -SLACK or high > 1 + SLACK:
-        raise InputError(
-            f"class scores go from {low:g} to {high:g}: they are not probabilities; export the model with its sigmoid, "
-            "and pass N x (4 + C) x A"
-        )
 
 
 def _in_pixels(targets: Any, size: tuple[int, int]) -> Any:
@@ -197,11 +188,12 @@ def get_stats(
     seen: int,
     device: Any = "cpu",
 ) -> tuple[MutableSequence[Any], int]:
-    """Compare a batch's detections with its objects, in pixels of the original images.
+    """Compare a batch's detections with its objects, in pixels of the images; return ``stats`` and the new ``seen``.
 
     In descending order of scores, each detection is matched to the free object of its class with the largest overlap,
     if that is at least the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), for each
-    threshold separately.
+    threshold separately. Raises InputError if there are fewer predictions than shapes, or thresholds are not in 0.50,
+    0.55, ..., 0.95.
 
     Args:
         images: the model's input; only its size is used.
@@ -211,12 +203,6 @@ def get_stats(
         stats: of earlier batches; a :class:`Stat` per image is added.
         targets: n x 6, boxes in pixels of the input. niou: number of thresholds. iouv: thresholds of overlap.
         seen: number of earlier images. device: not used.
-
-    Returns:
-        ``stats`` and the new ``seen``.
-
-    Raises:
-        InputError: there are fewer predictions than shapes, or thresholds are not in 0.50, 0.55, ..., 0.95.
     """
     if len(preds) < len(shapes):
         raise InputError(f"{len(preds)} predictions for {len(shapes)} images; pass one for each")
@@ -246,8 +232,7 @@ def _thresholds(iouv: Any, niou: int) -> Array:
             f"niou {niou} and iouv {one_line(wanted.round(3).tolist())}: pass thresholds out of 0.50, 0.55, ..., 0.95, "
             "as torch.linspace(0.5, 0.95, 10), and how many there are"
         )
-    found: Array = apart.argmin(axis=1)
-    return found
+    return np.asarray(apart.argmin(axis=1))
 
 
 def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Array) -> Array:
@@ -266,16 +251,11 @@ def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Ar
 
 
 def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
-    """Return the metric of all images (:class:`Metrics`), from the results of :func:`get_stats`.
+    """Return the metric of all images (:class:`Metrics`), from a :class:`Stat` per image of :func:`get_stats`.
 
     Average precision is COCO's, the mean of the maximum precisions at 101 recalls or higher ones, as is the matching of
-    :func:`get_stats`; the figures equal those of the zoo's own metric (:func:`.ap_per_class`).
-
-    Args:
-        stats: a :class:`Stat` per image. data_config: the classes (:data:`Config`).
-
-    Raises:
-        DataError: the images have no object, or ``data_config`` cannot be read.
+    :func:`get_stats`; the figures equal those of the zoo's own metric (:func:`.ap_per_class`). Raises DataError if the
+    images have no object, or ``data_config`` cannot be read.
     """
     from utils.metrics.detection.yolo_pt import ap_per_class
 
@@ -296,13 +276,9 @@ def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
 
 
 def names_of(data_config: Config, classes: int) -> Sequence[str]:
-    """Return the class names of a data set.
+    """Return the class names of a data set, at least ``classes`` of them if ``data_config`` is ``None``.
 
-    Args:
-        data_config: see :data:`Config`. classes: minimum number if ``data_config`` is ``None``.
-
-    Raises:
-        DataError: it cannot be read, or its names and their number differ.
+    Raises DataError if it cannot be read, or its names and their number differ.
     """
     if data_config is None:
         from utils.coco_classes import NAMES

@@ -10,21 +10,11 @@ from engine import Array, ConfigError
 
 
 def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
-    """Return the steps of each class of a text on the most likely path of the text.
+    """Return the first step of each class of a text on its most likely path, and the one after its last, int64 [L, 2].
 
-    The path passes through the classes with a blank before, between and after them, which may be skipped except between
-    two equal ones (Graves et al., 2006); it is found by Viterbi's algorithm (1967).
-
-    Args:
-        steps: T x C, logarithms of probabilities.
-        classes: of the text, L of them, without blanks.
-        blank: class of the blank.
-
-    Returns:
-        int64 [L, 2]: first step of each class and the one after its last.
-
-    Raises:
-        ConfigError: there are too few steps for the text.
+    The path passes through the L classes with a blank before, between and after them, which may be skipped except
+    between two equal ones (Graves et al., 2006); it is found by Viterbi's algorithm (1967). ``steps`` are T x C,
+    logarithms of probabilities. Raises ConfigError if there are too few steps for the text.
     """
     if not len(classes):
         return np.zeros((0, 2), np.int64)

@@ -36,20 +36,17 @@ def beam(
     time_major: bool = False,
     logits: bool | None = None,
 ) -> list[Text]:
-    """Return the most likely text of each sample found by the search.
+    """Return the most likely text of each sample found by the search, as :class:`~utils.postprocess.text.ctc.Text`.
+
+    Its score is the probability of the text over all paths, without the language model's. The text of a sample with NaN
+    is empty, with NaN as its score. Raises ConfigError if the outputs have another form, the charset another length, or
+    the width is less than 1.
 
     Args:
         outputs, charset, blank, time_major, logits: as for :func:`~utils.postprocess.text.ctc.greedy`.
         width: number of prefixes kept at every step.
         lexicon: the allowed words; the text of a sample is empty if no remaining prefix is complete.
         language: probabilities of successive words, which are separated by spaces.
-
-    Returns:
-        One :class:`~utils.postprocess.text.ctc.Text` per sample; its score is the probability of the text over all
-        paths, without the language model's. The text of a sample with NaN is empty, with NaN as its score.
-
-    Raises:
-        ConfigError: the outputs have another form, the charset another length, or the width is less than 1.
     """
     names = class_texts(outputs, charset, blank)
     found = beam_classes(
@@ -69,11 +66,7 @@ def beam_classes(
     time_major: bool = False,
     logits: bool | None = None,
 ) -> list[tuple[list[int], float]]:
-    """Return the classes of each text of :func:`beam` and the logarithm of its probability.
-
-    Args:
-        names: text of each class, with the blank.
-    """
+    """Return the classes of each text of :func:`beam` (names include the blank), and its probability's logarithm."""
     if width < 1:
         raise ConfigError(f"the beam's width {width} must be at least 1")
     with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf
@@ -130,11 +123,7 @@ class _Prefixes:
 
 
 class _Language:
-    """Scores of a language model for prefixes; 0 without a model.
-
-    Args:
-        model: the language model. names: texts of the classes.
-    """
+    """Scores of a language model for prefixes; 0 without a model."""
 
     def __init__(self, model: LanguageModel | None, names: Sequence[str]) -> None:
         self.model, self.names = model, names
@@ -189,13 +178,7 @@ def _searched(
 
 
 def _advanced(
-    kept: _Beam,
-    step: Array,
-    blank: int,
-    width: int,
-    prefixes: _Prefixes,
-    lexicon: Lexicon | None,
-    language: _Language,
+    kept: _Beam, step: Array, blank: int, width: int, prefixes: _Prefixes, lexicon: Lexicon | None, language: _Language
 ) -> _Beam:
     """Return the prefixes after one more step of C logarithms."""
     total = kept.total

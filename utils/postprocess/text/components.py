@@ -33,13 +33,10 @@ class Runs(NamedTuple):
 
 
 def components(mask: Array) -> Runs:
-    """Return the components of a map, with pixels connected at sides or corners, in the order of their first pixels.
+    """Return the components of an H x W mask, pixels connected at sides or corners, in the order of their first pixels.
 
     Touching runs of neighbouring rows are joined by linking their roots until all agree, which needs a few passes over
     the runs instead of one over the pixels for each component.
-
-    Args:
-        mask: H x W booleans.
     """
     height, width = mask.shape
     stride = width + 2  # so that no run touches one of the next row's beginning

@@ -36,28 +36,18 @@ class Text(NamedTuple):
 
 
 def greedy(
-    outputs: Array,
-    charset: Sequence[str],
-    blank: int = 0,
-    *,
-    time_major: bool = False,
-    logits: bool | None = None,
+    outputs: Array, charset: Sequence[str], blank: int = 0, *, time_major: bool = False, logits: bool | None = None
 ) -> list[Text]:
     """Return the text of the most likely path of each sample.
 
+    The score uses the first step of each run, as in PP-OCR. The text of a sample with NaN is empty, with NaN as its
+    score. Raises ConfigError if the outputs have another form, or the charset another length.
+
     Args:
-        outputs: N x T x C, float: probabilities, their logarithms or logits.
+        outputs: N x T x C, float: probabilities, their logarithms or logits; T x N x C if ``time_major``.
         charset: the C - 1 texts of the classes in their order, without the blank; usually one character each.
         blank: class of the blank; negative ones count from the end.
-        time_major: the outputs are T x N x C.
         logits: the outputs are not probabilities; ``None``: see :func:`probabilities`.
-
-    Returns:
-        One :class:`Text` per sample. The score uses the first step of each run, as in PP-OCR. The text of a sample with
-        NaN is empty, with NaN as its score.
-
-    Raises:
-        ConfigError: the outputs have another form, or the charset another length.
     """
     steps, names = batch_first(outputs, time_major), class_texts(outputs, charset, blank)
     empty = blank % len(names)
@@ -89,13 +79,9 @@ def _read(classes: Array, score: Array, kept: Array, names: Sequence[str], gap: 
 
 
 def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:
-    """Return the classes of the most likely path of one sample, without repetitions and blanks, and its score.
+    """Return the classes of the most likely path of T x C probabilities, without repetitions and blanks, and its score.
 
-    Args:
-        steps: T x C probabilities. blank: class of the blank, 0 or more.
-
-    Returns:
-        The score is that of :class:`Text`: NaN if the steps contain NaN, 0 for no class.
+    The score is that of :class:`Text`: NaN if the steps contain NaN, 0 for no class.
     """
     if np.isnan(steps).any():
         return [], float("nan")
@@ -107,12 +93,10 @@ def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:
 
 
 def probabilities(outputs: Array, logits: bool | None = None) -> Array:
-    """Return the outputs, ... x C, as probabilities in float32.
+    """Return the outputs, ... x C probabilities, their logarithms or logits, as probabilities in float32.
 
-    Args:
-        outputs: probabilities, their logarithms or logits.
-        logits: ``False``: they are probabilities; ``True``: apply a softmax (which converts logarithms to their
-            probabilities). ``None``: they are probabilities if none is negative and each step's sum is 1.
+    With ``logits`` a softmax is applied (which converts logarithms to their probabilities). ``None``: they are
+    probabilities if none is negative and each step's sum is 1.
     """
     values = np.asarray(outputs, np.float32)
     if logits is None:
@@ -143,11 +127,7 @@ def _best(steps: Array, path: Array, logits: bool | None) -> Array:
 
 
 def batch_first(outputs: Array, time_major: bool) -> Array:
-    """Return the outputs as N x T x C.
-
-    Raises:
-        ConfigError: they do not have three dimensions.
-    """
+    """Return the outputs as N x T x C. Raises ConfigError if they do not have three dimensions."""
     steps = np.asarray(outputs)
     if steps.ndim != 3:
         raise ConfigError(f"the output has the shape {list(steps.shape)}; CTC needs samples x steps x classes")
@@ -157,8 +137,7 @@ def batch_first(outputs: Array, time_major: bool) -> Array:
 def class_texts(outputs: Array, charset: Sequence[str], blank: int) -> list[str]:
     """Return a text per class, with an empty one for the blank.
 
-    Raises:
-        ConfigError: the charset's length is not the number of classes minus one, or the blank is not a class.
+    Raises ConfigError if the charset's length is not the number of classes minus one, or the blank is not a class.
     """
     classes = np.shape(outputs)[-1]
     if len(charset) != classes - 1:

@@ -25,15 +25,11 @@ _PAPER, _INK, _GAP = (255, 255, 255), (20, 20, 20), 8
 
 
 def draw_page(image: Image.Image, lines: Sequence[Mapping[str, Any]], font: str | None = None) -> Image.Image:
-    """Return an RGB page with numbered outlines, and at its right the texts of the lines, in a font with all
-    characters.
+    """Return an RGB page with numbered outlines, and at its right the texts of the lines.
 
-    A line with characters that no available font has is drawn as its number and a note in place of the text.
-
-    Args:
-        image: mode ``RGB``.
-        lines: with ``text``, and ``outline`` or ``points`` (N x 2 in pixels of the page).
-        font: a font file (:func:`utils.fonts.font_for`).
+    Lines have ``text``, and ``outline`` or ``points`` (N x 2 in pixels of the page). The font has all characters, or is
+    the given file (:func:`utils.fonts.font_for`). A line with characters that no available font has is drawn as its
+    number and a note in place of the text.
     """
     scale = min(1.0, LARGEST / max(image.size))
     page = image if scale == 1 else image.resize((round(image.width * scale), round(image.height * scale)))
@@ -54,9 +50,8 @@ def draw_page(image: Image.Image, lines: Sequence[Mapping[str, Any]], font: str 
         _write(canvas, _shown(line["text"], number, chosen), outline + np.array([page.width + _GAP, 0]), chosen)
         for shift in (0, page.width + _GAP):
             left, top = (outline[0] + np.array([shift, 0])).tolist()
-            pen.text(
-                (max(shift, left), max(0, top)), str(number), fill=colour, font=small, anchor="lb" if top > 20 else "lt"
-            )
+            place, anchor = (max(shift, left), max(0, top)), "lb" if top > 20 else "lt"
+            pen.text(place, str(number), fill=colour, font=small, anchor=anchor)
     return canvas
 
 

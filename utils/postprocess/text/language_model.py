@@ -34,8 +34,7 @@ class LanguageModel:
     """An n-gram model, and its weight in a search.
 
     Attributes:
-        grams: by their words.
-        order: words of the longest n-gram.
+        grams: by their words. order: words of the longest n-gram.
         weight: factor of the natural logarithm of its probabilities, relative to the recogniser's.
         bonus: added for every word, because a language model makes long texts less likely than short ones.
     """
@@ -74,14 +73,7 @@ _NONE = Gram(0.0)
 
 
 def read_arpa(lines: Iterable[str], name: str, weight: float = 0.5, bonus: float = 0.0) -> LanguageModel:
-    """Return the model of an ARPA file.
-
-    Args:
-        lines: of the file. name: of the file, for messages. weight, bonus: see :class:`LanguageModel`.
-
-    Raises:
-        DataError: the file is invalid; the message has the line.
-    """
+    """Return the model of an ARPA file called ``name``. Raises DataError, with the line, if the file is invalid."""
     grams: dict[tuple[str, ...], Gram] = {}
     order = length = 0
     ended = False
@@ -98,9 +90,8 @@ def read_arpa(lines: Iterable[str], name: str, weight: float = 0.5, bonus: float
             if len(parts) not in (length + 1, length + 2):
                 raise DataError(f"{name}:{number}: {row[:80]!r} is not a {length}-gram; the file is damaged")
             try:
-                grams[tuple(parts[1 : length + 1])] = Gram(
-                    _logarithm(parts[0]), _logarithm(parts[length + 1]) if len(parts) == length + 2 else 0.0
-                )
+                left = _logarithm(parts[length + 1]) if len(parts) == length + 2 else 0.0
+                grams[tuple(parts[1 : length + 1])] = Gram(_logarithm(parts[0]), left)
             except ValueError as error:
                 raise DataError(f"{name}:{number}: {row[:80]!r} has an invalid logarithm") from error
     if not grams or not ended:

@@ -18,17 +18,10 @@ BLANK = " "
 class Lexicon:
     """Words as a tree: from each node, the classes that may follow and the nodes they lead to.
 
-    A text is one of the words, or, if the charset has a space, words separated by one space.
-
-    Args:
-        words: the allowed words; duplicates and empty ones are ignored.
-        names: text per class, empty for CTC's blank, as returned by :func:`~utils.postprocess.text.ctc.class_texts`.
-
-    Attributes:
-        unwritable: words with a character that is not a class; they cannot be recognised.
-
-    Raises:
-        ConfigError: no word can be written with the classes.
+    A text is one of the words, or, if the charset has a space, words separated by one space. Duplicates and empty words
+    are ignored. ``names`` has a text per class, empty for CTC's blank, as
+    :func:`~utils.postprocess.text.ctc.class_texts` returns them. Words with a character that is not a class are
+    ``unwritable`` and cannot be recognised. Raises ConfigError if no word can be written with the classes.
     """
 
     def __init__(self, words: Iterable[str], names: Sequence[str]) -> None:
@@ -69,11 +62,10 @@ class Lexicon:
 def _automaton(
     children: list[dict[int, int]], ends: list[bool], gap: int | None
 ) -> tuple[list[dict[int, int]], list[bool]]:
-    """Return the transitions from each node by class, and whether a word ends there; a space leads from a word's end to
-    the root.
+    """Return the transitions from each node by class, and whether a word ends there.
 
-    If a word continues with a space after another word ("new", "new york"), the space leads to both nodes, which are
-    combined to a further node after those of the tree.
+    A space leads from a word's end to the root. If a word continues with a space after another word ("new", "new
+    york"), the space leads to both nodes, which are combined to a further node after those of the tree.
     """
     groups: dict[frozenset[int], int] = {}
     ways: list[dict[int, int]] = []

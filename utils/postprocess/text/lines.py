@@ -64,11 +64,9 @@ class Settings(NamedTuple):
 
 
 def find_lines(probabilities: Array, settings: Settings = Settings()) -> list[Found]:  # noqa: B008 (not mutable)
-    """Return the lines of a map, in the order of their first pixels, in pixels of the map (edges, not centres).
+    """Return the lines of a map (H x W floats, 0 to 1; NaN is not text), in the order of their first pixels.
 
-    Args:
-        probabilities: H x W floats, 0 to 1; NaN is not text.
-        settings: parameters.
+    Outlines are in pixels of the map (edges, not centres).
     """
     runs = components(probabilities > settings.threshold)
     return [found for number in _candidates(runs, settings) if (found := _line(probabilities, runs, number, settings))]

@@ -16,11 +16,9 @@ POINTS = 16
 def midline(rows: Array, starts: Array, ends: Array) -> Array:
     """Return the midline of a component, N x 2 (x, y), from left to right, or from top to bottom.
 
-    Distances of pixels from both ends are measured within the component, so that a midline may bend back. The midline
-    consists of the centroids of the pixels between two such distances, extended to the ends of the component.
-
-    Args:
-        rows, starts, ends: the component's runs (:class:`~utils.postprocess.text.components.Runs`).
+    The component is given by its runs (:class:`~utils.postprocess.text.components.Runs`). Distances of pixels from both
+    ends are measured within it, so that a midline may bend back. The midline consists of the centroids of the pixels
+    between two such distances, extended to the ends of the component.
     """
     mask, left, top, scale = _drawn(rows, starts, ends)
     y, x = np.nonzero(mask)
@@ -49,8 +47,7 @@ def midline(rows: Array, starts: Array, ends: Array) -> Array:
 def band(points: Array, half: float, beyond: float) -> Array:
     """Return the outline of the band around a midline, 2N x 2: its upper side forwards, its lower one backwards.
 
-    Args:
-        points: the midline, N x 2. half: half the band's width. beyond: its extension at both ends.
+    ``half`` is half the band's width, ``beyond`` its extension at both ends.
     """
     line = points.copy()
     line[0] += _unit(points[0] - points[1]) * beyond

@@ -25,14 +25,9 @@ class Nearest(NamedTuple):
 def nearest(queries: Array, vectors: Array, count: int, *, block: int = BLOCK) -> Nearest:
     """Return the ``count`` vectors with the largest inner product with each query, or all if there are fewer.
 
-    At most ``ROWS`` x ``block`` scores are in memory at a time.
-
-    Args:
-        queries: N x D float32. vectors: M x D float32. count: at least 1. block: vectors at a time.
-
-    Returns:
-        Indices int64 and scores float32, N x min(count, M). Scores of a query with NaN are NaN. A vector with NaN comes
-        last, after all others.
+    Queries are N x D float32, vectors M x D float32. At most ``ROWS`` x ``block`` scores are in memory at a time.
+    Returns indices int64 and scores float32, N x min(count, M). Scores of a query with NaN are NaN. A vector with NaN
+    comes last, after all others.
     """
     count = min(count, len(vectors))
     places, scores = np.empty((len(queries), count), np.int64), np.empty((len(queries), count), np.float32)

@@ -19,14 +19,11 @@ LINES = 3
 
 
 def reading_order(outlines: Sequence[Array]) -> list[int]:
-    """Return the indices of lines in reading order.
+    """Return the indices of lines, given by outlines of N x 2 (x, y), in reading order.
 
     The page is cut into bands along horizontal gaps. Neighbouring bands with a common gutter form columns, read one
     after the other, each in the same way. Within a band, rows are read from left to right. Ties keep the order of the
     lines, so the result is deterministic.
-
-    Args:
-        outlines: N x 2 (x, y) for each line.
     """
     if not outlines:
         return []

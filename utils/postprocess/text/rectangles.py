@@ -34,8 +34,7 @@ class Rectangle(NamedTuple):
     def corners(self) -> Array:
         """Return the corners, 4 x 2, clockwise on the screen, from the start of ``axis`` on its left side.
 
-        The first corner is the upper left one for an axis to the right, and the upper right one for an axis straight
-        down.
+        The first is the upper left one for an axis to the right, and the upper right one for an axis straight down.
         """
         along, across = self.axis * self.sides[0] / 2, _turned(self.axis) * self.sides[1] / 2
         return np.stack([-along - across, along - across, along + across, across - along]) + self.centre

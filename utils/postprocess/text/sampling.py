@@ -35,10 +35,7 @@ class Sampling:
 
 
 def penalized(logits: Array, texts: Sequence[Sequence[int]], penalty: float) -> Array:
-    """Return N x V logits with a penalty on the tokens of each row's text.
-
-    As in Keskar et al., "CTRL: A Conditional Transformer Language Model" (2019), section 4.1.
-    """
+    """Return N x V logits with a penalty on the tokens of each row's text (Keskar et al. 2019, "CTRL", section 4.1)."""
     if penalty == 1:
         return logits
     changed = logits.copy()
@@ -76,8 +73,7 @@ def nucleus(logits: Array, share: float) -> Array:
 def _softmax(logits: Array) -> Array:
     """Return probabilities of N x V logits, float64."""
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    found: Array = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def processed(logits: Array, texts: Sequence[Sequence[int]], how: Sampling) -> Array:
@@ -90,11 +86,7 @@ def processed(logits: Array, texts: Sequence[Sequence[int]], how: Sampling) -> A
 
 
 class Chooser:
-    """Chooses tokens; see :data:`utils.tasks.common.generation.Choose`.
-
-    Args:
-        how: the settings. seeds: one per prompt of the batch (:func:`seed_of`); only for random choices.
-    """
+    """Chooses tokens; see :data:`utils.tasks.common.generation.Choose`. Only random choices need a seed per prompt."""
 
     def __init__(self, how: Sampling, seeds: Sequence[int] = ()) -> None:
         self._how = how
@@ -112,10 +104,9 @@ class Chooser:
 
 
 def seed_of(seed: int, text: str, again: int = 0) -> int:
-    """Return a seed (128 bits) that depends on a prompt but not on its position.
+    """Return a seed (128 bits) that depends on the run's seed and a prompt, but not on the prompt's position.
 
-    Args:
-        seed: of the run. text: the prompt. again: number of equal prompts before it, so that each has another seed.
+    ``again`` is the number of equal prompts before it, so that each has another seed.
     """
     digest = sha256(f"{seed} {again} ".encode() + text.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:16], "little")

@@ -63,19 +63,12 @@ class Found(NamedTuple):
 def best_answer(
     windows: Sequence[Window], text: str, *, longest: int, count: int, silent: bool, threshold: float = 0.0
 ) -> Found:
-    """Return the best answer over the windows of a text.
+    """Return the best answer over the windows of a text, and ``count`` spans, of at most ``longest`` tokens.
 
-    A span's logit is the sum of its first token's start and its last token's end; all spans of at most ``longest``
-    tokens are compared, with the maximum over windows. The logit of "no answer" is the minimum over the windows,
-    because an answer may be in any of them (Rajpurkar et al., 2018; Devlin et al., 2019).
-
-    Args:
-        windows: at least one. text: their text.
-        longest: maximum tokens of an answer. count: number of spans to return.
-        silent: whether "no answer" is allowed. threshold: minimum gap for it, in logits.
-
-    Returns:
-        Scores are a softmax over all spans of all windows, with "no answer" if it is allowed.
+    A span's logit is the sum of its first token's start and its last token's end; all spans are compared, with the
+    maximum over windows. The logit of "no answer", if it is allowed (``silent``), is the minimum over the windows,
+    because an answer may be in any of them (Rajpurkar et al., 2018; Devlin et al., 2019); it must exceed the best
+    span's by ``threshold``. Scores are a softmax over all spans of all windows, with "no answer" if it is allowed.
     """
     logits, begins, ends, total = _candidates(windows, longest, max(count, 1) * BEST)
     free = min(sum(window.free) for window in windows) if silent else -math.inf

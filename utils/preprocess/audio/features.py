@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from engine import Array, ConfigError, ModelError
-from utils.preprocess.audio.framing import Grid
 from utils.preprocess.audio.mel import SCALES, kaldi_bank, mel_bank
 from utils.stored import ModelMetadata
 
@@ -31,11 +30,64 @@ WINDOWS = ("povey", "hamming", "hanning", "rectangular")
 BLOCK = 2048
 """Frames computed at a time, which bounds the memory for long recordings."""
 
+EDGES = ("reflect", "repeat", "zero", "none")
+"""Padding of frames before the first and after the last sample: the sound reflected, without the sample at the edge
+(numpy's ``reflect``) or with it (``symmetric``); zeros; or none, with only the frames that fit."""
+
+
+class Grid(NamedTuple):
+    """Division of a recording into frames.
+
+    Attributes:
+        size: samples of a frame. hop: samples from one to the next. first: start of the first frame; below 0: before
+            the recording.
+        reach: number of samples such that a recording of ``n`` has ``1 + (n - reach) // hop`` frames.
+        edges: one of :data:`EDGES`.
+    """
+
+    size: int
+    hop: int
+    first: int
+    reach: int
+    edges: str
+
+    def count(self, samples: int) -> int:
+        """Return the number of frames of a recording with this number of samples."""
+        return max(0, 1 + (samples - self.reach) // self.hop) if samples else 0
+
+    def ready(self, samples: int) -> int:
+        """Return the number of frames that can be cut from the first samples of a longer recording."""
+        if -self.first >= samples:  # the reflected start may extend beyond the known samples
+            return 0
+        return min(self.count(samples), max(0, 1 + (samples - self.size - self.first) // self.hop))
+
+    def cut(self, samples: Array, begin: int, frames: range, total: int | None = None) -> Array:
+        """Return frames by their indices (in steps of 1), [len(frames), size], of samples from sample ``begin`` on.
+
+        ``total`` is that of the whole recording; ``None``: unknown, and no frame extends beyond ``samples``.
+        """
+        start = self.first + frames.start * self.hop
+        stop = self.first + (frames.stop - 1) * self.hop + self.size
+        if not len(frames):
+            return np.empty((0, self.size), samples.dtype)
+        if start >= begin and stop <= begin + len(samples):
+            view = np.lib.stride_tricks.sliding_window_view(samples[start - begin : stop - begin], self.size)
+            return view[:: self.hop]
+        places = self.first + np.arange(frames.start, frames.stop)[:, None] * self.hop + np.arange(self.size)
+        if self.edges == "zero":
+            within = (places >= begin) & (places < begin + len(samples))
+            return np.where(within, samples[np.clip(places - begin, 0, len(samples) - 1)], 0)
+        return np.asarray(samples[self._mirrored(places, begin + len(samples) if total is None else total) - begin])
+
+    def _mirrored(self, places: Array, total: int) -> Array:
+        last = 2 * total - (1 if self.edges == "repeat" else 2)
+        turned: Array = places % (last + 1 if self.edges == "repeat" else max(last, 1))
+        return np.asarray(np.minimum(turned, last - turned))
+
 
 def _weighed(spectrum: Array, bank: Array) -> Array:
     """Return sums over frequency; not with BLAS, whose rounding of a row depends on the number of rows."""
-    found: Array = np.einsum("tf,mf->tm", spectrum, bank)
-    return found
+    return np.asarray(np.einsum("tf,mf->tm", spectrum, bank))
 
 
 @lru_cache
@@ -233,14 +285,7 @@ Settings: TypeAlias = "LogMel | FilterBank"
 
 
 def log_mel(samples: Array, settings: LogMel = LogMel()) -> Array:
-    """Return log-mel features of a recording.
-
-    Args:
-        samples: float [S], mono, at ``settings.rate``. settings: see :class:`LogMel`.
-
-    Returns:
-        float32 [T, bands].
-    """
+    """Return log-mel features of a recording (float [S], mono, at ``settings.rate``), float32 [T, bands]."""
     return features(samples, settings)
 
 
@@ -262,12 +307,8 @@ def _levelled(found: Array, settings: Settings) -> Array:
 class FeatureStream:
     """Features of a recording that arrives in pieces; joined, they equal those of the whole bit by bit.
 
-    Args:
-        settings: of the features.
-        whole: return float64 values of :meth:`LogMel.of_frames` for :func:`features`, which finishes them.
-
-    Raises:
-        ConfigError: the settings need the whole recording (``below``).
+    With ``whole``, returns float64 values of :meth:`LogMel.of_frames` for :func:`features`, which finishes them. Raises
+    ConfigError if the settings need the whole recording (``below``).
     """
 
     def __init__(self, settings: Settings, *, whole: bool = False) -> None:
@@ -281,14 +322,7 @@ class FeatureStream:
         self._before: float | None = None
 
     def feed(self, samples: Array, last: bool = False) -> Array:
-        """Return the features that can be computed with these samples.
-
-        Args:
-            samples: float [S], the next ones of the recording, possibly none. last: whether these are the last ones.
-
-        Returns:
-            float32 [T, bands]; T may be 0.
-        """
+        """Return the features that can be computed with the next (or last) samples, float32 [T, bands]; T may be 0."""
         self._kept = np.concatenate([self._kept, self._emphasised(np.asarray(samples, np.float64))])
         total = self._begin + len(self._kept)
         stop = self._grid.count(total) if last else self._grid.ready(total)
@@ -327,11 +361,7 @@ def settings_to_json(settings: Settings) -> str:
 
 
 def settings_of(stored: ModelMetadata, default: Settings | None = None) -> Settings:
-    """Return the settings stored in a model.
-
-    Raises:
-        ModelError: they are invalid, or missing without a default.
-    """
+    """Return the settings stored in a model. Raises ModelError if they are invalid, or missing without a default."""
     found: Any = stored.json(KEY)
     where = f"{stored.ckpt or 'the model'}: metadata {KEY!r}"
     if found is None:

@@ -8,19 +8,11 @@ from engine import Array, ConfigError
 
 
 def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
-    """Return features at a lower rate, several frames side by side ("low frame rate": Pundak and Sainath 2016).
+    """Return features [T, D] at a lower rate, as [ceil(T / step), together * D] in the same dtype.
 
-    Row ``i`` holds ``together`` frames from ``i * step - (together - 1) // 2`` on; outside, the first or the last frame
-    is repeated, as in FunASR's Paraformer (7 frames every 6).
-
-    Args:
-        features: [T, D].
-
-    Returns:
-        [ceil(T / step), together * D], in the same dtype.
-
-    Raises:
-        ConfigError: a number is below 1.
+    Several frames are side by side ("low frame rate": Pundak and Sainath 2016): row ``i`` holds ``together`` frames
+    from ``i * step - (together - 1) // 2`` on; outside, the first or the last frame is repeated, as in FunASR's
+    Paraformer (7 frames every 6). Raises ConfigError if a number is below 1.
     """
     if together < 1 or step < 1:
         raise ConfigError(f"{together} frames every {step}: both must be at least 1")
@@ -31,19 +23,11 @@ def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
 
 
 def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
-    """Return features with their slopes over time, and the slopes of these, like Kaldi's ``add-deltas``.
+    """Return features, their slopes over time, the slopes of these and so on (``order``), like Kaldi's ``add-deltas``.
 
-    A slope is that of the line through ``2 * reach + 1`` frames (least squares); outside, the first or the last frame
-    is repeated.
-
-    Args:
-        features: [T, D]. order: number of repetitions. reach: frames on each side.
-
-    Returns:
-        [T, (order + 1) * D], in the same dtype.
-
-    Raises:
-        ConfigError: the order is below 0, or the reach below 1.
+    From [T, D], returns [T, (order + 1) * D] in the same dtype. A slope is that of the line through ``2 * reach + 1``
+    frames (least squares); outside, the first or the last frame is repeated. Raises ConfigError if the order is below
+    0, or the reach below 1.
     """
     if order < 0 or reach < 1:
         raise ConfigError(f"deltas of order {order} over {reach} frames: at least 0 and 1")
@@ -59,13 +43,10 @@ def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
 
 
 def shifted(features: Array, shift: Array, scale: Array) -> Array:
-    """Return ``(features + shift) * scale`` per band, as in a model's file of means (CMVN).
+    """Return ``(features + shift) * scale`` per band of [T, D], as in a model's file of means (CMVN).
 
-    Args:
-        features: [T, D]. shift: [D], the negative means. scale: [D], one over the standard deviations.
-
-    Raises:
-        ConfigError: they are not for D bands.
+    ``shift`` is the negative means, ``scale`` one over the standard deviations. Raises ConfigError if they are not for
+    D bands.
     """
     if shift.shape != features.shape[1:] or scale.shape != features.shape[1:]:
         raise ConfigError(
@@ -76,14 +57,12 @@ def shifted(features: Array, shift: Array, scale: Array) -> Array:
 
 
 def standardised(features: Array, guard: float = 1e-5) -> Array:
-    """Return features with mean 0 and standard deviation 1 over time, per band, like NeMo's ``per_feature``.
+    """Return features [T, D] with mean 0 and standard deviation 1 over time, per band, like NeMo's ``per_feature``.
 
-    Args:
-        features: [T, D]. guard: added to each standard deviation (of T - 1), so that silence stays 0.
+    ``guard`` is added to each standard deviation (of T - 1), so that silence stays 0.
     """
     if len(features) < 2:
         return np.zeros_like(features)
     values = features.astype(np.float64)
     deviation = values.std(axis=0, ddof=1) + guard
-    found: Array = ((values - values.mean(axis=0)) / deviation).astype(features.dtype)
-    return found
+    return np.asarray((values - values.mean(axis=0)) / deviation, features.dtype)

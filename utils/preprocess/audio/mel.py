@@ -39,11 +39,8 @@ def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: st
         scale: one of :data:`SCALES`.
         norm: every filter has area 1 over frequency (Slaney), not height 1.
 
-    Returns:
-        float64 [bands, fft // 2 + 1], read-only.
-
-    Raises:
-        ConfigError: a filter contains no frequency of the transform.
+    Returns float64 [bands, fft // 2 + 1], read-only. Raises ConfigError if a filter contains no frequency of the
+    transform.
     """
     first, last = to_mel(np.array([low, high]), scale).tolist()
     points = to_hertz(np.linspace(first, last, bands + 2), scale)
@@ -60,14 +57,8 @@ def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: st
 def kaldi_bank(rate: int, fft: int, bands: int, low: float, high: float) -> Array:
     """Return Kaldi's filters: triangles over mel, 1127 ln(1 + f / 700), of height 1, below half the rate.
 
-    Args:
-        rate, fft, bands, low, high: as for :func:`mel_bank`.
-
-    Returns:
-        float64 [bands, fft // 2], read-only.
-
-    Raises:
-        ConfigError: a filter contains no frequency of the transform.
+    Arguments are as for :func:`mel_bank`. Returns float64 [bands, fft // 2], read-only. Raises ConfigError if a filter
+    contains no frequency of the transform.
     """
     first, last = 1127.0 * np.log1p(np.array([low, high]) / 700.0)
     points = np.linspace(first, last, bands + 2)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,19 +30,8 @@ from utils.preprocess.audio.resampling import resampled
 from utils.preprocess.audio.wav import is_wav, read_frames, read_head
 
 EXTENSIONS = (
-    ".wav",
-    ".wave",
-    ".flac",
-    ".ogg",
-    ".oga",
-    ".opus",
-    ".aif",
-    ".aiff",
-    ".au",
-    ".mp3",
-    ".w64",
-    ".rf64",
-    ".caf",
+    *(".wav", ".wave", ".flac", ".ogg", ".oga", ".opus"),
+    *(".aif", ".aiff", ".au", ".mp3", ".w64", ".rf64", ".caf"),
 )
 """Endings, in any case, of the names of recordings."""
 
@@ -64,6 +54,12 @@ MOST_SECONDS = 1e8
 
 MOST_VALUES = 1 << 28
 """Maximum number of samples of all channels read at once: 1 GiB as float32, 4.5 hours at 16 kHz."""
+
+QUIET = 0.25
+"""Share of a part, at its end, that is searched for the quietest place."""
+
+BLOCKS = 100
+"""Blocks of that share whose energies are compared."""
 
 _warned: set[tuple[str, ...]] = set()
 
@@ -115,16 +111,10 @@ def is_sound(name: str) -> bool:
 
 
 def read_sound(recording: Recording | str | os.PathLike[str], rate: int | None = None, *, exact: bool = False) -> Sound:
-    """Read a recording, or a part of one. Thread-safe.
+    """Read a recording, or a part of one, at ``rate`` Hz or its own (``exact``: never resampled). Thread-safe.
 
-    Args:
-        recording: the file or part.
-        rate: rate of the result in Hz; ``None``: the recording's own.
-        exact: raise an error instead of resampling.
-
-    Raises:
-        DataError: the file is missing, empty, not sound, damaged, truncated, or has unusable samples.
-        ConfigError: a required package is not installed.
+    Raises DataError if the file is missing, empty, not sound, damaged, truncated, or has unusable samples, and
+    ConfigError if a required package is not installed.
     """
     one = recording if isinstance(recording, Recording) else Recording(Path(recording))
     try:
@@ -250,8 +240,7 @@ def _mono(frames: Array, one: Recording) -> Array:
     if frames.shape[1] == 1:
         return frames[:, 0]
     _warn_once(f"recordings of {frames.shape[1]} channels are averaged to one", one)
-    found: Array = frames.mean(axis=1, dtype=np.float64).astype(np.float32)
-    return found
+    return np.asarray(frames.mean(axis=1, dtype=np.float64).astype(np.float32))
 
 
 def _refuse_unusable(samples: Array, one: Recording) -> None:
@@ -268,7 +257,24 @@ def _refuse_unusable(samples: Array, one: Recording) -> None:
 
 
 def _warn_once(what: str, one: Recording) -> None:
-    """Say something of recordings once in a run, with the first that it is so of."""
+    """Warn about a property of recordings once in a run, with the first recording that has it."""
     if (what,) not in _warned:
         _warned.add((what,))
         warnings.warn(f"{what}, the first: {one}", stacklevel=2)
+
+
+def quiet_parts(samples: Array, most: int) -> Iterator[Array]:
+    """Yield a recording in parts of at most ``most`` samples.
+
+    A part ends in the middle of the quietest hundredth of its last quarter; the last part is the remainder, and an
+    empty recording is one part.
+    """
+    while len(samples) > most:
+        begin = max(1, round(most * (1 - QUIET)))
+        block = max(1, (most - begin) // BLOCKS)
+        tail = samples[begin:most]
+        blocks = tail[: len(tail) // block * block].reshape(-1, block).astype(np.float64)
+        cut = begin + (int((blocks**2).sum(axis=1).argmin()) * block + block // 2 if len(blocks) else 0)
+        yield samples[:cut]
+        samples = samples[cut:]
+    yield samples

@@ -12,16 +12,9 @@ QUALITY = "HQ"
 
 
 def resampled(samples: Array, rate: int, wanted: int) -> Array:
-    """Return sound at another rate.
+    """Return mono sound, float32 [S], at another rate in Hz: float32 [S * wanted / rate, rounded by soxr].
 
-    Args:
-        samples: float32 [S], mono. rate: of the samples, in Hz. wanted: of the result, in Hz.
-
-    Returns:
-        float32 [S * wanted / rate, rounded by soxr]; the same array if the rates are equal.
-
-    Raises:
-        ConfigError: soxr is not installed and the rates differ.
+    For equal rates it is the same array. Raises ConfigError if soxr is not installed and the rates differ.
     """
     if rate == wanted:
         return samples
@@ -29,16 +22,11 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
         return np.zeros(0, np.float32)
     with extra(f"sound of {rate} Hz for a model of {wanted} Hz", "audio"):
         import soxr
-    found: Array = soxr.resample(np.ascontiguousarray(samples, np.float32), rate, wanted, QUALITY)
-    return found
+    return np.asarray(soxr.resample(np.ascontiguousarray(samples, np.float32), rate, wanted, QUALITY))
 
 
 class Resampler:
-    """Resamples a stream piece by piece; joined, the pieces equal the result of :func:`resampled`.
-
-    Args:
-        rate, wanted: in Hz.
-    """
+    """Resamples a stream piece by piece; joined, the pieces equal the result of :func:`resampled`."""
 
     def __init__(self, rate: int, wanted: int) -> None:
         if min(rate, wanted) < 1:
@@ -53,5 +41,4 @@ class Resampler:
         """Return the output that can be computed with these samples; ``last``: these are the last ones."""
         if self._stream is None:
             return samples
-        found: Array = self._stream.resample_chunk(np.ascontiguousarray(samples, np.float32), last=last)
-        return found
+        return np.asarray(self._stream.resample_chunk(np.ascontiguousarray(samples, np.float32), last=last))

@@ -21,11 +21,7 @@ FAINTEST = 1e-3
 
 
 class Speech(NamedTuple):
-    """Speech of a recording.
-
-    Attributes:
-        windows: P x frames x bands float32. seconds: duration of the speech.
-    """
+    """Speech of a recording: P x frames x bands float32, and its duration in seconds."""
 
     windows: Array
     seconds: float
@@ -56,16 +52,11 @@ class Windows:
             )
 
     def of(self, samples: Array) -> Speech:
-        """Return the windows of a recording.
+        """Return the windows of a recording, float32 [S], mono, at the settings' rate.
 
         Speech shorter than a window is repeated to fill one. If less than three quarters of the last window are speech,
-        it is dropped, unless it is the only one; a smaller gap is filled from the start of the speech.
-
-        Args:
-            samples: float32 [S], mono, at the settings' rate.
-
-        Raises:
-            DataError: silence, or too little speech; the caller adds the recording's name in front of the message.
+        it is dropped, unless it is the only one; a smaller gap is filled from the start of the speech. Raises DataError
+        in case of silence or too little speech; the caller adds the recording's name in front of the message.
         """
         if len(samples) < self.least * self.settings.rate:
             long = len(samples) / self.settings.rate
@@ -94,14 +85,11 @@ class Windows:
 
 
 def gated(samples: Array, rate: int) -> Array:
-    """Return the parts of a recording that are speech by their energy, float32; empty for silence.
+    """Return the parts of a recording (float32 [S], mono) that are speech by their energy, float32; empty for silence.
 
     A block of :data:`GATE_MS` ms is loud if its level exceeds :data:`LOUD` of the loudest block's. The moving average
     over :data:`SMOOTHED` blocks, rounded, marks speech, which is extended by half of :data:`WIDENED` blocks to either
     side, so that pauses within words stay.
-
-    Args:
-        samples: float32 [S], mono. rate: in Hz.
     """
     size = rate * GATE_MS // 1000
     count = len(samples) // size

@@ -11,7 +11,7 @@ import io
 import os
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,7 +26,6 @@ KNOWN = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32), (FLOAT, 64), (A
 
 OPEN_ENDED = 0x7FFF0000
 """Minimum of sizes written by programs that do not know the length; the sound then extends to the file's end."""
-
 
 MOST_CHUNKS = 10_000
 """Maximum number of chunks before the samples; a file of zeros would have one every eight bytes."""
@@ -63,11 +62,8 @@ def is_wav(first: bytes) -> bool:
 def read_head(stream: BinaryIO, name: str) -> Head | None:
     """Return the header of a WAV file; ``None`` for an unsupported format, such as ADPCM.
 
-    Args:
-        stream: at the file's start; seekable. name: of the file, for messages.
-
-    Raises:
-        DataError: the header is damaged, or the samples are missing.
+    The stream is seekable and at the file's start; ``name`` is for messages. Raises DataError if the header is damaged,
+    or the samples are missing.
     """
     size = stream.seek(0, io.SEEK_END)
     stream.seek(12)
@@ -102,9 +98,7 @@ def _form(chunk: bytes, name: str) -> tuple[int, int, int, int]:
     """Return code, bits, channels and rate."""
     if len(chunk) < 16:
         raise DataError(f"{name}: damaged WAV file: its chunk 'fmt ' has {len(chunk)} bytes; write it again")
-    code, channels, rate, _, frame, bits = np.frombuffer(
-        chunk[:16], np.dtype([("", "<u2"), ("", "<u2"), ("", "<u4"), ("", "<u4"), ("", "<u2"), ("", "<u2")])
-    )[0].tolist()
+    code, channels, rate, _, frame, bits = struct.unpack("<HHIIHH", chunk[:16])
     if code == EXTENSIBLE and len(chunk) >= 26:
         code = int.from_bytes(chunk[24:26], "little")
     if not channels or not rate:
@@ -135,14 +129,11 @@ def read_frames(stream: BinaryIO, head: Head, first: int, stop: int) -> Array:
     return _DECODERS[head.code, head.bits](content).reshape(-1, head.channels)
 
 
-def _scaled(dtype: str, steps: float, zero: float = 0.0) -> Callable[[bytes], Array]:
-    def decode(content: bytes) -> Array:
-        values = np.frombuffer(content, dtype).astype(np.float32)  # changed in place, as a recording may have 1 GB
-        values -= np.float32(zero)
-        values *= np.float32(1 / steps)
-        return values
-
-    return decode
+def _scaled(content: bytes, dtype: str, steps: float, zero: float = 0.0) -> Array:
+    values = np.frombuffer(content, dtype).astype(np.float32)  # changed in place, as a recording may have 1 GB
+    values -= np.float32(zero)
+    values *= np.float32(1 / steps)
+    return values
 
 
 def _of_24_bits(content: bytes) -> Array:
@@ -152,19 +143,13 @@ def _of_24_bits(content: bytes) -> Array:
     return (four.view("<i4")[:, 0] >> 8).astype(np.float32) * np.float32(2.0**-23)
 
 
-def _of_floats(dtype: str) -> Callable[[bytes], Array]:
-    def decode(content: bytes) -> Array:
-        with np.errstate(over="ignore"):
-            return np.frombuffer(content, dtype).astype(np.float32)
-
-    return decode
+def _of_floats(content: bytes, dtype: str) -> Array:
+    with np.errstate(over="ignore"):
+        return np.frombuffer(content, dtype).astype(np.float32)
 
 
-def _by_table(code: int) -> Callable[[bytes], Array]:
-    def decode(content: bytes) -> Array:
-        return companded(code)[np.frombuffer(content, np.uint8)]
-
-    return decode
+def _by_table(content: bytes, code: int) -> Array:
+    return np.asarray(companded(code)[np.frombuffer(content, np.uint8)])
 
 
 @lru_cache
@@ -188,11 +173,7 @@ def companded(code: int) -> Array:
 
 
 def write_mu_law(path: str | os.PathLike[str], samples: Array, rate: int) -> None:
-    """Write mono sound as WAV in mu-law: one byte per sample, with an error proportional to it (about -38 dB).
-
-    Args:
-        path: the file. samples: float [S], clipped to -1..1. rate: in Hz.
-    """
+    """Write mono sound, clipped to -1..1, as WAV in mu-law: a byte per sample, its error in proportion (-38 dB)."""
     table = companded(MULAW)
     order = np.argsort(table, kind="stable")
     levels = table[order].astype(np.float64)
@@ -209,12 +190,12 @@ def write_mu_law(path: str | os.PathLike[str], samples: Array, rate: int) -> Non
 
 
 _DECODERS: dict[tuple[int, int], Callable[[bytes], Array]] = {
-    (PCM, 8): _scaled("u1", 128, 128),
-    (PCM, 16): _scaled("<i2", 32768),
+    (PCM, 8): partial(_scaled, dtype="u1", steps=128, zero=128),
+    (PCM, 16): partial(_scaled, dtype="<i2", steps=32768),
     (PCM, 24): _of_24_bits,
-    (PCM, 32): _scaled("<i4", 2.0**31),
-    (FLOAT, 32): _of_floats("<f4"),
-    (FLOAT, 64): _of_floats("<f8"),
-    (ALAW, 8): _by_table(ALAW),
-    (MULAW, 8): _by_table(MULAW),
+    (PCM, 32): partial(_scaled, dtype="<i4", steps=2.0**31),
+    (FLOAT, 32): partial(_of_floats, dtype="<f4"),
+    (FLOAT, 64): partial(_of_floats, dtype="<f8"),
+    (ALAW, 8): partial(_by_table, code=ALAW),
+    (MULAW, 8): partial(_by_table, code=MULAW),
 }

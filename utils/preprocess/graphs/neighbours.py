@@ -12,13 +12,14 @@ The weight of an edge is one of :data:`ADJACENCIES`, as in the network's trainin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
 
 from engine import Array
-from utils.preprocess.graphs.dense import matrix_of
-from utils.preprocess.graphs.messages import Messages, messages, shares
+from utils.preprocess.graphs.messages import Messages, matrix_of, messages, shares
 
 SYMMETRIC, MEAN, ATTENTION = ADJACENCIES = ("symmetric", "mean", "attention")
 
@@ -45,11 +46,10 @@ class Neighbours:
     """Neighbours of every node.
 
     Args:
-        edges: int64 [2, E], source and target, without duplicates and self-loops. count: number of nodes. kind: one of
-            :data:`ADJACENCIES`.
+        edges: int64 [2, E], source and target, without duplicates and self-loops.
+        count: number of nodes. kind: one of :data:`ADJACENCIES`.
 
-    Attributes:
-        degrees: int64 [N], number of each node's neighbours.
+    ``degrees`` is the number of each node's neighbours, int64 [N].
     """
 
     def __init__(self, edges: Array, count: int, kind: str) -> None:
@@ -126,15 +126,13 @@ class Neighbours:
         found = self.sources[start:stop]
         if len(found) > width:
             found = found[np.sort(random.permutation(len(found))[:width])]
-        chosen: list[int] = found.tolist()
-        return chosen
+        return list(found.tolist())
 
     def of_tree(self, tree: Tree) -> tuple[Array, Array]:
         """Return the edges of a tree, int64 [2, E], and their weights, float32 [E].
 
         Each node is a neighbour of its parent, weighted by its share, except with ``attention``. If nodes are their own
-        neighbours, their self-loops follow. The number of edges is always :func:`edges_of`; unused places have weight
-        0.
+        neighbours, their self-loops follow. There are always :func:`edges_of` edges; unused places have weight 0.
         """
         places = np.arange(1, len(tree.numbers))
         taken, nodes = tree.numbers >= 0, np.maximum(tree.numbers, 0)
@@ -152,11 +150,7 @@ class Neighbours:
 
 def places_of(fanout: Sequence[int]) -> int:
     """Return the number of places in a tree."""
-    total, level = 1, 1
-    for width in fanout:
-        level *= width
-        total += level
-    return total
+    return sum(accumulate(fanout, mul, initial=1))
 
 
 def edges_of(fanout: Sequence[int], kind: str) -> int:

@@ -17,11 +17,7 @@ from utils.preprocess.graphs.messages import Messages
 
 
 class Part(NamedTuple):
-    """A graph to be put into a batch.
-
-    Attributes:
-        nodes: float32 [N, F]. found: its edges with their weights.
-    """
+    """A graph to be put into a batch: its nodes, float32 [N, F], and its edges with their weights."""
 
     nodes: Array
     found: Messages
@@ -45,11 +41,7 @@ class Packed(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Planned sizes, in ascending order; empty: any size.
-
-    Attributes:
-        nodes, edges, graphs: of a whole batch.
-    """
+    """Planned numbers of nodes, edges and graphs of a whole batch, in ascending order; empty: any number."""
 
     nodes: Sequence[int] = ()
     edges: Sequence[int] = ()
@@ -57,26 +49,17 @@ class Limits(NamedTuple):
 
 
 def pack(sizes: Sequence[tuple[int, int]], limits: Limits) -> list[range]:
-    """Return batches of consecutive graphs, each as large as the largest planned sizes allow.
+    """Return batches of consecutive graphs, as ranges of places, each as large as the largest planned sizes allow.
 
-    Args:
-        sizes: nodes and edges of each graph.
-        limits: the planned sizes.
-
-    Returns:
-        The places of the graphs in each batch.
-
-    Raises:
-        DataError: one graph alone is larger.
+    ``sizes`` are the nodes and edges of each graph. Raises DataError if one graph alone is larger.
     """
     most = [values[-1] if values else None for values in limits]
     batches, start, held = list[range](), 0, [0, 0, 0]
     for place, (nodes, edges) in enumerate(sizes):
         own = [nodes, edges, 1]
         refuse_larger(nodes, edges, limits)
-        if place > start and any(
-            limit is not None and a + b > limit for a, b, limit in zip(held, own, most, strict=True)
-        ):
+        total = zip(held, own, most, strict=True)
+        if place > start and any(limit is not None and a + b > limit for a, b, limit in total):
             batches.append(range(start, place))
             start, held = place, [0, 0, 0]
         held = [a + b for a, b in zip(held, own, strict=True)]
@@ -84,11 +67,7 @@ def pack(sizes: Sequence[tuple[int, int]], limits: Limits) -> list[range]:
 
 
 def refuse_larger(nodes: int, edges: int, limits: Limits) -> None:
-    """Raise an error for a graph larger than any batch.
-
-    Raises:
-        DataError: the graph is too large; the message has its size, the limit and the flag.
-    """
+    """Raise DataError, with its size, the limit and the flag, for a graph larger than any batch."""
     for what, size, planned in (("nodes", nodes, limits.nodes), ("edges", edges, limits.edges)):
         if planned and size > planned[-1]:
             raise DataError(
@@ -98,16 +77,12 @@ def refuse_larger(nodes: int, edges: int, limits: Limits) -> None:
 
 
 def block_diagonal(graphs: Sequence[Part], limits: Limits) -> Packed:
-    """Join graphs and pad them to the smallest planned sizes.
-
-    Args:
-        graphs: at least one; together no larger than the largest sizes (:func:`pack`).
-        limits: the planned sizes.
-    """
+    """Join one or more graphs, together no larger than the largest planned sizes (:func:`pack`), and pad them."""
     counts = np.array([len(one.nodes) for one in graphs], np.int64)
     starts = np.cumsum(counts) - counts
     nodes, edges = int(counts.sum()), sum(len(one.found.source) for one in graphs)
-    full = [_planned(*each) for each in ((nodes, limits.nodes), (edges, limits.edges), (len(graphs), limits.graphs))]
+    sizes = zip((nodes, edges, len(graphs)), limits, strict=True)
+    full = [planned[bisect_left(planned, size)] if planned else size for size, planned in sizes]
     packed = Packed(
         np.zeros((full[0], graphs[0].nodes.shape[1]), np.float32),
         np.zeros((2, full[1]), np.int64),
@@ -129,7 +104,3 @@ def block_diagonal(graphs: Sequence[Part], limits: Limits) -> Packed:
 def held(member: Array, share: Array) -> int:
     """Return the number of real graphs in a packed batch, given its :class:`Packed` arrays of these names."""
     return int(member[share > 0].max(initial=-1)) + 1
-
-
-def _planned(size: int, sizes: Sequence[int]) -> int:
-    return sizes[bisect_left(sizes, size)] if sizes else size

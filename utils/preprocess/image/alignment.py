@@ -11,11 +11,8 @@ POINTS = 5
 """Points of a face: the eye at the left of the image, the right one, nose, left and right corner of the mouth."""
 
 TEMPLATE = (
-    (0.341916, 0.461574),
-    (0.656534, 0.459834),
-    (0.500225, 0.640505),
-    (0.370976, 0.824692),
-    (0.631517, 0.823250),
+    *((0.341916, 0.461574), (0.656534, 0.459834), (0.500225, 0.640505)),
+    *((0.370976, 0.824692), (0.631517, 0.823250)),
 )
 """Points in an aligned face, relative to its width and height, as used to train ArcFace and similar models (Deng et al.
 2019; 38.2946, 51.6963 and so on in 112 x 112 pixels)."""
@@ -27,16 +24,8 @@ SHARP = 2
 def similarity(points: Array, places: Array) -> Array:
     """Return the rotation, scale and shift from points to places with the least squared error (Umeyama 1991).
 
-    Reflections are excluded.
-
-    Args:
-        points, places: N x 2, x and y; at least two different ones.
-
-    Returns:
-        2 x 3 float64: ``places ~ points @ m[:, :2].T + m[:, 2]``.
-
-    Raises:
-        DataError: the points are all the same, or not finite.
+    For N x 2 points and places (x and y), it is 2 x 3 float64: ``places ~ points @ m[:, :2].T + m[:, 2]``. Reflections
+    are excluded. Raises DataError if the points are all the same, or not finite.
     """
     source, target = np.asarray(points, np.float64), np.asarray(places, np.float64)
     middle, goal = source.mean(axis=0), target.mean(axis=0)
@@ -52,20 +41,12 @@ def similarity(points: Array, places: Array) -> Array:
 
 
 def chip(pixels: Array, points: Array, template: Array, size: tuple[int, int]) -> Array:
-    """Cut out and align a face so that its points lie at those of a template.
+    """Return a face, cut out and aligned to put its points at those of a template: height x width x 3 uint8.
 
-    Pixels lie at half-integer coordinates; beyond the image, its border pixels are repeated. Samples are bilinear; a
-    face more than twice as large as the result is first averaged down by an integer factor.
-
-    Args:
-        pixels: H x W x 3 uint8. points: N x 2, x and y in pixels of the image.
-        template: N x 2, relative to the result's width and height. size: its height and width in pixels.
-
-    Returns:
-        height x width x 3 uint8.
-
-    Raises:
-        DataError: the points are the same, or give the face no size.
+    Points are N x 2, x and y in pixels of the image (H x W x 3 uint8), the template's relative to the result's width
+    and height. Pixels lie at half-integer coordinates; beyond the image, its border pixels are repeated. Samples are
+    bilinear; a face more than twice as large as the result is first averaged down by an integer factor. Raises
+    DataError if the points are the same, or give the face no size.
     """
     height, width = size
     forward = similarity(points, np.asarray(template, np.float64) * (width, height))
@@ -91,5 +72,4 @@ def _sampled(pixels: Array, places: Array) -> Array:
     wide = pixels.astype(np.float32)
     upper = wide[before[:, 1], before[:, 0]] * (1 - across) + wide[before[:, 1], after[:, 0]] * across
     lower = wide[after[:, 1], before[:, 0]] * (1 - across) + wide[after[:, 1], after[:, 0]] * across
-    found: Array = np.rint(upper * (1 - down) + lower * down).astype(np.uint8)
-    return found
+    return np.asarray(np.rint(upper * (1 - down) + lower * down), np.uint8)

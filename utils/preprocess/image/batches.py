@@ -23,15 +23,10 @@ ImageSource: TypeAlias = "str | os.PathLike[str] | Image.Image | Array"
 def levels_of(images: Any, size: tuple[int, int], laying: Placement = USUAL) -> Array:
     """Return images as N x 3 x H x W uint8, in RGB order.
 
-    Args:
-        images: one image or several, which are placed in an input of ``size``; or a batch of a data loader, N x 3 x H x
-            W uint8, array or torch tensor, which is returned unchanged.
-        size: height and width in pixels. laying: how images are placed in the input.
-
-    Raises:
-        DataError: a file is not an image, or the list is empty.
-        InputError: an element has another type, or pixels are not uint8.
-        ConfigError: the size is not positive.
+    One image or several are placed in an input of ``size`` (height and width in pixels); a batch of a data loader, N x
+    3 x H x W uint8, array or torch tensor, is returned unchanged. Raises DataError if a file is not an image, or the
+    list is empty, InputError if an element has another type, or pixels are not uint8, and ConfigError if the size is
+    not positive.
     """
     if is_tensor(images) or isinstance(images, np.ndarray):
         levels = as_array(images, "images")
@@ -49,14 +44,10 @@ def levels_of(images: Any, size: tuple[int, int], laying: Placement = USUAL) -> 
 
 
 def image_of(given: Any, name: str = "an image") -> Image.Image:
-    """Return one image, upright RGB.
+    """Return a file, a PIL image, or height x width x 3 uint8 in RGB order (array or tensor) as one upright RGB image.
 
-    Args:
-        given: a file, a PIL image, or height x width x 3 uint8 in RGB order, an array or a tensor.
-        name: name of arrays in error messages.
-
-    Raises:
-        DataError: the file is not an image. InputError: the type or the array's form is wrong.
+    Raises DataError if the file is not an image, and InputError, with the name, if the type or the array's form is
+    wrong.
     """
     if isinstance(given, (str, os.PathLike)):
         return open_image(Path(given))
@@ -71,11 +62,7 @@ def image_of(given: Any, name: str = "an image") -> Image.Image:
 
 
 def square(resize_shape: int | Sequence[int]) -> tuple[int, int]:
-    """Return height and width of an input, given as one length or both in pixels.
-
-    Raises:
-        ConfigError: the value is neither.
-    """
+    """Return height and width of an input, given as one length or both in pixels; raise ConfigError otherwise."""
     sides = [resize_shape] if isinstance(resize_shape, (int, str)) else list(resize_shape)
     try:
         lengths = [int(side) for side in sides]

@@ -46,7 +46,8 @@ _FREED_BYTES = 1 << 23
 class ImagePreprocessor:
     """Resizes, crops and normalises images into one N x 3 x H x W array.
 
-    Arguments are checked once, when the object is made; it can be called from several threads and pickled.
+    Arguments are checked once, when the object is made; it can be called from several threads and pickled. Raises
+    ConfigError if the dtype, way to decode or interpolation is unknown, or a shape, mean or std is invalid.
 
     Args:
         dtype, resize_shape, crop_shape, decode, mean, std, interpolation: see
@@ -57,9 +58,6 @@ class ImagePreprocessor:
             image). ``"reduced"``: in addition, a JPEG file is decoded at 1/2, 1/4 or 1/8 of its size if both sides stay
             at least twice as long as resized; it differs by up to 7 levels, on average by 0.2.
         crop_start: the framework's rule for the first pixel of the crop.
-
-    Raises:
-        ConfigError: the dtype, way to decode or interpolation is unknown, or a shape, mean or std is invalid.
     """
 
     def __init__(
@@ -86,15 +84,11 @@ class ImagePreprocessor:
         _check_range(self.mean, self.std, dtype)
 
     def __call__(self, images: ImageSource | Sequence[ImageSource], out: Array | None = None) -> Array:
-        """Return the images as one array.
+        """Return the images (a path, a PIL image, or a sequence of either) as one array.
 
-        Args:
-            images: a path, a PIL image, or a sequence of either.
-            out: an array of the result's shape and dtype to write into; no other memory of its size is then allocated.
-
-        Raises:
-            ConfigError: ``out`` does not fit.
-            DataError: the sequence is empty, or an element has another type or cannot be decoded.
+        With ``out``, an array of the result's shape and dtype to write into, no other memory of its size is allocated.
+        Raises ConfigError if ``out`` does not fit, and DataError if the sequence is empty, or an element has another
+        type or cannot be decoded.
         """
         batch = _listed(images)
         _keep_freed_memory()
@@ -218,10 +212,8 @@ def _lengths(shape: Shape, name: str) -> tuple[int, ...]:
     lengths = (
         (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape) if isinstance(shape, (list, tuple)) else ()
     )
-    if len(lengths) not in (1, 2) or any(
-        isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in lengths
-    ):
-        raise ConfigError(
-            f"{name}={shape!r} must be a positive whole number of pixels, or a (height, width) pair of them"
-        )
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1 for n in lengths)
+    if len(lengths) not in (1, 2) or not whole:
+        what = "a positive whole number of pixels, or a (height, width) pair of them"
+        raise ConfigError(f"{name}={shape!r} must be {what}")
     return tuple(int(length) for length in lengths)

@@ -47,11 +47,7 @@ class Fit(NamedTuple):
 
     @classmethod
     def read(cls, found: Any, ckpt: object) -> Fit:
-        """Return the fit stored by an export as an object of these fields.
-
-        Raises:
-            ConfigError: it is invalid.
-        """
+        """Return the fit stored by an export as an object of these fields. Raises ConfigError if it is invalid."""
         try:
             fit = cls(**found)
         except TypeError as error:
@@ -70,20 +66,12 @@ class Fit(NamedTuple):
 def fitted(
     image: Image.Image, fit: Fit, size: tuple[int, int] | None, interpolation: str = "bilinear"
 ) -> tuple[Array, Geometry, tuple[int, int]]:
-    """Return an image as floats for an input, and its position there.
+    """Return an RGB image as floats for an input, and its position there.
 
-    Args:
-        image: mode ``RGB``.
-        fit: the placement.
-        size: height and width of the input in pixels; ``None`` if open, which only ``shorter`` supports.
-        interpolation: Pillow's filter, one of :data:`~utils.preprocess.image.modes.INTERPOLATIONS`.
-
-    Returns:
-        3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller adds; its
-        geometry; and the height and width of the input.
-
-    Raises:
-        ConfigError: the input's size is open, and the fit needs one.
+    The floats are 3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller
+    adds; next are its geometry, and the height and width of the input. ``interpolation`` is Pillow's filter, one of
+    :data:`~utils.preprocess.image.modes.INTERPOLATIONS`. Raises ConfigError if the input's size is open (``None``),
+    which only ``shorter`` supports.
     """
     width, height = image.size
     if fit.kind == "shorter":
@@ -93,22 +81,18 @@ def fitted(
         raise ConfigError("the input may have any height and width; say which with --input_size")
     else:
         inner = canvas = size
+    geometry = Geometry(width, height, inner[1] / width, inner[0] / height, 0, 0)
     if fit.kind == "square":
         side = max(width, height)
         square = np.zeros((side, side, 3), np.float32)
         square[:height, :width] = np.asarray(image, np.float32)
         pixels = between_pixels(_blurred(square, inner), inner)
         geometry = Geometry(width, height, inner[1] / side, inner[0] / side, 0, 0)
+    elif fit.plain:
+        pixels = between_pixels(np.asarray(image, np.float32), inner)
     else:
-        pixels = _resized(image, inner, fit, interpolation)
-        geometry = Geometry(width, height, inner[1] / width, inner[0] / height, 0, 0)
+        pixels = np.asarray(image.resize(inner[::-1], Image.Resampling[interpolation.upper()]), np.float32)
     return pixels.transpose(2, 0, 1), geometry, canvas
-
-
-def _resized(image: Image.Image, size: tuple[int, int], fit: Fit, interpolation: str) -> Array:
-    if fit.plain:
-        return between_pixels(np.asarray(image, np.float32), size)
-    return np.asarray(image.resize(size[::-1], Image.Resampling[interpolation.upper()]), np.float32)
 
 
 def _shorter(width: int, height: int, fit: Fit, size: tuple[int, int] | None) -> tuple[int, int]:
@@ -141,8 +125,7 @@ def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:
     top, bottom, down = _neighbours(pixels.shape[0], size[0])
     left, right, along = _neighbours(pixels.shape[1], size[1])
     lines = pixels[top] * (1 - down)[:, None, None] + pixels[bottom] * down[:, None, None]
-    found: Array = lines[:, left] * (1 - along)[:, None] + lines[:, right] * along[:, None]
-    return found
+    return np.asarray(lines[:, left] * (1 - along)[:, None] + lines[:, right] * along[:, None])
 
 
 def _neighbours(length: int, new: int) -> tuple[Array, Array, Array]:

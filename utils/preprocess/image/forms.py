@@ -45,13 +45,9 @@ class ImageForm(NamedTuple):
         return self.dtype.kind in "iu"
 
     def scale(self, mean: Sequence[float], std: Sequence[float], where: object) -> dict[str, tuple[float, ...]]:
-        """Return ``mean`` and ``std`` as keyword arguments of ``preprocess``.
+        """Return ``mean`` and ``std``, per channel or one for all, as keyword arguments of ``preprocess``.
 
-        Args:
-            mean, std: the stored or usual ones, per channel or one for all. where: the model, for messages.
-
-        Raises:
-            ConfigError: the input is grey, and ``mean`` has three channels.
+        Raises ConfigError, with the model ``where``, if the input is grey, and ``mean`` has three channels.
         """
         if self.takes_levels:
             return dict(LEVELS)
@@ -93,16 +89,10 @@ class ImageForm(NamedTuple):
 
 
 def image_form(spec: TensorSpec, where: object, dtype: str | None = None) -> ImageForm:
-    """Return the form of an image input.
+    """Return the form of an image input, of its own dtype or the given one.
 
     Channels are the dimension of size 1 or 3: the second one, unless only the last one has such a size. If neither has
-    a size, the second one is three channels.
-
-    Args:
-        spec: the input. where: the model, for messages. dtype: of the samples; ``None``: the input's.
-
-    Raises:
-        ConfigError: the input's shape or dtype cannot hold images.
+    a size, the second one is three channels. Raises ConfigError if the input's shape or dtype cannot hold images.
     """
     shape, kind = spec.shape, np.dtype(dtype or spec.dtype)
     shown = "[" + ", ".join("N" if size is None else str(size) for size in shape) + "]"

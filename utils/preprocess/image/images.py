@@ -37,25 +37,14 @@ FilePath: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | io.BytesIO"
 """A file, or its bytes."""
 
-PLUGINS = {
-    "JPEG": "JpegImagePlugin",
-    "PNG": "PngImagePlugin",
-    "PPM": "PpmImagePlugin",
-    "BMP": "BmpImagePlugin",
-    "GIF": "GifImagePlugin",
-    "WEBP": "WebPImagePlugin",
-    "TIFF": "TiffImagePlugin",
-}
+PLUGINS = {name.upper(): f"{name}ImagePlugin" for name in ("Jpeg", "Png", "Ppm", "Bmp", "Gif", "WebP", "Tiff")}
 """Pillow's names of the supported formats, and its modules for them. JPEG includes the MPO files of telephones."""
 
 _OF_ENDING = {
     **dict.fromkeys((".jpg", ".jpeg"), "JPEG"),
     **dict.fromkeys((".ppm", ".pgm", ".pbm"), "PPM"),
     **dict.fromkeys((".tif", ".tiff"), "TIFF"),
-    ".png": "PNG",
-    ".bmp": "BMP",
-    ".gif": "GIF",
-    ".webp": "WEBP",
+    **{f".{name.lower()}": name for name in ("PNG", "BMP", "GIF", "WEBP")},
 }
 
 LONGEST_SIDE = 65_535
@@ -102,18 +91,10 @@ class Decoded(NamedTuple):
 
 
 def open_image(path: FilePath) -> Image.Image:
-    """Read an image file: fully decoded, upright, mode ``RGB``. Thread-safe.
+    """Read an image file in one of the formats :data:`PLUGINS`: fully decoded, upright, mode ``RGB``. Thread-safe.
 
-    Args:
-        path: a file in one of the formats :data:`PLUGINS`, with any name.
-
-    Returns:
-        The image; its file is closed.
-
-    Raises:
-        DataError: the file is missing, empty, not an image, truncated, damaged, holds more than
-            ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb), or has a side longer than
-            :data:`LONGEST_SIDE`.
+    Raises DataError if the file is missing, empty, not an image, truncated, damaged, holds more than
+    ``PIL.Image.MAX_IMAGE_PIXELS`` pixels (a decompression bomb), or has a side longer than :data:`LONGEST_SIDE`.
     """
     return _as_rgb(decode_file(path).image)
 
@@ -121,8 +102,7 @@ def open_image(path: FilePath) -> Image.Image:
 def upright_size(path: FilePath) -> tuple[int, int]:
     """Return the width and height of :func:`open_image`'s result, read from the file's header without decoding.
 
-    Raises:
-        DataError: the file is missing, empty or not an image.
+    Raises DataError if the file is missing, empty or not an image.
     """
     with opened(path, path) as image:
         width, height = image.size
@@ -137,13 +117,8 @@ def upright_size(path: FilePath) -> tuple[int, int]:
 def decode_file(path: FilePath, at_least: int | None = None) -> Decoded:
     """Read an image file like :func:`open_image`, but keep grey as ``L``; record the stages ``disk`` and ``decode``.
 
-    Args:
-        path: as for :func:`open_image`.
-        at_least: decode a JPEG at 1/2, 1/4 or 1/8 of its size, from fewer DCT coefficients, as long as no side becomes
-            shorter than this many pixels; ``None`` decodes every pixel.
-
-    Raises:
-        DataError: as :func:`open_image`.
+    With ``at_least``, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size, from fewer DCT coefficients, as long as no side
+    becomes shorter than this many pixels. Raises DataError as :func:`open_image` does.
     """
     if is_recording() and os.path.isfile(path):
         with suppress(OSError, DataError):  # then reading by path gives the error message of a run without recording
@@ -157,11 +132,7 @@ def decode_file(path: FilePath, at_least: int | None = None) -> Decoded:
 def decode_image(image: FilePath | Image.Image, name: str, at_least: int | None = None) -> Decoded:
     """Return a file as :func:`decode_file` or a PIL image as :func:`to_rgb` does, but keep grey as ``L``.
 
-    Args:
-        image: the file or the image. name: its name in error messages. at_least: as for :func:`decode_file`.
-
-    Raises:
-        DataError: as :func:`decode_file` and :func:`to_rgb`, or ``image`` has another type.
+    ``name`` is that of the image in errors. Raises DataError as these do, or if ``image`` has another type.
     """
     if isinstance(image, (str, os.PathLike)):
         return decode_file(image, at_least)
@@ -172,14 +143,10 @@ def decode_image(image: FilePath | Image.Image, name: str, at_least: int | None 
 
 
 def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:
-    """Return a PIL image as upright, fully loaded ``RGB`` by the rules of this module.
+    """Return a PIL image of any mode as upright, fully loaded ``RGB`` by the rules of this module.
 
-    Args:
-        image: an image of any mode; returned itself, not copied, if it is already upright ``RGB``.
-        name: its name in error messages.
-
-    Raises:
-        DataError: the image has no pixels, or its file is truncated or damaged.
+    It is the image itself, not a copy, if it is so already. Raises DataError if it has no pixels, or its file is
+    truncated or damaged.
     """
     return _as_rgb(_loaded(image, name).image)
 
@@ -247,9 +214,8 @@ def _eight_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.ui
     """Scale 16-bit, 32-bit or float samples to 0..255, rounded to nearest; NaN and negative samples become black."""
     if samples.dtype.itemsize == 2:
         return ((samples.astype(np.uint32) + 128) // 257).astype(np.uint8)  # v * 255 / 65535, rounded
-    parts = np.array_split(
-        samples, max(1, samples.size // _AT_ONCE)
-    )  # by rows, as float64 of the whole could take gigabytes
+    # by rows, as float64 of the whole could take gigabytes
+    parts = np.array_split(samples, max(1, samples.size // _AT_ONCE))
     brightest = max((float(part[np.isfinite(part)].max(initial=0)) for part in parts), default=0.0)
     whites = (1.0, *_WHITES) if samples.dtype.kind == "f" else _WHITES
     white = next((value for value in whites if brightest <= value), brightest)
@@ -261,17 +227,11 @@ def _eight_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.ui
 
 
 def opened(source: Source, path: FilePath) -> ImageFile:
-    """Open an image without decoding it.
+    """Open an image, a file or its bytes, without decoding it; ``path`` is its name in error messages.
 
-    Args:
-        source: the file, or its bytes. path: its name in error messages.
-
-    Returns:
-        The image, no larger than ``PIL.Image.MAX_IMAGE_PIXELS`` and :data:`LONGEST_SIDE`; if the former is ``None``,
-        of any size.
-
-    Raises:
-        DataError: the file is missing, empty, not a regular file, not in a format of :data:`PLUGINS`, or too large.
+    It is no larger than ``PIL.Image.MAX_IMAGE_PIXELS`` and :data:`LONGEST_SIDE`; if the former is ``None``, of any
+    size. Raises DataError if the file is missing, empty, not a regular file, not in a format of :data:`PLUGINS`, or too
+    large.
     """
     image = _identified(source, path)
     try:

@@ -70,11 +70,7 @@ USUAL = Placement()
 def sides_of(given: int | Sequence[int], name: str) -> tuple[int, int]:
     """Return height and width in pixels, given as two integers or as one for both.
 
-    Args:
-        given: integers of any type. name: their name in error messages.
-
-    Raises:
-        ConfigError: they are not one or two integers of at least 1.
+    Raises ConfigError, with their name, if they are not one or two integers of at least 1.
     """
     try:
         both = tuple(given) if isinstance(given, Iterable) else (given, given)
@@ -90,10 +86,8 @@ def fit(width: int, height: int, size: tuple[int, int], laying: Placement = USUA
     """Return the position of an image of this width and height in an input of ``size`` (height, width).
 
     If proportions are kept, the image is scaled by the smaller of the two ratios, to whole pixels and at least one; if
-    it is centred, an odd remainder makes the right and lower margins larger.
-
-    Raises:
-        ConfigError: a length is not positive.
+    it is centred, an odd remainder makes the right and lower margins larger. Raises ConfigError if a length is not
+    positive.
     """
     if min(width, height, *size) < 1:
         raise ConfigError(f"a {width}x{height} image cannot be fitted into {size[1]}x{size[0]}; give positive sizes")
@@ -120,30 +114,25 @@ def _whole(length: float, rounding: str) -> int:
 def letterbox(image: Image.Image, size: tuple[int, int], laying: Placement = USUAL) -> tuple[Array, Geometry]:
     """Return an RGB image in an input of ``size``, as height x width x 3 uint8, and its position there.
 
-    The pixels of an image that already has the right size do not change.
-
-    Args:
-        image: mode ``RGB``.
-        size: height and width of the input in pixels.
-        laying: the placement; by default centred, filled with :data:`FILL`, resized with Pillow's antialiased bilinear
-            filter.
-
-    Raises:
-        ConfigError: a length is not positive.
+    The pixels of an image that already has the right size do not change. By default, it is centred, the rest is filled
+    with :data:`FILL`, and Pillow's antialiased bilinear filter resizes. Raises ConfigError if a length is not positive.
     """
     geometry = fit(image.width, image.height, size, laying)
     inner = round(geometry.width * geometry.across), round(geometry.height * geometry.down)
     canvas = np.full((*size, 3), laying.fill, np.uint8)
     bottom, right = geometry.top + inner[1], geometry.left + inner[0]
-    canvas[geometry.top : bottom, geometry.left : right] = _resized(image, inner, laying.interpolation)
+    canvas[geometry.top : bottom, geometry.left : right] = resized(image, inner, laying.interpolation)
     return canvas, geometry
 
 
-def _resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
+def resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
+    """Return the levels of an ``RGB`` or ``L`` image at (width, height), with one of :data:`FILTERS`."""
+    levels = np.asarray(image)
     if image.size == size:
-        return np.asarray(image)
+        return levels
     if name == "opencv":
-        return between_pixels(np.asarray(image), size)
+        made = between_pixels(levels if levels.ndim == 3 else levels[..., None], size)
+        return made.reshape(*size[::-1], *levels.shape[2:])
     return np.asarray(image.resize(size, Image.Resampling[name.upper()]))
 
 
@@ -158,8 +147,7 @@ def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:
     wide = pixels.astype(np.float32)
     lines = wide[rows] * (1 - down)[:, None, None] + wide[rows + (down > 0)] * down[:, None, None]
     found = lines[:, columns] * (1 - along)[:, None] + lines[:, columns + (along > 0)] * along[:, None]
-    levels: Array = np.rint(found).astype(np.uint8)
-    return levels
+    return np.asarray(np.rint(found), np.uint8)
 
 
 def _neighbours(length: int, new: int) -> tuple[Array, Array]:
@@ -176,10 +164,9 @@ def to_input(boxes: Array, geometry: Geometry) -> Array:
 
 
 def to_image(boxes: Array, geometry: Geometry) -> Array:
-    """Convert N x 4 boxes (left, top, right, bottom) in pixels of the input to pixels of the image, clipped to it,
-    float64.
+    """Convert N x 4 boxes (left, top, right, bottom) in pixels of the input to pixels of the image, float64.
 
-    Inverse of :func:`to_input`. A box outside the image becomes an empty one at its edge.
+    Inverse of :func:`to_input`, but clipped: a box outside the image becomes an empty one at its edge.
     """
     scale, start = _scale_and_start(geometry)
     edge = np.array([geometry.width, geometry.height] * 2, np.float64)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from engine import Array, ConfigError
 from utils.preprocess.image.images import to_rgb
-from utils.preprocess.image.letterbox import between_pixels
+from utils.preprocess.image.letterbox import resized
 from utils.preprocess.image.modes import INTERPOLATIONS, MEAN, STD
 
 ORDERS = ("GRAY", "RGB", "BGR")
@@ -63,22 +63,16 @@ class LineForm:
 
 
 def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tuple[Array, int]:
-    """Return one line as C x height x width, and the width of the line in it.
+    """Return one line, an image of any mode, as C x height x width, and the width of the line in it.
 
-    Args:
-        image: of any mode, such as a line cut out of a page.
-        form: of the input.
-        dtype: of the result.
-
-    Raises:
-        DataError: the image cannot be decoded. ConfigError: the form has an unknown value.
+    Raises DataError if the image cannot be decoded, and ConfigError if the form has an unknown value.
     """
     _check(form)
     line = to_rgb(image)
     width = form.width(line.size)
     if form.channel_order == "GRAY":
         line = line.convert("L")
-    levels = _resized(line, (width, form.height), form.interpolation)
+    levels = resized(line, (width, form.height), form.interpolation)
     mean, std = (np.array(values, np.float32) for values in PIXEL_VALUES[form.pixel_values])
     if form.channel_order == "GRAY":
         levels, mean, std = levels[..., None], mean.mean(keepdims=True), std.mean(keepdims=True)
@@ -87,17 +81,6 @@ def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tu
     array = np.zeros((levels.shape[-1], form.height, form.room(width)), dtype)
     array[..., :width] = ((levels.astype(np.float32) / 255 - mean) / std).transpose(2, 0, 1)
     return array, width
-
-
-def _resized(line: Image.Image, size: tuple[int, int], name: str) -> Array:
-    if line.size == size:
-        return np.asarray(line)
-    if name == OPENCV:
-        levels = np.asarray(line)
-        return between_pixels(levels if levels.ndim == 3 else levels[..., None], size).reshape(
-            *size[::-1], *levels.shape[2:]
-        )
-    return np.asarray(line.resize(size, Image.Resampling[name.upper()]))
 
 
 def _check(form: LineForm) -> None:

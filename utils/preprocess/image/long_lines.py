@@ -26,13 +26,10 @@ BLANK = 0.15
 
 
 def pieces(line: Image.Image, height: int, most: int) -> tuple[list[Image.Image], list[bool]]:
-    """Cut a line that does not fit into an input, in the middle of gaps.
+    """Cut an upright line that does not fit into an input, ``most`` pixels wide, in the middle of gaps.
 
-    Args:
-        line: upright, of mode ``RGB`` or ``L``. height, most: of the input in pixels.
-
-    Returns:
-        The pieces from left to right (one if the line fits), and for each gap between two whether it separates words.
+    Returns the pieces from left to right (one if the line fits), and for each gap between two whether it separates
+    words.
     """
     wide, tall = line.size
     if wide * height <= SQUEEZED * most * tall:

@@ -70,16 +70,12 @@ def resize_and_crop(
     """Return the crop of the resized image, in its mode.
 
     Args:
-        decoded: the image and its box.
         resize: length of the short side in pixels, or ``(height, width)``.
         crop: height and width of the crop in pixels; padded with black where it exceeds the resized image.
         crop_start: the framework's rule for the first pixel of the crop.
         fused: compute only the crop's pixels, if it lies within the resized image.
-        name: the image's name in error messages.
-        resample: the filter.
 
-    Raises:
-        DataError: the resized image would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
+    Raises DataError if the resized image would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
     """
     image, box = decoded
     width, height = size = _resized_size(decoded, resize, name)
@@ -154,18 +150,11 @@ class _Axis(NamedTuple):
 
 
 def resized_crop(
-    image: Image.Image,
-    size: tuple[int, int],
-    crop: tuple[int, int, int, int],
-    resample: Image.Resampling = _BILINEAR,
+    image: Image.Image, size: tuple[int, int], crop: tuple[int, int, int, int], resample: Image.Resampling = _BILINEAR
 ) -> Image.Image:
     """Return ``image.resize(size, resample).crop(crop)``, bit by bit.
 
-    Args:
-        image: an image of mode ``RGB`` or ``L``.
-        size: width and height to resize to, in pixels.
-        crop: the box to keep of the resized image; it must lie within it.
-        resample: the filter.
+    The image has the mode ``RGB`` or ``L``; ``size`` is a width and height in pixels, and ``crop`` a box within it.
     """
     support = _SUPPORTS.get(resample)
     if support is None:

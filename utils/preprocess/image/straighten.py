@@ -9,15 +9,11 @@ from engine import Array
 
 
 def straightened(image: Image.Image, outline: Array) -> Image.Image:
-    """Return the content of an outline, upright; pixels outside the image repeat its edge.
+    """Return the content of an outline in an ``RGB`` or ``L`` image, upright; outside, the image's edge is repeated.
 
-    Args:
-        image: of mode ``RGB`` or ``L``.
-        outline: 2N x 2 (x, y) in pixels of the image, at pixel edges, N at least 2: the upper side from its left end,
-            then the lower side backwards, such as the corners of a rectangle, clockwise.
-
-    Returns:
-        As wide as the longer of the two sides, and as high as the mean distance of their points; at least 1 x 1.
+    The outline is 2N x 2 (x, y) in pixels of the image, at pixel edges, N at least 2: the upper side from its left end,
+    then the lower side backwards, such as the corners of a rectangle, clockwise. The result is as wide as the longer of
+    the two sides, and as high as the mean distance of their points; at least 1 x 1.
     """
     count = len(outline) // 2
     upper, lower = np.asarray(outline[:count], np.float64), np.asarray(outline[count:][::-1], np.float64)

@@ -35,14 +35,7 @@ class Tiles(NamedTuple):
         return cls(size, side, rows, columns)
 
     def cut(self, pixels: Array) -> Array:
-        """Return the tiles of an image, row by row.
-
-        Args:
-            pixels: C x H x W.
-
-        Returns:
-            N x C x h x w of the same dtype; 0 beyond the image.
-        """
+        """Return the tiles of a C x H x W image, row by row, N x C x h x w of the same dtype; 0 beyond the image."""
         height, width = self.side
         found = np.zeros((len(self), len(pixels), height, width), pixels.dtype)
         places = [(row, column) for row in self.rows for column in self.columns]
@@ -52,14 +45,7 @@ class Tiles(NamedTuple):
         return found
 
     def joined(self, maps: Sequence[Array]) -> Array:
-        """Return the map of the whole image; where tiles overlap, each provides the pixels that lie deeper in it.
-
-        Args:
-            maps: one per tile, h x w.
-
-        Returns:
-            H x W of the maps' dtype.
-        """
+        """Return the h x w maps of the tiles as H x W; in overlaps, each provides the pixels that lie deeper in it."""
         height, width = self.size
         result = np.empty((height, width), maps[0].dtype)
         down, across = _shares(self.rows, self.side[0], height), _shares(self.columns, self.side[1], width)

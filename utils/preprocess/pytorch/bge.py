@@ -22,19 +22,12 @@ def is_reranker(model_name: str | None) -> bool:
 
 
 def preprocess(inputs: Mapping[str, Any] | Sequence[Any], batch_size: int, batch_padding: bool = True) -> list[Any]:
-    """Return the inputs of a call, in the order of :data:`ORDER`.
+    """Return the inputs of a call, in the order of :data:`ORDER`, N (or ``batch_size``) x L int64 each.
 
-    Args:
-        inputs: arrays or torch tensors N x L by name, from ``create_dataloader`` or a tokenizer of transformers; or a
-            list of them, which keeps its order.
-        batch_size: rows of the call.
-        batch_padding: whether fewer rows are padded to ``batch_size`` by repeating the last one.
-
-    Returns:
-        N x L int64 each, or ``batch_size`` x L; torch tensors for torch tensors.
-
-    Raises:
-        InputError: the inputs are not token numbers with equally many rows. ConfigError: the batch size is invalid.
+    Inputs are arrays or torch tensors N x L by name, from ``create_dataloader`` or a tokenizer of transformers; or a
+    list of them, which keeps its order. With ``batch_padding``, fewer rows are padded to ``batch_size`` by repeating
+    the last one. Torch tensors give torch tensors. Raises InputError if the inputs are not token numbers with equally
+    many rows, and ConfigError if the batch size is invalid.
     """
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")

@@ -26,8 +26,10 @@ def preprocess(
     """Convert images to a model's input like ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize``.
 
     In float32, the result equals that of ``torchvision.transforms`` on RGB PIL images bit by bit; in float16, it is the
-    float32 result rounded once. Images of other modes are first converted by :mod:`utils.preprocess.image.images`.
-    In a loop, :class:`~utils.preprocess.image.classification.ImagePreprocessor` checks the arguments only once.
+    float32 result rounded once. Images of other modes are first converted by :mod:`utils.preprocess.image.images`. In a
+    loop, :class:`~utils.preprocess.image.classification.ImagePreprocessor` checks the arguments only once. Raises
+    ConfigError if the dtype, way to decode or interpolation is unknown, a shape, mean or std is invalid, or ``out``
+    does not fit, and DataError if the list is empty, or an element has another type or cannot be decoded.
 
     Args:
         image_path: a path, a PIL image, or a list of either.
@@ -44,22 +46,10 @@ def preprocess(
         interpolation: the filter to resize with: ``"bilinear"``, ``"bicubic"``, ``"nearest"``, ``"box"``,
             ``"hamming"`` or ``"lanczos"``; all but ``"nearest"`` antialias.
 
-    Returns:
-        An N x 3 x H x W array of ``dtype``, in RGB order: ``out``, or a new C-contiguous one.
-
-    Raises:
-        ConfigError: the dtype, way to decode or interpolation is unknown, a shape, mean or std is invalid, or ``out``
-            does not fit.
-        DataError: the list is empty, or an element has another type or cannot be decoded.
+    Returns an N x 3 x H x W array of ``dtype``, in RGB order: ``out``, or a new C-contiguous one.
     """
+    shapes = (resize_shape, crop_shape)
     run = ImagePreprocessor(
-        dtype,
-        resize_shape,
-        crop_shape,
-        torchvision_start,
-        decode=decode,
-        mean=mean,
-        std=std,
-        interpolation=interpolation,
+        dtype, *shapes, torchvision_start, decode=decode, mean=mean, std=std, interpolation=interpolation
     )
     return run(image_path, out)

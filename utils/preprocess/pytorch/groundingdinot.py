@@ -48,15 +48,11 @@ def preprocess(
         resize_shape: side of the square in pixels; by default the ``input_size`` of the script's open engine, and 320
             without an engine.
 
-    Returns:
-        Images N x 3 x S x S, and ``input_ids``, ``token_type_ids`` and ``attention_mask``, each N x L int64, the same
-        for every image. L is the number of the caption's tokens (195 for COCO's 80 classes), or the engine's length if
-        that is larger; all three are 0 at padding. Tensors for tensors, else arrays.
-
-    Raises:
-        ConfigError: the size is not positive, or the caption is too long for the engine.
-        InputError: the images have another shape or type, or the caption is empty.
-        DataError: an image cannot be read.
+    Returns images N x 3 x S x S, and ``input_ids``, ``token_type_ids`` and ``attention_mask``, each N x L int64, the
+    same for every image. L is the number of the caption's tokens (195 for COCO's 80 classes), or the engine's length if
+    that is larger; all three are 0 at padding. Tensors for tensors, else arrays. Raises ConfigError if the size is not
+    positive, or the caption is too long for the engine, InputError if the images have another shape or type, or the
+    caption is empty, and DataError if an image cannot be read.
     """
     side = _side() if isinstance(resize_shape, _Usual) else resize_shape
     if not isinstance(side, (int, np.integer)) or side < 1:

@@ -32,11 +32,8 @@ def preprocess(
         half: float16 instead of float32.
         resize_shape: side of the input in pixels, or height and width.
 
-    Returns:
-        N x 3 x H x W; a torch tensor for a torch tensor.
-
-    Raises:
-        DataError: a file is not an image. InputError: pixels are not uint8. ConfigError: the size is invalid.
+    Returns N x 3 x H x W; a torch tensor for a torch tensor. Raises DataError if a file is not an image, InputError if
+    pixels are not uint8, and ConfigError if the size is invalid.
     """
     levels = levels_of(images, square(resize_shape), STRETCHED)
     made = levels.astype(np.float32) - np.array(MEAN, np.float32)[:, None, None]

@@ -29,7 +29,8 @@ def preprocess(
     """Convert images to a YOLO model's input: letterboxed, RGB, 0 to 1.
 
     An image keeps its proportions and is centred; the rest is grey, level 114. The pixels of an image of the input's
-    size do not change. Image files are turned upright first.
+    size do not change. Image files are turned upright first. Raises ConfigError if the batch size or input size is not
+    positive, DataError if an image is missing or cannot be read, and InputError if an array is not an image.
 
     Args:
         inputs: an image or a list of them: a path, a PIL image, or an H x W x 3 uint8 array in RGB order; or a data
@@ -40,13 +41,8 @@ def preprocess(
         half: float16, else float32.
         **kw: accepted for scripts that pass more; not used, with a warning that lists them.
 
-    Returns:
-        N x 3 x H x W, a tensor if ``inputs`` is one or has one; the number of real images among the N, the
-        ``padding_shape`` of ``postprocess``; the original height and width of each real image.
-
-    Raises:
-        ConfigError: the batch size or input size is not positive.
-        DataError: an image is missing or cannot be read. InputError: an array is not an image.
+    Returns N x 3 x H x W, a tensor if ``inputs`` is one or has one; the number of real images among the N, the
+    ``padding_shape`` of ``postprocess``; the original height and width of each real image.
     """
     if kw:
         warnings.warn(f"preprocess does not use {', '.join(sorted(kw))}", stacklevel=2)

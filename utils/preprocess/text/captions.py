@@ -23,12 +23,7 @@ SEPARATOR, END = " . ", " ."
 
 
 class CaptionTokenizer:
-    """A tokenizer with the call of transformers' tokenizers; other attributes are those of ``tokenizers``.
-
-    Args:
-        tokenizer: of the package ``tokenizers``.
-        source: its origin, for messages.
-    """
+    """A tokenizer with the call of transformers' tokenizers; other attributes are those of ``tokenizers``."""
 
     def __init__(self, tokenizer: Tokenizer, source: object) -> None:
         self.tokenizer, self.source = tokenizer, source
@@ -53,14 +48,13 @@ class CaptionTokenizer:
 
         Args:
             text: one text, for which each value is a list of integers, or several, for lists of such lists.
-            padding: whether shorter texts are padded with zeros to the longest (``True`` and ``"longest"`` are the
-                same).
+            padding: whether shorter texts are padded with zeros to the longest (``True`` or ``"longest"``).
             return_tensors: ``"np"`` or ``"pt"``: T x L int64 instead of lists.
             return_offsets_mapping: also return ``offset_mapping``: per token its start and end in its text.
             add_special_tokens: whether the tokens that begin and end a text are added.
 
-        Raises:
-            InputError: the padding or kind of tensors is unknown, or texts of several lengths are to be one tensor.
+        Raises InputError if the padding or kind of tensors is unknown, or texts of several lengths are to be one
+        tensor.
         """
         if padding not in (False, True, "longest") or return_tensors not in (None, "np", "pt"):
             raise InputError(
@@ -90,14 +84,10 @@ class CaptionTokenizer:
 def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
     """Return the tokenizer of a text encoder. (The name's spelling is that of existing scripts.)
 
-    Args:
-        source: a folder with ``tokenizer.json`` or with a WordPiece ``vocab.txt`` (lower-cased unless its
-            ``tokenizer_config.json`` says otherwise), such a file itself, or a name on the Hugging Face Hub such as
-            ``bert-base-uncased``, which is downloaded to its cache.
-
-    Raises:
-        DataError: the tokenizer is missing or cannot be read.
-        ConfigError: the package ``tokenizers`` is not installed.
+    The source is a folder with ``tokenizer.json`` or with a WordPiece ``vocab.txt`` (lower-cased unless its
+    ``tokenizer_config.json`` says otherwise), such a file itself, or a name on the Hugging Face Hub such as
+    ``bert-base-uncased``, which is downloaded to its cache. Raises DataError if the tokenizer is missing or cannot be
+    read, and ConfigError if the package ``tokenizers`` is not installed.
     """
     with extra("a tokenizer", "text"):
         import tokenizers
@@ -113,12 +103,8 @@ def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
         with of_library(refusal):
             if os.path.isfile(file):  # Path.is_file raises for a name that is too long
                 return CaptionTokenizer(read_tokenizer(file), source)
-            if (
-                os.path.exists(path)
-                or path.is_absolute()
-                or str(source).startswith((".", "~"))
-                or str(source).count("/") > 1
-            ):
+            is_path = path.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1
+            if is_path or os.path.exists(path):
                 problem = "is a folder without" if os.path.isdir(path) else "does not exist; it would have"
                 raise DataError(f"{source} {problem} {' or '.join(FILES)}; give a tokenizer's folder")
             return CaptionTokenizer(tokenizers.Tokenizer.from_pretrained(str(source)), source)
@@ -132,17 +118,10 @@ def caption_of(names: Sequence[str]) -> str:
 
 
 def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
-    """Return a grounding detector's inputs for a caption: token numbers, token types and attention mask.
+    """Return a grounding detector's inputs for a caption of L tokens: token numbers, types and mask, int64 [L] each.
 
-    Args:
-        tokenizer: the result of :func:`get_tokenlizer`, or a tokenizer of transformers.
-        caption: a text of L tokens.
-
-    Returns:
-        Three int64 arrays of L.
-
-    Raises:
-        InputError: the caption is empty, or ``tokenizer`` is not a tokenizer.
+    The tokenizer is the result of :func:`get_tokenlizer`, or one of transformers. Raises InputError if the caption is
+    empty, or ``tokenizer`` is not a tokenizer.
     """
     if not isinstance(caption, str) or not caption.strip():
         raise InputError(f"caption {caption!r} is empty; write class names as in {caption_of(('cat', 'dog'))!r}")
@@ -157,13 +136,8 @@ def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
 def tokens_of(tokenizer: Any, names: Sequence[str]) -> list[Array]:
     """Return the indices of each class's tokens in the caption of all classes.
 
-    Args:
-        tokenizer: as for :func:`encoded`; one of transformers must be a fast one, which returns offsets.
-        names: of the classes.
-
-    Raises:
-        DataError: a name has no token.
-        InputError: the tokenizer does not return offsets.
+    A tokenizer of transformers must be a fast one, which returns offsets. Raises DataError if a name has no token, and
+    InputError if the tokenizer does not return offsets.
     """
     try:
         spans = np.array(tokenizer(caption_of(names), return_offsets_mapping=True)["offset_mapping"]).reshape(-1, 2)

@@ -34,11 +34,7 @@ def count_truncated(contexts: Sequence[Any] | None) -> dict[str, int]:
 
 
 def truncation_line(counts: Mapping[str, int], samples: int, unit: str = "token") -> str:
-    """Return a line about truncated texts; empty if there are none.
-
-    Args:
-        counts: of :func:`count_truncated`. samples: total number of texts. unit: name of the unit of length.
-    """
+    """Return a line about the :func:`count_truncated` texts of all samples; empty if there are none."""
     texts, lost = counts.get(CUT_TEXTS, 0), counts.get(CUT_TOKENS, 0)
     if not texts:
         return ""

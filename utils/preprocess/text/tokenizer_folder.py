@@ -59,10 +59,8 @@ def read_tokenizer(file: Path) -> Tokenizer:
     """Return the tokenizer of a ``tokenizer.json``, or of a WordPiece ``vocab.txt`` with its configuration.
 
     ``tokenizer_config.json`` in the same folder as ``vocab.txt`` may have ``do_lower_case`` (default true),
-    ``strip_accents`` and ``tokenize_chinese_chars`` (default true), as for BERT.
-
-    Raises:
-        Exception: of the library; DataError: ``tokenizer_config.json`` is not a JSON object.
+    ``strip_accents`` and ``tokenize_chinese_chars`` (default true), as for BERT. Raises exceptions of the library, and
+    DataError if ``tokenizer_config.json`` is not a JSON object.
     """
     content = read_regular(file, MOST_BYTES)  # the library would block on a pipe
     if file.name != "vocab.txt":
@@ -97,12 +95,9 @@ def _config(folder: Path) -> Mapping[str, Any]:
 class FolderTokens:
     """Texts, or pairs of texts, as rows of token numbers of one length.
 
-    Args:
-        folder: with ``tokenizer.json``, or a WordPiece ``vocab.txt``; or such a file itself.
-        length: numbers per row; longer texts are truncated, of a pair the longer one first, and shorter ones padded.
-
-    Raises:
-        DataError: the file is missing or cannot be read. ConfigError: the length is invalid.
+    The folder has ``tokenizer.json``, or a WordPiece ``vocab.txt``; or is such a file itself. Longer texts are
+    truncated, of a pair the longer one first, and shorter ones padded. Raises DataError if the file is missing or
+    cannot be read, and ConfigError if the length is invalid.
     """
 
     def __init__(self, folder: str | os.PathLike[str], length: int) -> None:
@@ -139,10 +134,7 @@ class FolderTokens:
         )
 
     def __call__(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> dict[str, Array]:
-        """Return ``input_ids``, ``attention_mask`` and ``token_type_ids``, each N x length int64.
-
-        Their order is that of a BERT's inputs in exports.
-        """
+        """Return ``input_ids``, ``attention_mask``, ``token_type_ids`` (BERT's order in exports), N x length int64."""
         with of_library(lambda reason: DataError(f"{self.file}: a text cannot be tokenized ({reason}); correct it")):
             found = self._tokenizer.encode_batch(list(texts))
         rows = [(one.ids, one.attention_mask, one.type_ids) for one in found]

@@ -20,7 +20,7 @@ from tecoinfer_modelzoo.extra import extra
 from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.json_values import plain_json
 from tecoinfer_modelzoo.text import reason_of
-from utils.preprocess.text.tokenizer_folder import FILES, MOST_BYTES, of_library
+from utils.preprocess.text.tokenizer_folder import FILES, MOST_BYTES, of_library, read_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -87,15 +87,9 @@ class Encoded(NamedTuple):
 
 
 class Tokens:
-    """A tokenizer. Thread-safe.
+    """A tokenizer from the content of a ``tokenizer.json``. Thread-safe.
 
-    Args:
-        text: content of a ``tokenizer.json``.
-        source: its origin, for messages.
-
-    Raises:
-        ModelError: the text is not a tokenizer.
-        ConfigError: the package ``tokenizers`` is not installed.
+    Raises ModelError if the text is not a tokenizer, and ConfigError if the package ``tokenizers`` is not installed.
     """
 
     def __init__(self, text: str, source: object) -> None:
@@ -129,11 +123,8 @@ class Tokens:
     def of(cls, model: Described, options: object = None) -> Tokens:
         """Return a model's tokenizer: that of ``--tokenizer``, else the stored one, else that next to the model file.
 
-        The last ones read are cached.
-
-        Raises:
-            ModelError: the tokenizer is missing, cannot be read, or does not fit the model.
-            ConfigError: ``--tokenizer`` does not exist, or the package ``tokenizers`` is not installed.
+        The last ones read are cached. Raises ModelError if the tokenizer is missing, cannot be read, or does not fit
+        the model, and ConfigError if ``--tokenizer`` does not exist, or the package ``tokenizers`` is not installed.
         """
         found = cls.find(model, options)
         if found is None:
@@ -188,9 +179,8 @@ class Tokens:
             overflow: whether the rest of a long text becomes further windows, as entries after its first one.
             special: whether the tokens that begin and end a text are added.
 
-        Raises:
-            DataError: a text has no token, is not text, or leaves no room for the other one of its pair.
-            ConfigError: the length, stride or ``cut`` is invalid.
+        Raises DataError if a text has no token, is not text, or leaves no room for the other one of its pair, and
+        ConfigError if the length, stride or ``cut`` is invalid.
         """
         limit = max_length or 0
         if cut not in CUTS or limit < 0 or stride < 0:
@@ -262,17 +252,10 @@ class Tokens:
 
 
 def tokenized(texts: Sequence[str], description: Any, length: int, ckpt: object) -> tuple[Array, Array]:
-    """Return token numbers and attention mask, both T x ``length`` int64.
+    """Return token numbers and attention mask of T texts, both T x ``length`` int64, 0 at padding.
 
-    Args:
-        texts: T of them.
-        description: the tokenizer's JSON, as an object.
-        length: numbers per text; padding is 0.
-        ckpt: the model, for messages.
-
-    Raises:
-        ConfigError: a text is empty or too long, or the package ``tokenizers`` is not installed.
-        ModelError: the description is not a tokenizer.
+    ``description`` is the tokenizer's JSON, as an object. Raises ConfigError if a text is empty or too long, or the
+    package ``tokenizers`` is not installed, and ModelError if the description is not a tokenizer.
     """
     tokens = _of_text(json.dumps(description, sort_keys=True), str(ckpt))
     numbers, known = np.zeros((2, len(texts), length), np.int64)
@@ -307,8 +290,6 @@ def _of_file(name: str) -> Tokens:
 
 def _word_pieces(file: Path) -> str:
     """Return the JSON of a BERT tokenizer of a ``vocab.txt``, with the settings of ``tokenizer_config.json``."""
-    from utils.preprocess.text.tokenizer_folder import read_tokenizer
-
     with extra("a tokenizer", "text"):
         import tokenizers  # noqa: F401
     with of_library(lambda reason: ModelError(f"{file}: not a tokenizer ({reason}); give a tokenizer.json")):
@@ -323,11 +304,7 @@ def _parsed(text: str, source: object) -> Tokenizer:
 
 
 def _fitting(tokens: Tokens, model: Described, read_weights: bool = True) -> Tokens:
-    """Return the tokenizer if its size fits the model.
-
-    Raises:
-        ModelError: it is larger than the model's vocabulary, or so much smaller that it is another model's.
-    """
+    """Return the tokenizer; raise ModelError if its size is not that of the model's vocabulary, or somewhat smaller."""
     known = _known(model) if read_weights else 0
     if known and not _FEWER * known <= tokens.size <= known:
         raise ModelError(

@@ -27,12 +27,7 @@ def words(text: str) -> list[str]:
 def numbered(vocabulary: Sequence[str], name: str = "the model") -> tuple[dict[str, int], int]:
     """Return every token's number, its index in the vocabulary, and the number of unknown words.
 
-    Args:
-        vocabulary: tokens in the order of their numbers; the first of equal ones counts.
-        name: of the model, for messages.
-
-    Raises:
-        ModelError: the vocabulary has no token of :data:`UNKNOWN`.
+    The first of equal tokens counts. Raises ModelError if the vocabulary has no token of :data:`UNKNOWN`.
     """
     known = {token: number for number, token in reversed(list(enumerate(vocabulary)))}
     unknown = next((known[token] for token in UNKNOWN if token in known), None)
@@ -44,10 +39,7 @@ def numbered(vocabulary: Sequence[str], name: str = "the model") -> tuple[dict[s
 def encode(text: str, known: Mapping[str, int], unknown: int, max_length: int = 0) -> Array:
     """Return the numbers of a text's words as int64; a text without words is one unknown word.
 
-    Args:
-        text: any text.
-        known, unknown: the result of :func:`numbered`.
-        max_length: number of first words to keep; 0 keeps all.
+    ``known`` and ``unknown`` are the result of :func:`numbered`; only the first ``max_length`` words are kept, 0: all.
     """
     found = [known.get(word, unknown) for word in words(text)] or [unknown]
     return np.array(found[:max_length] if max_length else found, np.int64)

@@ -19,13 +19,10 @@ from utils.postprocess.pytorch.classification import answers, only_output, score
 from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
-from utils.tasks.base import Diagnostics, Flag, Rendering, old_name, str2bool
-from utils.tasks.common.checks import at_least
-from utils.tasks.common.image_input import ImageTask
+from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, at_least, str2bool
+from utils.tasks.common.image_input import ImageTask, save_lines
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_images
 
 LISTED = 5
 """Number of classes in the summary of a folder."""
@@ -45,7 +42,7 @@ class Classification(ImageTask):
 
     name = "classification"
     domain = "classification"
-    template = template_of("classification", "shapes")
+    template = sample_images.CLASSIFICATION
     channels = None
     data_help = "image, folder, label file (val.txt) or .npz"
     flags = (
@@ -86,7 +83,7 @@ class Classification(ImageTask):
     def _images(self) -> Callable[..., Array]:
         """Function from images to the input's array; the export's settings are checked once per run."""
         model, decode = self.model, self.options.decode
-        how = model.stored.image.scaled((self.sides[0], self.sides[-1]))
+        how = model.stored.image.scaled(self.given_size)
         form = image_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
         if form is None or form.plain:
             return ImagePreprocessor(model.dtype, **how, decode=decode)
@@ -142,7 +139,7 @@ class Classification(ImageTask):
             answer["label"] if answer["score"] is None else f"{answer['label']}  {answer['score']:.3f}"
             for answer in prediction
         ]
-        save = partial(_save, sample, lines) if isinstance(sample, Path) else None
+        save = partial(save_lines, sample, lines) if isinstance(sample, Path) else None
         return Rendering("  ".join(lines), prediction, save)
 
     def summary(self, predictions: Sequence[Any]) -> str:
@@ -150,12 +147,6 @@ class Classification(ImageTask):
         found = Counter(answers[0]["label"] for answers in predictions).most_common()
         listed = ", ".join(f"{label} x {count}" for label, count in found[:LISTED])
         return listed + (f", and {len(found) - LISTED} more classes" if len(found) > LISTED else "")
-
-
-def _save(sample: Path, lines: Sequence[str], folder: Path) -> Path:
-    from utils.draw import save_drawn
-
-    return save_drawn(sample, lines, folder)
 
 
 class ShiftedClasses:
@@ -201,6 +192,3 @@ def _score_rows(outputs: Any) -> Array | None:
     found = outputs[0] if isinstance(outputs, (list, tuple)) and len(outputs) == 1 else outputs
     fits = isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind in "fiu" and found.shape[1] > 0
     return found if fits else None
-
-
-__getattr__ = old_name("CLASSIFICATION", Classification)

@@ -1,13 +1,11 @@
-"""Checks of flags and stored settings that several tasks share."""
+"""Settings of a model: a flag, a stored value, or a default."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine import ConfigError, ModelError
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 
 def setting_in_use(
@@ -31,28 +29,7 @@ def setting_in_use(
     given = getattr(options, key, None)
     if given is not None:
         return given
-    notes = model.stored.json(note, {})
-    if not isinstance(notes, dict):
-        raise ModelError(f"{model.ckpt}: metadata {note!r}: {notes!r} is not a JSON object; export the model again")
-    value = notes.get(key, usual[key])
+    value = model.notes(note).get(key, usual[key])
     if not valid(key, value):
-        raise ModelError(f"{model.ckpt}: metadata {note!r}: {key} {value!r} must be {what}; export the model again")
+        raise model.unusable(note, f"{key} {value!r} must be {what}")
     return value
-
-
-def at_least(options: Options, **least: int) -> None:
-    """Check that whole numbers, or lists of them, are not below a limit; ``None`` passes.
-
-    Args:
-        options: the flags. least: limits by flag, such as ``topk=1``.
-
-    Raises:
-        ConfigError: a number is below its limit.
-    """
-    for key, limit in least.items():
-        given = getattr(options, key)
-        listed = isinstance(given, Iterable)
-        values = list(given) if listed else [] if given is None else [given]
-        if any(value < limit for value in values):
-            shown = " ".join(map(str, values))
-            raise ConfigError(f"--{key} {shown} must be at least {limit}{' each' if listed else ''}")

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from engine import Array, DataError, InputError
 from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import Dataset
 from utils.outputs import DEFAULT, DTYPE
-from utils.tasks.base import Compare, Options
+from utils.tasks import Compare, Model, Options, Prepared
 from utils.tasks.collating import joined
 from utils.tasks.common.outputs import are_labels
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 
 
 def softmax(values: Array) -> Array:
@@ -59,38 +58,83 @@ class JoinedRows:
         return joined(parts)
 
 
+class ReferenceClass(NamedTuple):
+    """A class, and its score (NaN: unknown)."""
+
+    place: int
+    score: float
+
+
 class ClassAnswers(Compare):
     """Reference answers of a task whose predictions are scores of classes."""
 
-    def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[Any]:
-        """Read classes, with or without scores (:func:`~utils.tasks.common.text_answers.read_answers`)."""
-        from utils.tasks.common.text_answers import read_answers
+    def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[ReferenceClass]:
+        """Read the class of each sample, in the order of the data set.
 
-        return read_answers(file, dataset, self.model.stored.labels)
+        Args:
+            file: a table with a column ``label`` and optionally ``score`` (0 to 1), or one class per line. A class is a
+                label or its number.
 
-    def agreement(self, prediction: Array, answer: Any) -> float:
-        """Return 1 less the difference of the scores if the classes are the same, else 0."""
-        from utils.tasks.common.text_answers import agreement_of
+        Raises:
+            DataError: the file cannot be read, has another number of lines than samples, or an unknown class.
+        """
+        from utils.datasets.text.tables import ENDINGS, read_lines, read_table
+        from utils.datasets.text.texts import LABELS
 
-        return agreement_of(prediction, answer)
+        if file.suffix.lower() in ENDINGS:
+            table = read_table(file)
+            column = table.column(None, LABELS, "")
+            if column is None:
+                raise DataError(f"{file}: has columns {table.listed()}; name the column of the classes 'label'")
+            score = table.column(None, ("score",), "")
+            rows = [(row.number, row.values.get(column), row.values.get(score or "")) for row in table.rows]
+        else:
+            rows = [(number, line.strip(), None) for number, line in read_lines(file) if line.strip()]
+        if len(rows) != len(dataset):
+            raise DataError(f"{file}: has {len(rows)} answers for {len(dataset)} texts; write one per text")
+        labels, listed = self.model.stored.labels, [(f"{file}:{number}", label, score) for number, label, score in rows]
+        return [ReferenceClass(_place(label, labels, at), _score(score, at)) for at, label, score in listed]
+
+    def agreement(self, prediction: Array, answer: ReferenceClass) -> float:
+        """Return 1 less the difference of the scores (0 if unknown) if both have the same class, else 0."""
+        best = int(np.argmax(prediction))
+        if best != answer.place:
+            return 0.0
+        apart = abs(float(prediction[best]) - answer.score)
+        return 1.0 if np.isnan(apart) else max(0.0, 1 - apart)
+
+
+def _place(label: Any, labels: Sequence[str] | None, where: str) -> int:
+    from utils.metrics.class_names import hint
+
+    text = label if isinstance(label, str) else shown_value(label)
+    if labels is not None and text in labels:
+        return list(labels).index(text)
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    known = hint(text, labels) if labels else " (the model has no stored labels)"
+    raise DataError(f"{where}: {text!r} is not a class of the model{known}; correct it, or write class numbers")
+
+
+def _score(text: Any, where: str) -> float:
+    if text is None or text == "":
+        return float("nan")
+    try:
+        return float(text)
+    except (TypeError, ValueError, OverflowError) as error:
+        shown = shown_value(text)
+        raise DataError(f"{where}: score {shown} is not a number; leave it out, or write one from 0 to 1") from error
 
 
 class ScoreAnswers(Compare):
-    """Reference answers of a task whose predictions have one ``score``.
+    """Reference answers of a task whose predictions have one ``score``."""
 
-    Attributes:
-        score_name: plural name of the scores, for messages. optional_scores: whether JSON null marks a missing score.
-    """
-
-    score_name: ClassVar[str] = "scores"
-    optional_scores: ClassVar[bool] = False
+    score_name: ClassVar[str] = "scores"  # plural name of the scores, for messages
+    optional_scores: ClassVar[bool] = False  # whether JSON null marks a missing score
 
     def reference_answers(self, file: Path, dataset: Dataset) -> list[float | None]:
         """Read a JSON list of numbers, or one number per line, in the order of the samples.
-
-        Raises:
-            DataError: the file is not such a list, or has another length than the data set.
-        """
+        Raises DataError if the file is not such a list, or has another length than the data set."""
         what = self.score_name
         try:
             text = text_of(file)

@@ -14,11 +14,10 @@ from engine import Array, ConfigError, InputError, ModelError
 from tecoinfer_modelzoo.progress import progress
 from utils.outputs import GRAPH, refuse_labels
 from utils.preprocess.text.lengths import planned
-from utils.preprocess.text.tokens import IDS, Encoded, Given, Tokens, input_kind
-from utils.tasks.base import ExportSetting, Flag, Options, str2bool
+from utils.preprocess.text.tokens import Encoded, Given, Tokens
+from utils.tasks import ExportSetting, Flag, Model, Options, str2bool
 from utils.tasks.collating import collate
-from utils.tasks.common.text_input import fed, longest
-from utils.tasks.model import Model
+from utils.tasks.common.text_input import fed, lengths_of, longest
 
 NOTE = "embedding"
 """Metadata key, optional: a JSON object with ``pooling``, ``normalize``, ``compare`` and the prefixes."""
@@ -41,44 +40,33 @@ ENOUGH = 4096
 
 @dataclass(frozen=True)
 class Notes:
-    """Settings of vectors and their comparison: the flag's, else the stored one, else the default.
+    """Settings of vectors and their comparison: the flag's, else the stored one, else the default."""
 
-    Attributes:
-        pooling: one of :data:`POOLINGS`. normalize: whether vectors are scaled to length 1. compare: one of
-            :data:`COMPARES`. prefix, query_prefix, passage_prefix: text put before the input.
-    """
-
-    pooling: str = MEAN
-    normalize: bool = True
-    compare: str = COSINE
-    prefix: str = ""
-    query_prefix: str = ""
-    passage_prefix: str = ""
+    pooling: str = MEAN  # one of POOLINGS
+    normalize: bool = True  # whether vectors are scaled to length 1
+    compare: str = COSINE  # one of COMPARES
+    prefix: str = ""  # text put before a sentence
+    query_prefix: str = ""  # before a query
+    passage_prefix: str = ""  # before a passage
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
         """Read the settings. Raises ModelError if a stored value is invalid."""
-        stored = model.stored.json(NOTE, {})
-        if not isinstance(stored, dict):
-            raise _wrong(model, f"{stored!r} is not a JSON object")
+        stored = model.notes(NOTE)
         usual, found = cls(), dict[str, Any]()
         for key, known in (("pooling", POOLINGS), ("compare", COMPARES)):
             found[key] = stored.get(key, getattr(usual, key))
             if found[key] not in known:
-                raise _wrong(model, f"{key} {found[key]!r} must be one of {', '.join(known)}")
+                raise model.unusable(NOTE, f"{key} {found[key]!r} must be one of {', '.join(known)}")
         found["normalize"] = stored.get("normalize", True)
         if not isinstance(found["normalize"], bool):
-            raise _wrong(model, f"normalize {found['normalize']!r} must be true or false")
+            raise model.unusable(NOTE, f"normalize {found['normalize']!r} must be true or false")
         for key in PREFIXES:
             found[key] = stored.get(key, "")
             if not isinstance(found[key], str):
-                raise _wrong(model, f"{key} {found[key]!r} must be text")
+                raise model.unusable(NOTE, f"{key} {found[key]!r} must be text")
         said = {key: value for key in found if (value := getattr(options, key, None)) is not None}
         return cls(**found | said)
-
-
-def _wrong(model: Model, what: str) -> ModelError:
-    return ModelError(f"{model.ckpt}: metadata {NOTE!r}: {what}; export the model again")
 
 
 def in_use(key: str, name: str, model: Model, options: Options) -> Any:
@@ -158,9 +146,6 @@ class Rows(ABC):
 
     Every call has the same number of rows (the last row is repeated) and texts of one planned length. So the result of
     a text does not depend on the other texts, their order, the process, or whether the run was resumed.
-
-    Args:
-        engine: of the model. options: the flags.
     """
 
     def __init__(self, engine: Any, options: Options) -> None:
@@ -168,9 +153,7 @@ class Rows(ABC):
         self.tokens = Tokens.of(self.model, options)
         self.longest = longest(self.model, options, self.tokens)
         self._count = self.model.batch or options.batch_size
-        spec = next((one for one in self.model.inputs if input_kind(one.name) == IDS and len(one.shape) == 2), None)
-        fixed, symbol = (None, "") if spec is None else (spec.shape[1], (spec.symbols or ("", ""))[1])
-        self._lengths = (fixed,) if fixed else tuple(self.model.dims.get(symbol or "", ()))
+        self._lengths = lengths_of(self.model)
 
     @abstractmethod
     def read(self, outputs: Any, lengths: Sequence[int]) -> Array:

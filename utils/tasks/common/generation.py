@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from engine import Array, DataError, ModelError, TensorSpec, Timeline
+from utils.tasks import Model
 from utils.tasks.common.outputs import as_logarithms
-from utils.tasks.model import Model
 
 FIRST, NEXT = "first token", "next tokens"
 """Stages in a timeline: the step that outputs the first tokens, and each further step; samples are tokens."""
@@ -167,17 +167,15 @@ class Decoder:
                 f"{model.ckpt}: has neither an input of positions nor of the length of the past, so it would take the "
                 "size of the cache for that length; export it with position_ids (docs/nlp.md)"
             )
-        self.forms = [_form(i, o, model) for i, o in zip(caches, behind, strict=False)]
+        self.forms = [Slot(i, o, *cache_axes(model.inputs[i])) for i, o in zip(caches, behind, strict=False)]
         self.plans = self._planned(plans)
 
     def _planned(self, plans: Plans) -> Plans:
         """Return the model's fixed or planned sizes, else the requested ones."""
-        ids = self._model.inputs[self.kinds.index("ids")]
-        chunks = _sizes(ids, 1 - (ids.batch_axis or 0), self._model, plans.chunks)
-        slots = plans.slots
-        for form in self.forms[:1]:
-            slots = _sizes(self._model.inputs[form.input], form.axis, self._model, plans.slots)
-        return Plans(slots, chunks)
+        ids = self.kinds.index("ids")
+        chunks = self._model.sizes(ids, 1 - (self._model.inputs[ids].batch_axis or 0))
+        slots = self._model.sizes(self.forms[0].input, self.forms[0].axis)
+        return Plans(slots or tuple(sorted(set(plans.slots))), chunks or tuple(sorted(set(plans.chunks))))
 
     def empty(self, samples: int) -> Cache:
         """Return an empty cache for a number of samples."""
@@ -292,17 +290,11 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _form(place: int, output: int, model: Model) -> Slot:
-    """Return the position of a cache; its slots are the only open axis, or else the second to last axis."""
-    spec = model.inputs[place]
+def cache_axes(spec: TensorSpec) -> tuple[int, int]:
+    """Return the axes of samples and of slots: the only open one besides the samples', or the second to last."""
     batch = spec.batch_axis or 0
     free = [axis for axis, size in enumerate(spec.shape) if size is None and axis != batch]
-    return Slot(place, output, batch, free[0] if len(free) == 1 else len(spec.shape) - 2)
-
-
-def _sizes(spec: TensorSpec, axis: int, model: Model, asked: tuple[int, ...]) -> tuple[int, ...]:
-    fixed, symbol = spec.shape[axis], spec.symbols[axis] if spec.symbols else None
-    return (fixed,) if fixed else model.dims.get(symbol or "") or tuple(sorted(set(asked)))
+    return batch, free[0] if len(free) == 1 else len(spec.shape) - 2
 
 
 def _newest(array: Array, form: Slot, count: int) -> Array:
@@ -334,34 +326,21 @@ tokens so far, prompt included; returns N int64. See :mod:`utils.postprocess.tex
 
 
 class Limits(NamedTuple):
-    """Stopping conditions.
+    """Stopping conditions."""
 
-    Attributes:
-        tokens: maximum number of new tokens, for all prompts or per prompt.
-        stop: tokens that end a text, and are not part of it.
-        ended: predicate on the new tokens that ends a text, such as a stop string; the tokens are part of the text.
-    """
-
-    tokens: int | Sequence[int]
-    stop: frozenset[int] = frozenset()
-    ended: Callable[[Sequence[int]], bool] | None = None
+    tokens: int | Sequence[int]  # maximum number of new tokens, for all prompts or per prompt
+    stop: frozenset[int] = frozenset()  # tokens that end a text, and are not part of it
+    ended: Callable[[Sequence[int]], bool] | None = None  # whether new tokens, part of the text, end it: a stop string
 
 
 @dataclass
 class Continuation:
-    """Generated continuation of a prompt.
+    """Generated continuation of a prompt."""
 
-    Attributes:
-        ids: the new tokens, without the stop token.
-        score: sum of the natural logarithms of their probabilities, stop token included; NaN if the logits are NaN.
-        counted: number of tokens in the sum.
-        why: reason of the end: ``stop`` (a token), ``ended`` (a string), ``limit``, or ``nan``.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    score: float = 0.0
-    counted: int = 0
-    why: str = "limit"
+    ids: list[int] = field(default_factory=list)  # the new tokens, without the stop token
+    score: float = 0.0  # sum of their probabilities' natural logarithms, stop token included; NaN if the logits are
+    counted: int = 0  # number of tokens in the sum
+    why: str = "limit"  # reason of the end: stop (a token), ended (a string), limit, or nan
 
 
 def generate(

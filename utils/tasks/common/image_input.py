@@ -3,49 +3,58 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from engine import ConfigError, Engine
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
 from utils.preprocess.image.forms import image_form
-from utils.tasks.base import Flag, Task
+from utils.tasks import Flag, Options, Task
 
 SIZE_FLAG = Flag(
     "--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"
 )
 
 
-class ImageTask(Task):
-    """Task whose model takes images as its first input, with the flag ``--input_size``.
+def given_sides(options: Options) -> list[int]:
+    """Return the value of ``--input_size`` in pixels, one or two numbers; empty if not given. Raises ConfigError if it
+    has more numbers, or one below 1."""
+    given = options.input_size
+    sides = [] if given is None else [given] if isinstance(given, int) else list(given)
+    if len(sides) > 2 or min(sides, default=1) < 1:
+        raise ConfigError(f"--input_size {given} must be one or two positive numbers: height and width")
+    return sides
 
-    Attributes:
-        channels: number of channels of the input; ``None``: the model's.
-    """
+
+def given_size(options: Options) -> tuple[int, int] | None:
+    """Return height and width of the input by ``--input_size``; ``None`` if not given."""
+    sides = given_sides(options)
+    return (sides[0], sides[-1]) if sides else None
+
+
+def save_lines(image: Path, lines: Sequence[str], folder: Path) -> Path:
+    """Draw lines of text below an image into a folder, and return the file."""
+    from utils.draw import save_drawn
+
+    return save_drawn(image, lines, folder)
+
+
+class ImageTask(Task):
+    """Task whose model takes images as its first input, with the flag ``--input_size``."""
 
     image_inputs = True
-    channels: ClassVar[int | None] = 3
-
-    @property
-    def sides(self) -> list[int]:
-        """Value of ``--input_size`` in pixels, by flag or script; empty if not given."""
-        given = self.options.input_size
-        return [] if given is None else [given] if isinstance(given, int) else list(given)
+    channels: ClassVar[int | None] = 3  # number of channels of the input; None: the model's
 
     @property
     def given_size(self) -> tuple[int, int] | None:
         """Height and width of the input in pixels, if given."""
-        given = self.sides
-        return (given[0], given[-1]) if given else None
+        return given_size(self.options)
 
     def check(self) -> None:
         """Check that ``--input_size`` has at most two numbers, each at least 1."""
-        given = self.sides
-        if self.given_size is not None and (len(given) > 2 or min(given) < 1):
-            raise ConfigError(
-                f"--input_size {self.options.input_size} must be one or two positive numbers: height and width"
-            )
+        _ = self.given_size  # raises ConfigError
 
     def input_size(self) -> tuple[tuple[int | None, ...], ...] | None:
         """Return the shape of the first input, if its size is given."""

@@ -15,7 +15,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine
 from tecoinfer_modelzoo.files import read_regular
 from utils.identity import Inputs, computed_by, inputs_of
-from utils.tasks.base import Options
+from utils.tasks import Options
 
 Making: TypeAlias = Callable[[int, int], tuple[Array, dict[str, int]]]
 """``(start, stop) -> (vectors, counts)``: computes the vectors of texts ``start`` to ``stop - 1``, N x D, with
@@ -35,7 +35,8 @@ def kept_vectors(
     Raises:
         ConfigError: A part cannot be written. DataError: A file changed while a part was computed.
     """
-    inputs = None if folder is None else _inputs(engine, make, options)
+    flags, path = {key: getattr(options, key) for key in options.flags}, engine.spec.pass_path
+    inputs = None if folder is None else inputs_of({"model": engine.spec.ckpt}, flags, [make], pass_path=path)
     key = "" if inputs is None else _key(engine, inputs, what)
     parts, counts = [], Counter[str]()
     for start in range(0, count, step):
@@ -52,11 +53,6 @@ def kept_vectors(
         parts.append(found[0])
         counts.update(found[1])
     return parts[0] if len(parts) == 1 else np.concatenate(parts), dict(counts)
-
-
-def _inputs(engine: Engine, make: Making, options: Options) -> Inputs:
-    flags = {key: getattr(options, key) for key in options.flags}
-    return inputs_of({"model": engine.spec.ckpt}, flags, [make], pass_path=engine.spec.pass_path)
 
 
 def _key(engine: Engine, inputs: Inputs, what: Sequence[Any]) -> str:

@@ -11,42 +11,23 @@ import numpy as np
 
 from engine import Array, InputError, ModelError
 from tecoinfer_modelzoo.text import shape_text
-from utils.outputs import (
-    DEFAULT,
-    DTYPE,
-    FLAG,
-    GRAPH,
-    KINDS,
-    LABELS,
-    LAYOUTS,
-    LOG_PROBABILITIES,
-    METADATA,
-    PROBABILITIES,
-    OutputForm,
-    refuse_labels,
-)
-from utils.tasks.base import Flag, Options
-from utils.tasks.model import Model
+from utils import outputs as kinds
+from utils.tasks import Flag, Model, Options
 
-KIND_FLAG = Flag("--output_kind", "kind of the output (default: by metadata or graph)", None, choices=KINDS)
-LAYOUT_FLAG = Flag("--output_layout", "axis of the classes (default: by metadata or graph)", None, choices=LAYOUTS)
+_BY = "(default: by metadata or graph)"
+KIND_FLAG = Flag("--output_kind", f"kind of the output {_BY}", None, choices=kinds.KINDS)
+LAYOUT_FLAG = Flag("--output_layout", f"axis of the classes {_BY}", None, choices=kinds.LAYOUTS)
 
 NEAR = 0.02
 """Tolerance on probabilities outside 0..1 and on their sum, as float16 and int8 round."""
 
 
 class Rows(NamedTuple):
-    """Scores of classes, N x C.
+    """Scores of classes, N x C."""
 
-    Attributes:
-        values: N x C floats or integers.
-        are_logits: before the softmax; else they are probabilities.
-        are_labels: the output is a label; the row is one-hot.
-    """
-
-    values: Array
-    are_logits: bool
-    are_labels: bool = False
+    values: Array  # N x C floats or integers
+    are_logits: bool  # before the softmax; else they are probabilities
+    are_labels: bool = False  # the output is a label; the row is one-hot
 
 
 def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
@@ -65,18 +46,18 @@ def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
     form = model.class_forms.get(flags)
     if form is None:
         form = model.class_forms[flags] = model.form(options, 0)
-    if form.kind == LABELS and not (form.source == DTYPE and found.ndim > 1 and found.size > len(found)):
+    if form.kind == kinds.LABELS and not (form.source == kinds.DTYPE and found.ndim > 1 and found.size > len(found)):
         return Rows(_one_hot(labels_of(found, form, model), form, model), False, True)
-    if form.sorted and form.kind != LABELS:
-        refuse_labels(form, model.ckpt, "scores of classes are needed")
+    if form.sorted and form.kind != kinds.LABELS:
+        kinds.refuse_labels(form, model.ckpt, "scores of classes are needed")
     if found.ndim == 1 and not _says_two(form, model):
         found = found[None]  # a vector holds the scores of one sample
     rows = _as_rows(found, model)
-    if form.kind == LOG_PROBABILITIES:
+    if form.kind == kinds.LOG_PROBABILITIES:
         rows = np.exp(rows.astype(np.float32))
-    elif form.kind == PROBABILITIES:
+    elif form.kind == kinds.PROBABILITIES:
         check_probabilities(rows, form, model)
-    are_logits = form.kind not in (PROBABILITIES, LOG_PROBABILITIES)
+    are_logits = form.kind not in (kinds.PROBABILITIES, kinds.LOG_PROBABILITIES)
     if rows.shape[1] == 1:
         rows, are_logits = _of_two(rows, form, model, are_logits), False
     labels = model.stored.labels
@@ -85,13 +66,18 @@ def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
             f"{model.ckpt}: stores {len(labels)} labels and its output has {rows.shape[1]} classes "
             f"({shape_text(found.shape)}); export it with all labels, or correct --output_kind"
         )
-    if are_logits and form.source == DEFAULT:
+    if are_logits and form.source == kinds.DEFAULT:
         _hint(rows, model)
     return Rows(rows, are_logits)
 
 
+def first_of(outputs: Any) -> Any:
+    """Return the first of a model's outputs, or its only one."""
+    return outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+
+
 def _array(outputs: Any) -> Array:
-    found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+    found = first_of(outputs)
     return np.asarray(found.numpy() if hasattr(found, "numpy") else found)
 
 
@@ -106,7 +92,7 @@ def _as_rows(found: Array, model: Model) -> Array:
     return found.reshape(len(found), -1)
 
 
-def _of_two(rows: Array, form: OutputForm, model: Model, are_logits: bool) -> Array:
+def _of_two(rows: Array, form: kinds.OutputForm, model: Model, are_logits: bool) -> Array:
     """Convert N x 1 scores of the second class to N x 2 probabilities."""
     labels = model.stored.labels
     if not _says_two(form, model):
@@ -119,12 +105,12 @@ def _of_two(rows: Array, form: OutputForm, model: Model, are_logits: bool) -> Ar
     return np.concatenate([1 - second, second], axis=1)
 
 
-def _says_two(form: OutputForm, model: Model) -> bool:
+def _says_two(form: kinds.OutputForm, model: Model) -> bool:
     """Return whether one score per sample is that of the second of two classes, by the labels, a flag or the graph."""
     labels = model.stored.labels
     if labels is not None:
         return len(labels) == 2
-    return form.source in (FLAG, METADATA) or form.operator in ("Sigmoid", "HardSigmoid")
+    return form.source in (kinds.FLAG, kinds.METADATA) or form.operator in ("Sigmoid", "HardSigmoid")
 
 
 def sigmoid(values: Array) -> Array:
@@ -134,7 +120,7 @@ def sigmoid(values: Array) -> Array:
     return found
 
 
-def labels_of(found: Array, form: OutputForm, model: Model, named: bool = True) -> Array:
+def labels_of(found: Array, form: kinds.OutputForm, model: Model, named: bool = True) -> Array:
     """Check labels, and return them unchanged, with NaN.
 
     Args:
@@ -165,7 +151,7 @@ def labels_of(found: Array, form: OutputForm, model: Model, named: bool = True) 
     return found
 
 
-def _one_hot(labels: Array, form: OutputForm, model: Model) -> Array:
+def _one_hot(labels: Array, form: kinds.OutputForm, model: Model) -> Array:
     """Return one-hot rows, N x C float32; a row of NaN for a label of NaN."""
     if not labels.size or labels.size != len(labels):
         raise InputError(
@@ -185,13 +171,10 @@ def _one_hot(labels: Array, form: OutputForm, model: Model) -> Array:
     return rows
 
 
-def check_probabilities(values: Array, form: OutputForm, model: Model) -> None:
+def check_probabilities(values: Array, form: kinds.OutputForm, model: Model) -> None:
     """Check values declared as probabilities by a flag or the metadata; a form from the graph is not checked.
-
-    Raises:
-        InputError: a value lies outside 0..1.
-    """
-    if form.source == GRAPH or not values.size:
+    Raises InputError if a value lies outside 0..1."""
+    if form.source == kinds.GRAPH or not values.size:
         return
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low < -NEAR or high > 1 + NEAR:
@@ -219,17 +202,11 @@ def _hint(rows: Array, model: Model) -> None:
         )
 
 
-def as_logarithms(values: Array, form: OutputForm, model: Model) -> Array:
-    """Return logits unchanged, and probabilities as their logarithms.
-
-    Args:
-        values: ... x C floats. form: of the output. model: for messages.
-
-    Raises:
-        ModelError: the output holds labels. InputError: values are not probabilities as declared.
-    """
-    refuse_labels(form, model.ckpt, "scores are needed", "")
-    if form.kind != PROBABILITIES:
+def as_logarithms(values: Array, form: kinds.OutputForm, model: Model) -> Array:
+    """Return logits, ... x C floats, unchanged, and probabilities as their logarithms.
+    Raises ModelError if the output holds labels, and InputError if values are not probabilities as declared."""
+    kinds.refuse_labels(form, model.ckpt, "scores are needed", "")
+    if form.kind != kinds.PROBABILITIES:
         return values
     check_probabilities(values, form, model)
     wide = values.astype(np.float32)
@@ -246,17 +223,14 @@ def in_words(answer: Mapping[str, Any]) -> str:
     return str(answer["label"]) if answer["score"] is None else f"{answer['label']}  {answer['score']:.2f}"
 
 
-def are_logits(form: OutputForm) -> bool | None:
+def are_logits(form: kinds.OutputForm) -> bool | None:
     """Return whether scores are logits or log probabilities, which need a softmax; ``None``: unknown."""
-    return None if form.source == DEFAULT else form.kind not in (PROBABILITIES, LABELS)
+    return None if form.source == kinds.DEFAULT else form.kind not in (kinds.PROBABILITIES, kinds.LABELS)
 
 
-def label_steps(outputs: Any, form: OutputForm, model: Model) -> Array:
-    """Convert labels of steps, N x T or T x N, to one-hot scores with a last axis of classes.
-
-    Raises:
-        InputError: the output has another shape, or does not hold labels. ModelError: the number of classes is unknown.
-    """
+def label_steps(outputs: Any, form: kinds.OutputForm, model: Model) -> Array:
+    """Convert labels of steps, N x T or T x N, to one-hot scores with a last axis of classes. Raises InputError if the
+    output has another shape, or does not hold labels. Raises ModelError if the number of classes is unknown."""
     found = _array(outputs)
     found = found[..., 0] if found.ndim == 3 and found.shape[2] == 1 else found
     if found.ndim != 2:
@@ -268,3 +242,19 @@ def label_steps(outputs: Any, form: OutputForm, model: Model) -> Array:
     form = form if form.classes is not None or words is None else replace(form, classes=len(words) + 1)
     numbers = labels_of(found, form, model, named=False)
     return _one_hot(numbers.reshape(-1), form, model).reshape(*found.shape, -1)
+
+
+def outputs_of(engine: Any, rows: Array, step: int) -> list[Array]:
+    """Return each output of a model for all rows, in calls of ``step`` rows; the last call repeats its last row.
+
+    Args:
+        engine: of a model with one input. rows: N x ..., N at least 1. step: at least 1.
+    """
+    parts = []
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        filled = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
+        outputs = engine([np.ascontiguousarray(filled)])
+        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        parts.append([np.asarray(one)[: len(part)] for one in outputs])
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -14,22 +14,11 @@ from utils.datasets.base import Dataset
 from utils.datasets.text.retrieval import UNJUDGED, Query, files_of, load_retrieval
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
-from utils.tasks.base import Flag, Rendering
+from utils.tasks import Flag, Rendering
 from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.embedding import Rows
 from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask, shown
 from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask
-
-
-class Answers(list[tuple[float, Found]]):
-    """Best score (or NaN) and ranking of each query.
-
-    Attributes:
-        said: lines about the run. raw: model outputs, a row for each query.
-    """
-
-    said: Sequence[str] = ()
-    raw: Sequence[Array] = ()
 
 
 class Judge(Rows):
@@ -41,10 +30,7 @@ class Judge(Rows):
 
     def again(self, query: str, places: Sequence[int], texts: Sequence[str]) -> tuple[list[int], Array]:
         """Rerank the first passages; the others follow in their order, each with a score 1 lower than the previous one.
-
-        Returns:
-            Places in the corpus and their scores, the best first.
-        """
+        Return places in the corpus and their scores, the best first."""
         count = min(self.options.rerank, len(places))
         judged = self.scores(query, [texts[place] for place in places[:count]])
         order = np.argsort(-judged, kind="stable")
@@ -86,9 +72,7 @@ class PassageRanking(JoinedRows, RankingTask, TextTask):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the queries, with the corpus in their notes (:func:`~utils.datasets.text.retrieval.load_retrieval`).
-
-        ``--text`` replaces the file of queries.
-        """
+        ``--text`` replaces the file of queries."""
         options = self.options
         typed, judged = getattr(options, "text", None) or (), options.script == "valid"
         if any(not text.strip() for text in typed):

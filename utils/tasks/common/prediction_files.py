@@ -23,12 +23,7 @@ class LineFile:
 
 
 class RowsWriter(LineFile):
-    """A :class:`LineFile` whose rows a function returns for each sample.
-
-    Args:
-        path: the file.
-        rows_of: ``(name, target or None, prediction) -> rows``, each with its line feed.
-    """
+    """A :class:`LineFile` of the rows that ``rows_of(name, target or None, prediction)`` returns, with line feeds."""
 
     def __init__(self, path: Path, rows_of: Callable[[str, Any, Any], Iterable[str]]) -> None:
         super().__init__(path)

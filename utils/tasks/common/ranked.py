@@ -10,8 +10,7 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.text import one_line, shortened
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.text.tables import read_lines
-from utils.tasks.base import Flag, Rendering, Task
-from utils.tasks.common.checks import at_least
+from utils.tasks import Flag, Rendering, Task, at_least
 from utils.tasks.common.prediction_files import LineFile
 
 TOP = 10
@@ -34,6 +33,13 @@ class Found:
 
     def __init__(self, ids: Sequence[str], scores: Array, texts: Sequence[str]) -> None:
         self.ids, self.scores, self.texts = ids, scores, texts
+
+
+class Answers(list[tuple[float, Found]]):
+    """Best score (NaN if the ranking is unreliable) and ranking of each query."""
+
+    said: Sequence[str] = ()  # lines about the run
+    raw: Sequence[Array] = ()  # model outputs, a row for each query
 
 
 def shown(query: str, found: Found, count: int) -> Rendering:
@@ -83,10 +89,7 @@ class RankingTask(Task):
 
     def reference_answers(self, file: Path, dataset: Dataset) -> list[list[str] | None]:
         """Read the first :data:`TOP` names of each query from a TREC run; ``None`` for queries that it lacks.
-
-        Raises:
-            DataError: A line is invalid.
-        """
+        Raises DataError if a line is invalid."""
         found: dict[str, list[tuple[float, str]]] = {}
         for number, line in read_lines(file):
             fields = line.split()
@@ -103,9 +106,7 @@ class RankingTask(Task):
 
     def agreement(self, prediction: Found, answer: Sequence[str]) -> float:
         """Return the average overlap of the first :data:`TOP` names, 0 to 1: the mean over depths of the common share.
-
-        Source: Fagin, Kumar and Sivakumar 2003, "Comparing top k lists".
-        """
+        Source: Fagin, Kumar and Sivakumar 2003, "Comparing top k lists"."""
         depth = min(TOP, len(answer), len(prediction.ids))
         shares = [len({*prediction.ids[:k]} & {*answer[:k]}) / k for k in range(1, depth + 1)]
         return sum(shares) / depth if depth else 0.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine import Array, DataError, TecoInferError
 from tecoinfer_modelzoo.files import utf8_text
 from utils.datasets.base import Dataset
-from utils.tasks.base import Compare
+from utils.tasks import Compare
 
 if TYPE_CHECKING:
     from utils.postprocess.text.ctc import Text
@@ -29,10 +29,7 @@ class TextAnswers(Compare):
 
     def reference_answers(self, file: Path, dataset: Dataset) -> list[Text | None]:
         """Read texts from rows ``path<tab>text``, matched by path, else by file name.
-
-        Raises:
-            DataError: The file cannot be read, a row has no tab, or no row matches a sample of the data set.
-        """
+        Raises DataError if the file cannot be read, a row has no tab, or no row matches a sample of the data set."""
         from utils.postprocess.text.ctc import Text
 
         rows = {}
@@ -110,10 +107,7 @@ class TextDiagnostics:
 
 def lines_of(file: Path, flag: str) -> list[str]:
     """Return the lines of a UTF-8 file; only line feeds end a line, other separators are characters.
-
-    Raises:
-        DataError: The file cannot be read; ``flag`` is part of the message.
-    """
+    Raises DataError if the file cannot be read; ``flag`` is part of the message."""
     return utf8_text(file, flag).replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 

@@ -13,10 +13,7 @@ from utils.datasets.base import Dataset, ListDataset
 from utils.datasets.text.texts import Columns
 from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, shortest
 from utils.preprocess.text.tokens import IDS, MASK, TYPES, Encoded, Tokens, input_kind
-from utils.tasks.base import Flag, OpenSizes, Options, Task, str2bool
-from utils.tasks.common.checks import at_least
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
+from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Task, at_least, str2bool
 
 LENGTH_FLAGS = (
     Flag("--max_length", "maximum tokens of a text; left out: as model and plans allow; 0: no truncation", None, int),
@@ -81,15 +78,15 @@ def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int
     _refuse_beyond(stored_length(model), options)
     if options.max_length == 0:
         return 0
-    spec = next((one for one in model.inputs if input_kind(one.name) == IDS), None)
     own = stored_length(model) or (None if tokens is None else tokens.usual_length)
     own = None if options.max_length is not None else own
-    fixed: int | None = None
-    plans: tuple[int, ...] = ()
-    if spec is not None and len(spec.shape) == 2:
-        fixed = spec.shape[1]
-        plans = model.dims.get((spec.symbols or ("", ""))[1] or "", ())
-    return shortest([options.max_length, own, fixed, max(plans, default=None)])
+    return shortest([options.max_length, own, max(lengths_of(model), default=None)])
+
+
+def lengths_of(model: Model) -> tuple[int, ...]:
+    """Return the lengths that the input of token ids may have: the fixed one, or the planned ones; empty: any."""
+    places = [place for place, one in enumerate(model.inputs) if input_kind(one.name) == IDS and len(one.shape) == 2]
+    return model.sizes(places[0], 1) if places else ()
 
 
 def _refuse_beyond(most: int | None, options: Options) -> None:
@@ -105,7 +102,7 @@ def stored_length(model: Model) -> int | None:
     """Return the stored maximum number of tokens; ``None`` if not stored."""
     found = model.stored.json(MAX_LENGTH)
     if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 1):
-        raise ModelError(f"{model.ckpt}: metadata {MAX_LENGTH!r}: {found!r} is not a length; export the model again")
+        raise model.unusable(MAX_LENGTH, f"{found!r} is not a length")
     return found
 
 

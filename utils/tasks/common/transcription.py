@@ -15,12 +15,10 @@ from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.preprocess.audio.features import settings_of
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks import Flag, Model, Prepared, Rendering, Task
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers
 from utils.tasks.common.sound_figures import SoundNotes
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
 
 METRICS = ("wer", "cer")
 UNITS = ("recording", "speaker", "file")
@@ -53,16 +51,12 @@ class Heard(NamedTuple):
 
 
 class Transcription(TextAnswers, SoundNotes, Task):
-    """Task from recordings to texts; contexts have ``seconds``, predictions are :class:`Heard`.
-
-    Attributes:
-        listener: name of the model that takes features, if there are several.
-    """
+    """Task from recordings to texts; contexts have ``seconds``, predictions are :class:`Heard`."""
 
     domain = "speech"
     data_help = "a recording, a folder, or a list with texts (JSON lines, Kaldi, LibriSpeech, AISHELL)"
     writes = "the texts as JSON lines: audio_filepath, text, pred_text, score"
-    listener: ClassVar[str] = ""
+    listener: ClassVar[str] = ""  # name of the model that takes features, if there are several
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the recordings, in ``valid`` with their texts (:func:`.load_sounds`)."""

@@ -22,12 +22,9 @@ from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
 from utils.outputs import DEFAULT, GRAPH, LOGITS, PROBABILITIES, refuse_labels
 from utils.preprocess.features import NOTE as FEATURES, NUMBERED, Features, Row
-from utils.tasks.base import ExportSetting, Flag, Options, Rendering, Task, old_name
-from utils.tasks.common.checks import at_least
+from utils.tasks import ExportSetting, Flag, Model, Options, Prepared, Rendering, Task, at_least
 from utils.tasks.common.class_scores import ScoreAnswers
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_tables
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -62,11 +59,7 @@ class Likely(NamedTuple):
 
 def output_of(model: Model, options: Options) -> str:
     """Return the kind of the output: the flag's, else the stored one, else by the graph's last node, else a
-    probability.
-
-    Raises:
-        ModelError: The stored kind is invalid or contradicts the graph.
-    """
+    probability. Raises ModelError if the stored kind is invalid or contradicts the graph."""
     if options.output is not None:
         return str(options.output)
     notes, form = model.stored.json(NOTE, {}), model.forms.of(0)
@@ -88,7 +81,7 @@ class CtrPrediction(ScoreAnswers, Task):
     """Models from rows of features to one probability each."""
 
     name, domain, domain_default = "ctr_prediction", "recommendation", True
-    template = template_of("ctr_prediction", "snacks")
+    template = sample_tables.CTR_PREDICTION
     data_help = "ratings in a layout of MovieLens (a folder or a file), Criteo's logs, or a .csv, .tsv or .jsonl table"
     flags = (
         Flag("--metric", "the metric of record; the others are reported too", "auc", choices=METRICS),
@@ -164,10 +157,7 @@ class CtrPrediction(ScoreAnswers, Task):
 
     def prepare(self, samples: Sequence[Row]) -> Prepared:
         """Encode rows by the model's metadata (:mod:`utils.preprocess.features`); contexts are :class:`Context`.
-
-        Raises:
-            DataError: A value is not a number, or exceeds the input's dtype.
-        """
+        Raises DataError if a value is not a number, or exceeds the input's dtype."""
         features = Features.of(self.model)
         arrays = features.encoded(samples)
         unknown = features.unknown(arrays)
@@ -176,10 +166,7 @@ class CtrPrediction(ScoreAnswers, Task):
 
     def decode(self, outputs: Any, contexts: Sequence[Context]) -> list[Likely]:
         """Return a probability per row, from N or N x 1 floats, or N x 2 if the graph ends in classes.
-
-        Raises:
-            InputError: The output is not one number per row, or a probability is not from 0 to 1.
-        """
+        Raises InputError if the output is not one number per row, or a probability is not from 0 to 1."""
         model, form = self.model, self.model.forms.of(0)
         found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
         if self.options.output is None:
@@ -338,6 +325,3 @@ def _save(sample: Row, prediction: Likely, folder: Path) -> Path:
     shown = {key: value.replace("|", ", ") for key, value in sample.items() if value and key not in ("title", "year")}
     fields = [f"{name}: {value}" for name, value in shown.items()]
     return save_card(folder, prediction.title, prediction.score, fields, sample.get("user_id", ""))
-
-
-__getattr__ = old_name("CTR_PREDICTION", CtrPrediction)

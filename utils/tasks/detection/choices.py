@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError
+from engine import Array, ConfigError
 from utils.outputs import DEFAULT, LOGITS
 from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NMS, SCORE_FORMS, BoxForm
 from utils.postprocess.image.layouts import NOTE
 from utils.preprocess.image.letterbox import FILL, FILTERS, RESIZES, ROUNDINGS, Placement
 from utils.preprocess.image.modes import MEAN, STD
-from utils.tasks.base import ExportSetting, Flag, Options, str2bool
+from utils.tasks import ExportSetting, Flag, Model, Options, str2bool
 from utils.tasks.detection.heads import least_score, most, note, overlap
-from utils.tasks.model import Model
 
 FIT = "fit"
 """Value of ``resize`` if the export stored ``fit`` (:mod:`utils.preprocess.image.fits`) and the flag is not given."""
@@ -98,9 +97,7 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
         if value is None and key in stored:
             value = stored[key]
             if not kind.takes(value):
-                raise ModelError(
-                    f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {kind.words}; export the model again"
-                )
+                raise model.unusable(NOTE, f"{key} {value!r} must be {kind.words}")
         if value is None and key == "score_form":
             value = _scores_of(model)
         found[key] = kind.usual if value is None else value
@@ -145,9 +142,7 @@ def box_form(found: Mapping[str, Any]) -> BoxForm:
 
 def normalised(planes: Array, found: Mapping[str, Any], model: Model) -> Array:
     """Return 3 x height x width RGB levels, 0 to 255, normalised for the model, float32.
-
-    A stored mean is in the order of the input's channels; named ones are in RGB order.
-    """
+    A stored mean is in the order of the input's channels; named ones are in RGB order."""
     name = found["pixel_values"]
     notes = model.stored.image
     mean, std = (notes.mean, notes.std) if name == STORED else PIXEL_VALUES[name]

@@ -18,10 +18,9 @@ from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, Bo
 from utils.postprocess.image.layouts.base import highest
 from utils.postprocess.image.nms import Detections, overlaps
 from utils.preprocess.image.letterbox import Geometry, to_image
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.detection.choices import box_form, chosen
 from utils.tasks.detection.heads import least_score, raw_candidates
-from utils.tasks.model import Model
 
 IMAGES, CANDIDATES = 64, 100
 """Number of first images, and of candidates with the highest scores per image, that are examined."""
@@ -52,11 +51,7 @@ MANY, NOTHING = 200, 0.01
 
 
 class DetectionDiagnostics:
-    """Diagnostics of the first images of an evaluation.
-
-    Args:
-        model, options: of the run. size: height and width of the input; ``None``: they differ by batch.
-    """
+    """Diagnostics of the first images of an evaluation; ``size``: of the input, ``None`` if it differs by batch."""
 
     def __init__(self, model: Model, options: Options, size: tuple[int, int] | None) -> None:
         self.model, self.options, self.size = model, options, size

@@ -23,8 +23,7 @@ from utils.postprocess.image.layouts.noted import problem_of
 from utils.postprocess.image.layouts.plausible import refuse_improbable, refuse_prototypes, refuse_score
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.letterbox import Geometry, to_image
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 VALID_SCORE, OTHERS_SCORE = 0.001, 0.25
 """Defaults of ``--score_threshold`` in ``valid`` and in other scripts: mAP also needs detections with low scores."""
@@ -37,19 +36,16 @@ def note(model: Model) -> Mapping[str, Any]:
     """Return the metadata ``detection``. Raises ModelError if it is not a JSON object, or a value in it is invalid."""
     found = model.stored.json(NOTE, {})
     if not isinstance(found, dict):
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: not a JSON object; export the model again")
+        raise model.unusable(NOTE, "not a JSON object")
     problem = problem_of(found)
     if problem is not None:
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {problem}; export the model again")
+        raise model.unusable(NOTE, problem)
     return found
 
 
 def threshold(name: str, model: Model, options: Options, usual: float) -> float:
     """Return a threshold: the flag's, else the stored one, else ``usual``.
-
-    Raises:
-        ModelError: The stored one is not from 0 to 1.
-    """
+    Raises ModelError if the stored one is not from 0 to 1."""
     given = getattr(options, name, None)
     found = note(model).get(name, usual) if given is None else given
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= 1:
@@ -180,9 +176,7 @@ def _named(what: object) -> Iterator[None]:
 
 def _logits(outputs: Outputs, model: Model) -> tuple[Array, ...]:
     """Return outputs for a layout that applies a sigmoid or a softmax: if the graph did so, it is inverted.
-
-    Of a softmax the logarithms are taken, of a sigmoid the log odds; boxes stay.
-    """
+    Of a softmax the logarithms are taken, of a sigmoid the log odds; boxes stay."""
     found = []
     for place, array in enumerate(outputs.arrays):
         form = model.forms.of(place)
@@ -217,18 +211,9 @@ def as_outputs(
     arrays = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
     names = tuple(spec.name for spec in model.outputs) if len(model.outputs) == len(arrays) else ()
     names = names or tuple(f"output_{i}" for i in range(len(arrays)))
-    labels = model.stored.labels
-    return Outputs(
-        names,
-        arrays,
-        len(contexts),
-        places(contexts),
-        size,
-        None if labels is None else len(labels),
-        note(model),
-        least_score(model, options),
-        bool(options.best_class),
-    )
+    classes = None if model.stored.labels is None else len(model.stored.labels)
+    rest = note(model), least_score(model, options), bool(options.best_class)
+    return Outputs(names, arrays, len(contexts), places(contexts), size, classes, *rest)
 
 
 def places(contexts: Sequence[Geometry]) -> Array:

@@ -10,26 +10,69 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError, TensorSpec, channels_last
+from engine import Array, ConfigError, DataError, ModelError, TensorSpec, channels_last
 from utils.datasets.base import Dataset
-from utils.datasets.image.boxes import load_boxes
-from utils.datasets.image.objects import CATEGORIES
+from utils.datasets.image.boxes import FORMATS, load_boxes
+from utils.datasets.image.objects import CATEGORIES, COUNTS
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
+from utils.metrics.class_names import VOC_TO_COCO, found_places, unknown
 from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.fits import Fit, fitted
 from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import letterbox
-from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, Template, old_name, str2bool
-from utils.tasks.common.checks import at_least
+from utils.tasks import Diagnostics, Flag, PredictionWriter, Prepared, Rendering, Template, at_least, str2bool
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
-from utils.tasks.detection.data import DATA_FLAGS, check_classes
 from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note, shown
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_images
+
+METRICS = ("coco", "voc2007", "voc2012")
+"""Values of ``--metric`` (:data:`utils.metrics.detection.metric.RULES`)."""
+
+DATA_FLAGS = (
+    Flag("--data_format", "layout of the data; left out: detected from the path", None, choices=FORMATS),
+    Flag("--labels", "file of the data set's class names that differ from the model's: 'aeroplane = airplane'",
+         None, Path, metavar="FILE"),
+    Flag("--common_classes", "leave out objects of classes that the model lacks", False, str2bool, nargs="?",
+         scripts=("valid",)),
+    Flag("--metric", "evaluation rules", "coco", choices=METRICS, scripts=("valid",)),
+)  # fmt: skip
+
+
+def check_classes(dataset: Dataset, labels: Sequence[str], common: bool) -> None:
+    """Check that all objects have a class of the labels; with ``common`` (``--common_classes``) warn about others.
+    Raises DataError if objects have other classes, and ``common`` is false."""
+    names, counts = dataset.notes.get(CATEGORIES, ()), dataset.notes.get(COUNTS, ())
+    if not names:
+        if len(counts) > len(labels):
+            raise DataError(
+                f"the data set has a class {len(counts) - 1} and the model {len(labels)} labels; add class names to "
+                "the data set (data.yaml, classes.txt), or use another model"
+            )
+        return
+    places = found_places(names, labels).tolist()
+    used = [(name, count, place) for name, count, place in zip(names, counts, places, strict=True) if count]
+    missing = [name for name, _, place in used if place < 0]
+    if not missing:
+        return
+    if not common or len(missing) == len(used):
+        name = next((name for name in missing if VOC_TO_COCO.get(name) in labels), missing[0])
+        line = f"{name} = {VOC_TO_COCO[name] if VOC_TO_COCO.get(name) in labels else 'LABEL'}"
+        fix = (
+            f"write lines such as '{line}' into a file and pass --labels FILE, or leave them out with --common_classes"
+        )
+        raise unknown(missing, labels, fix)
+    if rank_and_size()[0] == 0:
+        lost = sum(count for _, count, place in used if place < 0)
+        warnings.warn(
+            f"{len(missing)} of {len(used)} classes with {lost} objects are left out, as the model lacks them: "
+            f"{', '.join(missing)}",
+            stacklevel=2,
+        )
+
 
 SHOWN = 10
 """Number of objects on the answer's line; the JSON has all."""
@@ -49,7 +92,7 @@ class Detection(ImageTask):
     name = "detection"
     domain = "detection"
     domain_default = True
-    template: ClassVar[Template | None] = template_of("detection", "squares")
+    template: ClassVar[Template | None] = sample_images.DETECTION
     data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of images, or an image"
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag("--score_threshold", f"detections below this score are dropped (default: {VALID_SCORE} in valid, else "
@@ -197,10 +240,7 @@ class Detection(ImageTask):
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the mAP by the rules of ``--metric``; categories are matched with the labels, if stored.
-
-        Raises:
-            DataError: The model lacks a class of the data set.
-        """
+        Raises DataError if the model lacks a class of the data set."""
         from utils.metrics.detection.metric import MeanAveragePrecision
 
         labels, opt, names = self.labels, self.options, dataset.notes.get(CATEGORIES, ())
@@ -231,7 +271,8 @@ class Detection(ImageTask):
             }
             for box, score, label in zip(*(column.tolist() for column in columns), strict=True)
         ]
-        return rendering(sample, answer, answer, in_words(answer, "object"))
+        text = in_words(answer, "object")
+        return Rendering(text, answer, partial(save_boxes, sample, answer, text))
 
     def diagnostics(self) -> Diagnostics | None:
         """Return the check for boxes and classes of another format."""
@@ -270,16 +311,9 @@ def in_words(answer: Sequence[Mapping[str, Any]], what: str) -> str:
     return f"{head}: {'; '.join(parts + rest)}" if parts else head
 
 
-def rendering(sample: Path, answer: Any, objects: Sequence[Mapping[str, Any]], text: str) -> Rendering:
-    """Return a rendering that draws boxes (:func:`utils.postprocess.image.drawn_boxes.draw_boxes`)."""
-    return Rendering(text, answer, partial(_save_drawn, sample, objects, text))
-
-
-def _save_drawn(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, folder: Path) -> Path:
+def save_boxes(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, folder: Path) -> Path:
+    """Draw boxes on an image into a folder, with a text below, and return the file."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_boxes import draw_boxes
 
     return save_drawn(sample, [text], folder, draw_boxes(open_image(sample), objects))
-
-
-__getattr__ = old_name("DETECTION", Detection)

@@ -16,10 +16,10 @@ from utils.postprocess.image.faces import Faces, decode_faces
 from utils.preprocess.image.alignment import POINTS, TEMPLATE, chip
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.classification import preprocess
-from utils.stored import PREPROCESS, ImageNotes
-from utils.tasks.base import Options
-from utils.tasks.common.fixed_rows import outputs_of
-from utils.tasks.model import Model
+from utils.stored import PREPROCESS
+from utils.tasks import Model, Options
+from utils.tasks.common.image_input import given_size
+from utils.tasks.common.outputs import outputs_of
 
 DETECTOR, DESCRIPTOR = "detector", "descriptor"
 """Names of the two models."""
@@ -45,23 +45,14 @@ DETECTOR_SIZE = 320
 
 
 class FaceResult(NamedTuple):
-    """Result of one image.
+    """Result of one image; box, points and score are ``None`` without a detected face."""
 
-    Attributes:
-        description: D float32; ``None`` if missing.
-        faces: number of detected faces; 1 without a detector.
-        box: left, top, right and bottom of the chosen face in pixels; ``None`` without a detected face.
-        points: 5 x 2, x and y in pixels; ``None`` likewise.
-        score: the detector's score of that face.
-        reason: reason of a missing description, else empty.
-    """
-
-    description: Array | None
-    faces: int = 1
-    box: tuple[float, ...] | None = None
-    points: Array | None = None
-    score: float | None = None
-    reason: str = ""
+    description: Array | None  # D float32; None if missing
+    faces: int = 1  # number of detected faces; 1 without a detector
+    box: tuple[float, ...] | None = None  # left, top, right and bottom of the chosen face in pixels
+    points: Array | None = None  # 5 x 2, x and y in pixels
+    score: float | None = None  # the detector's score of that face
+    reason: str = ""  # reason of a missing description, else empty
 
 
 NAN_RESULT = FaceResult(np.full(1, np.nan, np.float32))
@@ -77,30 +68,23 @@ class DecodedImage(NamedTuple):
 
 @dataclass(frozen=True)
 class Notes:
-    """Settings of the comparison of two descriptions: the flags', else the stored ones.
+    """Settings of the comparison of two descriptions: the flags', else the stored ones."""
 
-    Attributes:
-        compare: one of :data:`COMPARES`. threshold: of a distance or a similarity; ``None``: unknown.
-        points: 5 x 2, positions of a face's points in a chip.
-    """
-
-    compare: str
-    threshold: float | None
-    points: Array
+    compare: str  # one of COMPARES
+    threshold: float | None  # of a distance or a similarity; None: unknown
+    points: Array  # 5 x 2, positions of a face's points in a chip
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
         """Read the settings of a descriptor. Raises ModelError if a stored value is invalid."""
         model = model.named.get(DESCRIPTOR, model)
-        stored = model.stored.json(NOTE, {})
-        if not isinstance(stored, dict):
-            raise _wrong(model, f"{stored!r} is not a JSON object")
+        stored = model.notes(NOTE)
         compare = stored.get("compare", COSINE)
         if compare not in COMPARES:
-            raise _wrong(model, f"compare {compare!r} must be one of {', '.join(COMPARES)}")
+            raise model.unusable(NOTE, f"compare {compare!r} must be one of {', '.join(COMPARES)}")
         threshold = stored.get("threshold")
         if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
-            raise _wrong(model, f"threshold {threshold!r} must be a number")
+            raise model.unusable(NOTE, f"threshold {threshold!r} must be a number")
         if options.compare not in (None, compare):
             compare, threshold = options.compare, None  # the stored one does not apply
         threshold = threshold if options.threshold is None else options.threshold
@@ -129,12 +113,8 @@ def _points(given: Any, model: Model) -> Array:
     except (TypeError, ValueError):
         points = np.empty(0)
     if points.shape != (POINTS, 2) or not np.isfinite(points).all():
-        raise _wrong(model, f"points must be {POINTS} pairs of x and y, as shares of the chip's sides")
+        raise model.unusable(NOTE, f"points must be {POINTS} pairs of x and y, as shares of the chip's sides")
     return points
-
-
-def _wrong(model: Model, what: str) -> ModelError:
-    return ModelError(f"{model.ckpt}: metadata {NOTE!r}: {what}; export the model again")
 
 
 class Describer:
@@ -192,10 +172,8 @@ class Describer:
         """Return the detector's result of each image, and the cropped face or ``None``."""
         if DETECTOR not in self._engines:
             return [FaceResult(None) for _ in images], [Image.fromarray(pixels) for pixels in images]
-        model = self._models[DETECTOR]
-        notes = model.stored.image
         laid = [letterbox(Image.fromarray(pixels), self._sizes[DETECTOR]) for pixels in images]
-        raw = [self._normalised(Image.fromarray(canvas), notes, model) for canvas, _ in laid]
+        raw = [self._normalised(Image.fromarray(canvas), self._models[DETECTOR]) for canvas, _ in laid]
         outputs = outputs_of(self._engines[DETECTOR], np.concatenate(raw), self._rows[DETECTOR])
         geometries = [geometry for _, geometry in laid]
         found = decode_faces(outputs, geometries, self._options.score_threshold, OVERLAP)
@@ -224,27 +202,14 @@ class Describer:
         model, size = self._models[DESCRIPTOR], self._sizes[DESCRIPTOR]
         notes = model.stored.image
         resize = notes.scaled(size)["resize_shape"] if model.stored.text(PREPROCESS) is not None else size
-        return self._normalised(face, notes, model, size if face.size == size[::-1] else resize, size)
+        return self._normalised(face, model, size if face.size == size[::-1] else resize, size)
 
-    def _normalised(
-        self,
-        image: Image.Image,
-        notes: ImageNotes,
-        model: Model,
-        resize: int | tuple[int, int] | None = None,
-        size: tuple[int, int] | None = None,
-    ) -> Array:
-        own = image.height, image.width
-        channels = model.inputs[0].shape[1]
-        made = preprocess(
-            image.convert("L") if channels == 1 else image,
-            "float32" if model.float_dtype == "float64" else model.dtype,
-            own if resize is None else resize,
-            own if size is None else size,
-            mean=notes.mean,
-            std=notes.std,
-            interpolation=notes.interpolation,
-        )
+    def _normalised(self, image: Image.Image, model: Model, resize: Any = None, size: Any = None) -> Array:
+        """Return an image, resized and cropped if sizes are given, as a model's input."""
+        own, notes, channels = (image.height, image.width), model.stored.image, model.inputs[0].shape[1]
+        image, dtype = image.convert("L") if channels == 1 else image, model.float_dtype
+        how: dict[str, Any] = {"mean": notes.mean, "std": notes.std, "interpolation": notes.interpolation}
+        made = preprocess(image, "float32" if dtype == "float64" else dtype, resize or own, size or own, **how)
         return (made[:, :1] if channels == 1 else made).astype(model.dtype, copy=False)
 
 
@@ -269,10 +234,7 @@ def _chosen(faces: Faces, size: tuple[int, int], rule: str) -> int:
 
 def _image_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     """Return height and width of a model's input.
-
-    Raises:
-        ConfigError: It does not take images, or its size is unknown.
-    """
+    Raises ConfigError if it does not take images, or its size is unknown."""
     shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
     if len(shape) != 4 or shape[1] not in (1, 3, None):
         shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
@@ -285,12 +247,3 @@ def _image_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     if model.stored.text(PREPROCESS) is None:
         raise ConfigError(f"{model.ckpt}: its input size is open; export it with a fixed size, or its preprocessing")
     return model.stored.image.crop
-
-
-def given_size(options: Options) -> tuple[int, int] | None:
-    """Return height and width by ``--input_size``."""
-    given = options.input_size
-    if given is None:
-        return None
-    sides = [given] if isinstance(given, int) else list(given)
-    return sides[0], sides[-1]

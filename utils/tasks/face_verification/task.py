@@ -18,9 +18,9 @@ from utils.datasets.image.face_pairs import FOLDS, RULES, FacePairs, Pair, all_p
 from utils.datasets.image.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
-from utils.tasks.base import Flag, Options, Rendering, Sizes, Task, old_name
-from utils.tasks.common.checks import at_least
+from utils.tasks import Flag, NoAnswer, Options, Prepared, Rendering, Sizes, Task, at_least
 from utils.tasks.common.class_scores import JoinedRows
+from utils.tasks.common.image_input import given_size
 from utils.tasks.face_verification.embedding import (
     CHOICES,
     COMPARES,
@@ -33,10 +33,8 @@ from utils.tasks.face_verification.embedding import (
     Describer,
     FaceResult,
     Notes,
-    given_size,
 )
-from utils.tasks.prepared import NoAnswer, Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_images
 
 KEPT = 1 << 27
 """Bytes of the cache of decoded images: an image is part of many pairs."""
@@ -56,24 +54,18 @@ class PairResults:
 
 
 class Comparison(NamedTuple):
-    """Prediction of a pair.
+    """Prediction of a pair."""
 
-    Attributes:
-        score: similarity of both faces, higher is more alike: negative distance, or cosine.
-        same: whether it is one person; ``None`` without a threshold.
-        first, second: results of the two images.
-    """
-
-    score: float
-    same: bool | None
-    first: FaceResult
-    second: FaceResult
+    score: float  # similarity of both faces, higher is more alike: negative distance, or cosine
+    same: bool | None  # whether it is one person; None without a threshold
+    first: FaceResult  # of the first image
+    second: FaceResult  # of the second image
 
 
 class FaceVerification(JoinedRows, Task):
     """Similarity of the faces of image pairs."""
 
-    name, domain, template = "face_verification", "face", template_of("face_verification", "portraits")
+    name, domain, template = "face_verification", "face", sample_images.FACE_VERIFICATION
     models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
     data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or images"
     flags = (
@@ -94,11 +86,8 @@ class FaceVerification(JoinedRows, Task):
 
     def check(self) -> None:
         """Check sizes, thresholds, folds, seeds and rates."""
-        options, given = self.options, given_size(self.options)
-        if given is not None and (min(given) < 1 or len(np.atleast_1d(options.input_size)) > 2):
-            raise ConfigError(
-                f"--input_size {options.input_size} must be one or two positive numbers: height and width"
-            )
+        options = self.options
+        given_size(options)  # raises ConfigError
         if not 0 < options.score_threshold < 1:
             raise ConfigError(f"--score_threshold {options.score_threshold} must be above 0 and below 1")
         if options.folds < 2:
@@ -123,9 +112,7 @@ class FaceVerification(JoinedRows, Task):
 
     def input_size(self) -> Mapping[str, Sizes]:
         """Return the shape of the detector's input, or without a detector the descriptor's, by ``--input_size``.
-
-        A detector with open height and width gets :data:`.DETECTOR_SIZE`.
-        """
+        A detector with open height and width gets :data:`.DETECTOR_SIZE`."""
         given, files = given_size(self.options), self.options.models
         if DETECTOR not in files:
             return {} if given is None else {DESCRIPTOR: ((None, None, *given),)}
@@ -139,10 +126,7 @@ class FaceVerification(JoinedRows, Task):
 
     def prepare(self, samples: Sequence[Pair]) -> Prepared:
         """Decode both images; return their sizes, N x 4 int32, and two :class:`DecodedImage` per pair as contexts.
-
-        Raises:
-            DataError: An image cannot be read.
-        """
+        Raises DataError if an image cannot be read."""
         contexts = [
             (DecodedImage(pair.first, _pixels(pair.first)), DecodedImage(pair.second, _pixels(pair.second)))
             for pair in samples
@@ -154,9 +138,7 @@ class FaceVerification(JoinedRows, Task):
         self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[DecodedImage, DecodedImage]]
     ) -> list[tuple[float, PairResults]]:
         """Describe the new images of a batch, and return score and results of each pair.
-
-        The score is 0 if a description is missing.
-        """
+        The score is 0 if a description is missing."""
         describer = self.state
         seen = iter(describer.of([image for pair in contexts for image in pair]))
         found = []
@@ -331,6 +313,3 @@ def _named(paths: Mapping[Path, None]) -> str:
     shown = ", ".join(f"{path.parent.name}/{path.name}" for path in sorted(paths)[:ANNOUNCED])
     more = f" and {len(paths) - ANNOUNCED} more" if len(paths) > ANNOUNCED else ""
     return f"{len(paths)} image{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
-
-
-__getattr__ = old_name("FACE_VERIFICATION", FaceVerification)

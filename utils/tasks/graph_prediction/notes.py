@@ -17,11 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from engine import ModelError, TensorSpec
+from engine import ModelError
 from utils.datasets.graphs.molecules import AtomFeatures
 from utils.preprocess.graphs.messages import KINDS as MESSAGES
 from utils.preprocess.graphs.sparse import Limits
-from utils.tasks.model import Model
+from utils.tasks import Model
 
 NOTE = "graph"
 
@@ -34,22 +34,16 @@ PACKED = ("x", "edges", "weights", "member", "share", "sizes")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphNotes:
-    """Metadata of an export.
+    """Metadata of an export."""
 
-    Attributes:
-        messages, loops, directed, edge_values: conversion of edges to messages.
-        kind: one of :data:`KINDS`; ``None``: not stored. targets: names of the outputs. unit: of a regression.
-        atoms: features of atoms, for models of molecules; ``None``: unknown.
-    """
-
-    messages: str = "symmetric"
+    messages: str = "symmetric"  # this and the next three: conversion of edges to messages
     loops: bool = True
     directed: bool = False
     edge_values: bool = False
-    kind: str | None = None
-    targets: tuple[str, ...] = ()
-    unit: str = ""
-    atoms: AtomFeatures | None = None
+    kind: str | None = None  # one of KINDS; None: not stored
+    targets: tuple[str, ...] = ()  # names of the outputs
+    unit: str = ""  # of a regression
+    atoms: AtomFeatures | None = None  # features of atoms, for models of molecules; None: unknown
 
     @classmethod
     def of(cls, model: Model) -> GraphNotes:
@@ -88,10 +82,7 @@ def _read(text: str, ckpt: Path) -> GraphNotes:
 
 def places_of(model: Model) -> dict[str, int]:
     """Return the index of each input by name: all of :data:`DENSE`, or all of :data:`PACKED`.
-
-    Raises:
-        ModelError: The inputs have other names.
-    """
+    Raises ModelError if the inputs have other names."""
     names = [spec.name for spec in model.inputs]
     if sorted(names) not in (sorted(DENSE), sorted(PACKED)):
         raise ModelError(
@@ -108,17 +99,11 @@ def is_packed(model: Model) -> bool:
 
 def dense_sizes(model: Model) -> tuple[int, ...]:
     """Return the planned numbers of nodes of the adjacency matrix, rising; empty: any."""
-    return _sizes(model.inputs[places_of(model)["adjacency"]], 1, model)
+    return model.sizes(places_of(model)["adjacency"], 1)
 
 
 def packed_limits(model: Model) -> Limits:
     """Return the planned sizes of a packed batch."""
     places = places_of(model)
     wanted = (("x", 0), ("edges", 1), ("sizes", 0))
-    return Limits(*(_sizes(model.inputs[places[name]], axis, model) for name, axis in wanted))
-
-
-def _sizes(spec: TensorSpec, axis: int, model: Model) -> tuple[int, ...]:
-    fixed = spec.shape[axis] if len(spec.shape) > axis else None
-    symbol = spec.symbols[axis] if spec.symbols else None
-    return (fixed,) if fixed is not None else model.dims.get(symbol or "", ())
+    return Limits(*(model.sizes(places[name], axis) for name, axis in wanted))

@@ -21,17 +21,14 @@ from utils.datasets.graphs.molecules import Molecule, graph_of, look_of
 from utils.datasets.graphs.sets import FEATURES, TARGETS, Wanted, load_graphs
 from utils.metrics.base import Metric
 from utils.outputs import DEFAULT, DTYPE, LABELS, LOG_PROBABILITIES, PROBABILITIES
-from utils.preprocess.graphs.dense import dense
-from utils.preprocess.graphs.messages import Messages, messages
+from utils.preprocess.graphs.messages import Messages, dense, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
-from utils.tasks.base import Flag, Options, Rendering, Task, old_name
-from utils.tasks.common.checks import at_least
+from utils.tasks import Flag, Options, Prepared, Rendering, Shards, Task, at_least
 from utils.tasks.common.class_scores import softmax
 from utils.tasks.common.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.graph_prediction.notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
-from utils.tasks.prepared import Prepared, Shards
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_tables
 
 EDGES_PER_NODE = 4
 """Edges per node that a packed batch has room for: the bonds of a molecule, both ways, and a loop."""
@@ -57,7 +54,7 @@ class Size(NamedTuple):
 class GraphPrediction(Task):
     """Models of graphs padded to a matrix, or packed into block-diagonal batches, depending on their inputs."""
 
-    name, domain, domain_default, template = "graph_prediction", "gnn", True, template_of("graph_prediction", "rings")
+    name, domain, domain_default, template = "graph_prediction", "gnn", True, sample_tables.GRAPH_PREDICTION
     data_help = "graphs in an .npz file, molecules as .sdf, .csv, .tsv or .smi, a folder of these, or OGB's folder"
     writes = "the answers as CSV"
     flags = (
@@ -96,9 +93,7 @@ class GraphPrediction(Task):
 
     def open_sizes(self) -> dict[str, dict[Any, tuple[int, ...]]]:
         """Return the sizes that a graph is padded to, and those of a packed batch with as many graphs as a SPA gets.
-
-        A packed batch has :data:`EDGES_PER_NODE` messages per node, unless ``--edges`` is given.
-        """
+        A packed batch has :data:`EDGES_PER_NODE` messages per node, unless ``--edges`` is given."""
         sizes = sorted(set(self.options.nodes))
         each = -(-self.options.batch_size // engine_nums())
         rooms = {
@@ -110,11 +105,8 @@ class GraphPrediction(Task):
         return {"model": {symbol: tuple(values) for symbol, values in rooms.items()}}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
-        """Check that the node features of the data are those of the model's training.
-
-        Raises:
-            ConfigError: The data stores other features than the export. ModelError: The model is not a graph network.
-        """
+        """Check that the node features of the data are those of the model's training. Raises ConfigError if the data
+        stores other features than the export. Raises ModelError if the model is not a graph network."""
         places_of(self.model)
         notes, made = GraphNotes.of(self.model), dataset.notes.get(FEATURES, "")
         if not made or notes.atoms is None:
@@ -279,11 +271,8 @@ class GraphPrediction(Task):
         return list(values)
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of the model's kind.
-
-        Raises:
-            ConfigError: The kind does not have the metric, or the model outputs labels and the metric needs scores.
-        """
+        """Return the metric of the model's kind. Raises ConfigError if the kind does not have the metric, or the model
+        outputs labels and the metric needs scores."""
         kind = self.kind
         labelled = kind != KINDS[0] and self.model.form(self.options).kind == LABELS
         chosen = self.options.metric or ("accuracy" if labelled else METRICS[kind][0])
@@ -390,6 +379,3 @@ class Table:
         text = io.StringIO()
         csv.writer(text).writerows([["name", *names], *self._rows])
         write_predictions(self._path, text.getvalue())
-
-
-__getattr__ = old_name("GRAPH_PREDICTION", GraphPrediction)

@@ -9,8 +9,7 @@ import numpy as np
 from engine import Array, Engine, ModelError
 from utils.datasets.tabular.histories import Catalogue
 from utils.preprocess.features import Features
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 QUERY, ITEM = "query", "item"
 """Names of the two models."""
@@ -27,10 +26,7 @@ BLOCK = 1 << 15
 
 def known_items(model: Model) -> dict[str, int]:
     """Return the number of each item by its name, from 1; 0 is padding.
-
-    Raises:
-        ModelError: The export stored no names of items.
-    """
+    Raises ModelError if the export stored no names of items."""
     names = model.stored.vocabulary
     if names is None:
         raise ModelError(f"{model.ckpt}: has no stored item names; export it with vocabulary=['', ITEM 1, ITEM 2, ...]")

@@ -17,14 +17,11 @@ from utils.datasets.tabular.histories import CATALOGUE, TYPED, UNASKED, Catalogu
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
-from utils.tasks.base import Flag, Options, Rendering, old_name, str2bool
-from utils.tasks.common.checks import at_least
+from utils.tasks import Flag, Model, Options, Prepared, Rendering, at_least, str2bool
 from utils.tasks.common.class_scores import JoinedRows
-from utils.tasks.common.ranked import RANK_FLAGS, Found, RankingTask
+from utils.tasks.common.ranked import RANK_FLAGS, Answers, Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_tables
 
 HISTORY, NOTE = "history", "recommendation"
 """Name of the input with a history, and metadata key, optional: an object with the ``split`` of the training (and its
@@ -41,18 +38,13 @@ NAMED = 80
 
 
 class Asked(NamedTuple):
-    """Context of a user.
+    """Context of a user."""
 
-    Attributes:
-        id: the user. seen, targets: names of items. strange: number of items of the history that the model lacks.
-        missed: number of target items that the model lacks.
-    """
-
-    id: str
-    seen: Sequence[str]
-    targets: Sequence[str]
-    strange: int
-    missed: int
+    id: str  # of the user
+    seen: Sequence[str]  # names of items
+    targets: Sequence[str]  # names of items, held out
+    strange: int  # number of items of the history that the model lacks
+    missed: int  # number of target items that the model lacks
 
 
 class Recommended(Found):
@@ -68,17 +60,6 @@ class Recommended(Found):
         self.popular, self.before = popular, before
 
 
-class Answers(list[tuple[float, Recommended]]):
-    """Best score (NaN if the ranking is unreliable) and recommendation of each user.
-
-    Attributes:
-        raw: model outputs, a row for each user. said: lines about the run.
-    """
-
-    raw: Sequence[Array] = ()
-    said: Sequence[str] = ()
-
-
 class State(NamedTuple):
     """Index of items, titles of all items, and lines for the report."""
 
@@ -90,7 +71,7 @@ class State(NamedTuple):
 class ItemRecommendation(JoinedRows, RankingTask):
     """Ranking of items that are not in the user's history, the most likely next ones first."""
 
-    name, domain, template = "item_recommendation", "recommendation", template_of("item_recommendation", "rounds")
+    name, domain, template = "item_recommendation", "recommendation", sample_tables.ITEM_RECOMMENDATION
     models, optional_models = (QUERY, ITEM), (ITEM,)
     data_help = "ratings: a folder or file of MovieLens or RecBole, or fetch:ml_100k/..."
     flags = (
@@ -161,10 +142,7 @@ class ItemRecommendation(JoinedRows, RankingTask):
 
     def prepare(self, samples: Sequence[History]) -> Prepared:
         """Return the numbers of the last items of histories, N x L int64, padded with zeros at the start.
-
-        Raises:
-            DataError: The model lacks all items of a history. ModelError: An input is unknown.
-        """
+        Raises DataError if the model lacks all items of a history. Raises ModelError if an input is unknown."""
         any_item, model = ITEM in self.model.named, self.model.named[QUERY]
         numbers = known_items(model)
         wanted = _places(model, self.options)
@@ -300,6 +278,3 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
         folder,
         draw_recommended(who, answer["before"], titles, scores),
     )
-
-
-__getattr__ = old_name("ITEM_RECOMMENDATION", ItemRecommendation)

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, ModelError, TensorSpec, engine_nums
+from engine import Array, ConfigError, DataError, ModelError, engine_nums
 from utils.datasets.graphs.node_graphs import NodeGraph
 from utils.preprocess.graphs.neighbours import ADJACENCIES, SYMMETRIC, Neighbours, Tree, edges_of, places_of
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.checks import setting_in_use
-from utils.tasks.model import Model
 
 NOTE = "nodes"
 """Metadata key: the values that differ from :data:`USUAL`, and ``layers``, the number of hops."""
@@ -30,19 +29,14 @@ USUAL = {"adjacency": SYMMETRIC, "features": FEATURES[0], "layers": 2}
 
 
 class How(NamedTuple):
-    """Settings of a model's inputs.
+    """Settings of a model's inputs."""
 
-    Attributes:
-        form: of the model. adjacency: weights of edges. features: one of :data:`FEATURES`.
-        both: edges hold in both directions. fanout: neighbours per hop; empty for the whole graph. seed: of sampling.
-    """
-
-    form: str
-    adjacency: str
-    features: str
-    both: bool
-    fanout: tuple[int, ...]
-    seed: int
+    form: str  # of the model
+    adjacency: str  # weights of edges
+    features: str  # one of FEATURES
+    both: bool  # edges hold in both directions
+    fanout: tuple[int, ...]  # neighbours per hop; empty for the whole graph
+    seed: int  # of sampling
 
 
 def form_of(shapes: Sequence[Sequence[Any]], ckpt: Path) -> str:
@@ -73,12 +67,8 @@ def now(key: str, model: Model, options: Options) -> Any:
 
 
 def how_of(model: Model, graph: NodeGraph, options: Options) -> How:
-    """Return the settings of a model's inputs for a graph.
-
-    Raises:
-        ConfigError: Flags contradict each other or the model.
-        ModelError: The model has another form, or takes another number of features.
-    """
+    """Return the settings of a model's inputs for a graph. Raises ConfigError if flags contradict each other or the
+    model. Raises ModelError if the model has another form, or takes another number of features."""
     form = form_of([spec.shape for spec in model.inputs], model.ckpt)
     wide, features = model.inputs[0].shape[-1], graph.found.graph.nodes.shape[1]
     if wide is not None and wide != features:
@@ -91,10 +81,7 @@ def how_of(model: Model, graph: NodeGraph, options: Options) -> How:
 
 def fanout_of(form: str, layers: int, options: Options) -> tuple[int, ...]:
     """Return the numbers of sampled neighbours per hop; empty for the whole graph.
-
-    Raises:
-        ConfigError: Flags contradict each other or the model.
-    """
+    Raises ConfigError if flags contradict each other or the model."""
     if form != FANOUT and options.neighbours != SAMPLED:
         if "fanout" in getattr(options, "given", ()):
             raise ConfigError("--fanout needs sampled neighbours; add --neighbours sampled, or leave it out")
@@ -141,11 +128,8 @@ def rows_of(graph: NodeGraph, features: str) -> Array:
 
 
 def check_finite(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
-    """Check that NaN or infinity in features does not reach the answers of some nodes.
-
-    Raises:
-        DataError: A value that is not finite is within the stored number of hops of a node (any number if not stored).
-    """
+    """Check that NaN or infinity in features does not reach the answers of some nodes. Raises DataError if a value that
+    is not finite is within the stored number of hops of a node (any number if not stored)."""
     notes = model.stored.json(NOTE, {})
     hops = int(now("layers", model, options)) if isinstance(notes, dict) and "layers" in notes else None
     lost = lost_of(graph, how.both, how.adjacency, hops)
@@ -174,13 +158,13 @@ def dtype_of(model: Model) -> str:
 def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
     """Return the arrays of one call for all nodes. Raises DataError if the graph is larger than the model's input."""
     rows, neighbours = rows_of(graph, how.features), neighbours_of(graph, how.both, how.adjacency)
-    specs, dtype = model.inputs, dtype_of(model)
+    dtype = dtype_of(model)
     if how.form == DENSE:
-        size = _size(len(graph), specs[0], 1, "nodes", model)
+        size = _size(len(graph), 0, 1, "nodes", model)
         return [_filled(rows, size, dtype)[None], neighbours.matrix(size, dtype)[None]]
     edges, weights = neighbours.listed()
-    size = _size(len(graph), specs[0], 0, "nodes", model)
-    length = _size(len(weights), specs[1], 1, "edges", model)
+    size = _size(len(graph), 0, 0, "nodes", model)
+    length = _size(len(weights), 1, 1, "edges", model)
     return [
         _filled(rows, size, dtype),
         np.ascontiguousarray(_filled(edges.T, length, "int64").T),
@@ -188,10 +172,9 @@ def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
     ]
 
 
-def _size(needed: int, spec: TensorSpec, axis: int, what: str, model: Model) -> int:
+def _size(needed: int, place: int, axis: int, what: str, model: Model) -> int:
     """Return the size of an input that holds ``needed``: the fixed one, a planned one, or ``needed``."""
-    own, symbol = spec.shape[axis], _symbol(spec, axis)
-    sizes = (own,) if own is not None else model.dims.get(symbol or "", ())
+    sizes = model.sizes(place, axis)
     if not sizes:
         return needed
     fitting = [size for size in sizes if size >= needed]
@@ -215,9 +198,7 @@ def _filled(array: Array, size: int, dtype: str) -> Array:
 
 def sampled_nodes(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How) -> list[Array]:
     """Return the arrays of some nodes with sampled neighbours; nodes along the first axis.
-
-    For the form ``scatter``: x N x n x F, edges N x 2 x E and weights N x E, which :func:`packed` joins.
-    """
+    For the form ``scatter``: x N x n x F, edges N x 2 x E and weights N x E, which :func:`packed` joins."""
     neighbours = neighbours_of(graph, how.both, how.adjacency)
     rows = rows_of(graph, how.features)
     trees = [neighbours.sampled(number, how.fanout, how.seed) for number in numbers]
@@ -247,9 +228,7 @@ def _levels(x: Array, trees: Sequence[Tree], fanout: Sequence[int], dtype: str) 
 
 def packed(arrays: Sequence[Array], share: int) -> list[list[Array]]:
     """Return the arrays of each SPA for the form ``scatter``: ``share`` graphs as one block-diagonal graph.
-
-    The last SPA repeats its last graph, so that all have one size.
-    """
+    The last SPA repeats its last graph, so that all have one size."""
     x, edges, weights = arrays
     shards = []
     for start in range(0, len(x), share):
@@ -275,9 +254,7 @@ def share_of(batch: int) -> int:
 
 def sizes_of(model: Model, graph: NodeGraph, options: Options) -> dict[Any, tuple[int, ...]]:
     """Return the sizes of a model's open dimensions, by the graph or the sampled neighbours.
-
-    Those of the form ``scatter``, which has no batch, are keyed by their symbols, if the model has them.
-    """
+    Those of the form ``scatter``, which has no batch, are keyed by their symbols, if the model has them."""
     how = how_of(model, graph, options)
     if how.form == FANOUT:
         near, far = how.fanout
@@ -292,8 +269,5 @@ def sizes_of(model: Model, graph: NodeGraph, options: Options) -> dict[Any, tupl
         return {**batch, (0, 1): (count,), (1, 1): (count,), (1, 2): (count,)}
     share = share_of(options.batch_size) if how.fanout else 1
     places = {(0, 0): count * share, (1, 1): edges * share, (2, 0): edges * share}
-    return {_symbol(model.inputs[at], axis) or (at, axis): (size,) for (at, axis), size in places.items()}
-
-
-def _symbol(spec: TensorSpec, axis: int) -> str | None:
-    return spec.symbols[axis] if spec.symbols else None
+    symbols = [spec.symbols or (None,) * len(spec.shape) for spec in model.inputs]
+    return {symbols[at][axis] or (at, axis): (size,) for (at, axis), size in places.items()}

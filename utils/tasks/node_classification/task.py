@@ -12,14 +12,13 @@ import numpy as np
 from engine import Array, Engine, ModelError, Timeline
 from tecoinfer_modelzoo.once import Once
 from utils.datasets.base import Dataset
-from utils.datasets.graphs.labelled_graph import SPLITS, TRAIN
+from utils.datasets.graphs.files import SPLITS, TRAIN
 from utils.datasets.graphs.node_graphs import ALL, GRAPH, Node, NodeGraph, load_nodes, read_node_graph
 from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
 from utils.outputs import LABELS, refuse_topk
 from utils.preprocess.graphs.neighbours import ADJACENCIES
-from utils.tasks.base import ExportSetting, Flag, OpenSizes, Rendering, Task, old_name, str2bool
-from utils.tasks.common.checks import at_least
+from utils.tasks import ExportSetting, Flag, Model, OpenSizes, Prepared, Rendering, Task, at_least, str2bool
 from utils.tasks.common.class_scores import (
     ClassAnswers,
     JoinedRows,
@@ -27,28 +26,9 @@ from utils.tasks.common.class_scores import (
     label_of,
     most_frequent,
     softmax,
-)
-from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
-from utils.tasks.model import Model
-from utils.tasks.node_classification.input import (
-    DENSE,
-    FEATURES,
-    FULL,
-    NOTE,
-    SAMPLED,
-    SCATTER,
-    How,
-    check_finite,
-    how_of,
-    neighbours_of,
-    now,
-    packed,
-    sampled_nodes,
-    share_of,
-    sizes_of,
-    whole_graph,
-)
-from utils.tasks.prepared import Prepared
+)  # fmt: skip
+from utils.tasks.common.outputs import KIND_FLAG, class_rows, first_of, in_words
+from utils.tasks.node_classification import input as inputs
 
 SHOWN = 10
 """Number of classes in the summary."""
@@ -65,7 +45,7 @@ class State(NamedTuple):
     """The graph, the settings of the inputs, and the cached scores of the whole graph."""
 
     graph: NodeGraph
-    how: How
+    how: inputs.How
     scores: Once[str, Array]
 
 
@@ -79,22 +59,22 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         Flag("--nodes", "nodes to classify, by number, range or name, instead of a part: 17 20-29", None, nargs="+",
              metavar="NODE", scripts=("single", "multi")),
         Flag("--neighbours", "full: one call for the whole graph; sampled: neighbours of each node by --fanout "
-             "(default: by the model's inputs)", None, choices=(FULL, SAMPLED)),
+             "(default: by the model's inputs)", None, choices=(inputs.FULL, inputs.SAMPLED)),
         Flag("--fanout", "number of sampled neighbours per hop", [10, 5], int, nargs="+", metavar="N"),
         Flag("--seed", "of the sampled neighbours", 0, int),
         Flag("--adjacency", "weights of edges (default: as stored)", None, choices=ADJACENCIES),
         Flag("--features", "node features unchanged, or divided by their sum (default: as stored)", None,
-             choices=FEATURES),
+             choices=inputs.FEATURES),
         Flag("--both", "edges hold in both directions (default: by the layout)", None, str2bool, nargs="?"),
         Flag("--node_limit", "most nodes of a matrix, or of a node with its sampled neighbours", 10_000, int),
         Flag("--topk", "number of classes shown", 1, int, scripts=("single", "multi")),
         KIND_FLAG,
     )  # fmt: skip
     export_settings = (
-        ExportSetting("--adjacency", ADJACENCIES, "prepare", partial(now, "adjacency")),
-        ExportSetting("--features", FEATURES, "prepare", partial(now, "features")),
+        ExportSetting("--adjacency", ADJACENCIES, "prepare", partial(inputs.now, "adjacency")),
+        ExportSetting("--features", inputs.FEATURES, "prepare", partial(inputs.now, "features")),
     )
-    metadata_key = NOTE
+    metadata_key = inputs.NOTE
     state: State
 
     def check(self) -> None:
@@ -103,9 +83,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the nodes to classify (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).
-
-        ``single`` takes the first batch of the part, unless ``--nodes`` lists some.
-        """
+        ``single`` takes the first batch of the part, unless ``--nodes`` lists some."""
         compared = self.options.script == "valid"
         wanted = None if compared else self.options.nodes
         found = load_nodes(paths["data"], self.options.split, wanted, compared=compared)
@@ -119,14 +97,14 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         from engine.onnx import load_model, metadata, signature  # imported by the engine anyway
 
         loaded = load_model(ckpt)
-        inputs, _, _ = signature(loaded)
-        model = Model(ckpt, tuple(inputs), metadata=dict(metadata(loaded)))
-        return {"model": sizes_of(model, read_node_graph(path), self.options)}
+        specs, _, _ = signature(loaded)
+        model = Model(ckpt, tuple(specs), metadata=dict(metadata(loaded)))
+        return {"model": inputs.sizes_of(model, read_node_graph(path), self.options)}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
         """Return the settings; the whole graph is computed in the first batch, so that its time is measured."""
         graph = dataset.notes[GRAPH]
-        return State(graph, how_of(self.model, graph, self.options), Once())
+        return State(graph, inputs.how_of(self.model, graph, self.options), Once())
 
     def prepare(self, samples: Sequence[Node]) -> Prepared:
         """Return the nodes' numbers for a call on the whole graph, or each node with its sampled neighbours.
@@ -136,14 +114,14 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
             DataError: NaN reaches a node. ModelError: The model does not fit the graph.
         """
         graph = samples[0].graph
-        how = how_of(self.model, graph, self.options)
+        how = inputs.how_of(self.model, graph, self.options)
         numbers = [sample.number for sample in samples]
-        check_finite(numbers, self.model, graph, how, self.options)
-        degrees = neighbours_of(graph, how.both, how.adjacency).degrees
+        inputs.check_finite(numbers, self.model, graph, how, self.options)
+        degrees = inputs.neighbours_of(graph, how.both, how.adjacency).degrees
         contexts = [Context(number, not degrees[number]) for number in numbers]
         if not how.fanout:
             return Prepared([np.array(numbers, np.int64)], contexts)
-        return Prepared(sampled_nodes(numbers, self.model, graph, how), contexts)
+        return Prepared(inputs.sampled_nodes(numbers, self.model, graph, how), contexts)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> Array:
         """Return the scores of the nodes, N x C: rows of one call for the whole graph, or of a call for these nodes."""
@@ -151,27 +129,24 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         if not how.fanout:
             (scores,) = self.state.scores.of(["all"], lambda _: [self._whole(engine)])
             return np.asarray(scores[arrays[0]])
-        if how.form == SCATTER:
-            results = engine.call_shards(packed(arrays, share_of(self.options.batch_size)))
+        if how.form == inputs.SCATTER:
+            results = engine.call_shards(inputs.packed(arrays, inputs.share_of(self.options.batch_size)))
             size = arrays[0].shape[1]
             return np.concatenate([result[0][::size] for result in results])[: len(arrays[0])]
-        found = _first(engine(list(arrays)))
-        return np.ascontiguousarray(found[:, 0]) if how.form == DENSE else found
+        found: Array = first_of(engine(list(arrays)))
+        return np.ascontiguousarray(found[:, 0]) if how.form == inputs.DENSE else found
 
     def _whole(self, engine: Engine) -> Array:
         """Return the scores of all nodes."""
-        arrays = whole_graph(self.model, self.state.graph, self.state.how)
-        if self.state.how.form == DENSE:
-            return np.asarray(_first(engine(arrays))[0])
+        arrays = inputs.whole_graph(self.model, self.state.graph, self.state.how)
+        if self.state.how.form == inputs.DENSE:
+            return np.asarray(first_of(engine(arrays))[0])
         (result,) = engine.call_shards([arrays])  # a graph cannot be split: it stays on one SPA
         return result[0]
 
     def decode(self, outputs: Array, contexts: Any) -> list[Array]:
         """Return probabilities, N rows of C float32; softmax of logits.
-
-        Raises:
-            InputError: The output is not N x C scores of at least two classes.
-        """
+        Raises InputError if the output is not N x C scores of at least two classes."""
         model, options = self.model, self.options
         found = np.asarray(outputs)
         check_class_scores(found, model, options)
@@ -201,8 +176,8 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
             {"label": label_of(labels, one), "score": round(float(prediction[one]), 4) if scored else None}
             for one in best
         ]
-        how = how_of(self.model, sample.graph, self.options)
-        neighbours = neighbours_of(sample.graph, how.both, how.adjacency)
+        how = inputs.how_of(self.model, sample.graph, self.options)
+        neighbours = inputs.neighbours_of(sample.graph, how.both, how.adjacency)
         start, stop = neighbours.starts[sample.number], neighbours.starts[sample.number + 1]
         around = neighbours.sources[start:stop]
         said = "   ".join(map(in_words, classes))
@@ -232,11 +207,6 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         return {"model_calls": calls, "model_call_s": round(seconds / calls, 6)} if calls else {}
 
 
-def _first(outputs: Any) -> Array:
-    found: Array = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-    return found
-
-
 def _save(
     sample: Node, classes: Sequence[Mapping[str, Any]], around: Array, labels: Sequence[str] | None, folder: Path
 ) -> Path:
@@ -263,6 +233,3 @@ def _save(
     more = f", {MOST} of them drawn" if len(around) > MOST else ""
     lines.append(f"{len(around)} neighbours{more}; a coloured one has a class that training knew")
     return save_drawn(sample.graph.path / name.replace(" ", "_"), lines, folder, drawn_node(centre, near))
-
-
-__getattr__ = old_name("NODE_CLASSIFICATION", NodeClassification)

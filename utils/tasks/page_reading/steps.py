@@ -16,10 +16,9 @@ from utils.preprocess.image.lines import LineForm, line_input
 from utils.preprocess.image.long_lines import joined, pieces
 from utils.preprocess.image.straighten import straightened
 from utils.preprocess.image.tiles import Tiles
-from utils.tasks.base import Options
-from utils.tasks.common.outputs import sigmoid
-from utils.tasks.model import Model
-from utils.tasks.text_recognition.input import charset_of
+from utils.tasks import Model, Options
+from utils.tasks.common.outputs import first_of, sigmoid
+from utils.tasks.text_recognition.task import charset_of
 
 TILES, LINES = 4, 16
 """Maximum numbers of tiles and of lines per call, which limit the memory."""
@@ -29,32 +28,24 @@ TURNED = 0.9
 
 
 class Context(NamedTuple):
-    """Context of a page.
+    """Context of a page."""
 
-    Attributes:
-        pixels: H x W x 3 uint8, RGB, upright.
-        tiles: positions of its tiles in the detector's view of the page, which may be scaled.
-    """
-
-    pixels: Array
-    tiles: Tiles
+    pixels: Array  # H x W x 3 uint8, RGB, upright
+    tiles: Tiles  # positions of its tiles in the detector's view of the page, which may be scaled
 
 
 class Line(NamedTuple):
     """A recognised line.
 
-    Attributes:
-        text: its text. score: mean of its characters' probabilities, 0 to 1. outline: 2N x 2 (x, y) in pixels of the
-            page: the upper side from left to right, the lower one back; four corners for a straight line. box_score:
-            mean probability of the detector in the outline. turned: whether the line was upside down; the outline is
-            not rotated.
+    Its outline runs along the upper side from left to right and back along the lower one; a straight line has four
+    corners.
     """
 
     text: str
-    score: float
-    outline: Array
-    box_score: float
-    turned: bool
+    score: float  # mean of its characters' probabilities, 0 to 1
+    outline: Array  # 2N x 2 (x, y) in pixels of the page
+    box_score: float  # mean probability of the detector in the outline
+    turned: bool  # whether the line was upside down; the outline is not rotated
 
 
 class Reader:
@@ -104,7 +95,7 @@ class Reader:
 
     def _maps(self, outputs: Any) -> Array:
         """Return the detector's maps, N x H x W."""
-        found = np.asarray(_only(outputs), np.float32)
+        found = np.asarray(first_of(outputs), np.float32)
         if found.ndim != 4 or found.shape[1] != 1:
             raise self._error("det", found, "N x 1 x H x W, the probability of text per pixel")
         maps: Array = found[:, 0]
@@ -112,7 +103,7 @@ class Reader:
 
     def _directions(self, outputs: Any) -> Array:
         """Return the probabilities of upright and upside-down lines, N x 2."""
-        found = np.asarray(_only(outputs), np.float32)
+        found = np.asarray(first_of(outputs), np.float32)
         if found.ndim != 2 or found.shape[1] != 2:
             raise self._error("cls", found, "N x 2, the probabilities of an upright and an upside-down line")
         if "cls" in self._logits:
@@ -176,7 +167,7 @@ class Reader:
         return result
 
     def _decoded(self, outputs: Any) -> list[Text]:
-        steps = _only(outputs)
+        steps = first_of(outputs)
         charset = charset_of(self._models["rec"], self._options, steps.shape[-1])
         return greedy(steps, charset.characters, charset.blank)
 
@@ -201,15 +192,7 @@ def _height(model: Model) -> int:
 
 def _widths(model: Model, options: Options) -> tuple[int, ...]:
     """Return the widths that lines are padded to, rising: the fixed one, those of ``--dim``, or ``--rec_widths``."""
-    spec = model.inputs[0]
-    declared, symbol = spec.shape[3], spec.symbols[3] if spec.symbols else None
-    return (declared,) if declared else model.dims.get(symbol or "") or tuple(sorted(set(options.rec_widths)))
-
-
-def _only(outputs: Any) -> Array:
-    """Return the only output, or the first of several."""
-    found: Array = outputs if isinstance(outputs, np.ndarray) else outputs[0]
-    return found
+    return model.sizes(0, 3) or tuple(sorted(set(options.rec_widths)))
 
 
 def _in_parts(engine: Engine, rows: Array, most: int, take: Callable[[Any], Any]) -> list[Any]:

@@ -20,11 +20,10 @@ from utils.postprocess.text.rectangles import smallest_rectangle
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.lines import PIXEL_VALUES
 from utils.preprocess.image.tiles import Tiles
-from utils.tasks.base import Flag, Rendering, Task, old_name, str2bool
+from utils.tasks import Flag, Prepared, Rendering, Task, str2bool
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.page_reading.steps import Context, Line, Reader
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_images
 
 SHOWN = 4
 """Number of lines on the answer's line; the JSON has all."""
@@ -37,14 +36,10 @@ STRIDE = 32
 
 
 class PageReading(Task):
-    """PP-OCR's pipeline: a detector (DB), a classifier of directions, and a recogniser (CTC).
-
-    Attributes:
-        state: reader of pages.
-    """
+    """PP-OCR's pipeline: a detector (DB), a classifier of directions, and a recogniser (CTC)."""
 
     name, domain = "page_reading", "ocr"
-    template = template_of("page_reading", "ribbons")
+    template = sample_images.PAGE_READING
     models = ("det", "cls", "rec")
     data_help = "a page, a folder of pages, Label.txt, gt_*.txt or texts beside them"
     writes = "what was read as PaddleOCR's Label.txt"
@@ -71,7 +66,7 @@ class PageReading(Task):
         Flag("--normalize", "Unicode form of texts for the comparison", "NFC", choices=("NFC", "NFKC", "none"),
              scripts=("valid",)),
     )  # fmt: skip
-    state: Reader
+    state: Reader  # reader of pages
 
     def check(self) -> None:
         """Check the options."""
@@ -188,9 +183,7 @@ def _in_order(lines: list[Line]) -> list[Line]:
 
 def _uprighting(lines: Sequence[Line]) -> Array:
     """Return the 2 x 2 matrix that rotates points (x, y) so that a page's lines run to the right.
-
-    If lines have several directions, the page is rotated by 180 degrees if most lines are upside down.
-    """
+    If lines have several directions, the page is rotated by 180 degrees if most lines are upside down."""
     runs = np.array([_run(line) for line in lines]).reshape(-1, 2)
     x, y = runs.sum(axis=0).tolist()
     length = math.hypot(x, y)
@@ -227,6 +220,3 @@ def _label(name: str, target: Any, lines: Sequence[Line]) -> list[str]:
         for line in lines
     ]
     return [f"{name}\t{json.dumps(entries, ensure_ascii=False)}\n"]
-
-
-__getattr__ = old_name("PAGE_READING", PageReading)

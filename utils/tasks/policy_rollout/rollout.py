@@ -21,19 +21,15 @@ from utils.datasets.episodes import RECORDED, Start
 from utils.environments import NO_LIMIT, Actions, Observations, close_environment, facts_of, make_environment
 from utils.outputs import LABELS, LOG_PROBABILITIES, LOGITS, PROBABILITIES
 from utils.stuck import Overdue
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 
 KEY = "policy"
 """Metadata key: an object with the environment (``env``) and the name of the action output (``output``)."""
 
 
 def environment_of(model: Model, options: Options) -> str:
-    """Return the environment: ``--env``, or the stored one.
-
-    Raises:
-        ConfigError: Both are missing. ModelError: The stored one has a module, whose code would be run.
-    """
+    """Return the environment: ``--env``, or the stored one. Raises ConfigError if both are missing. Raises ModelError
+    if the stored one has a module, whose code would be run."""
     if options.env:
         return str(options.env)
     stored = _notes(model).get("env")
@@ -56,35 +52,23 @@ def _notes(model: Model) -> dict[str, Any]:
 
 
 class Setting(NamedTuple):
-    """Settings of a rollout; plain data.
+    """Settings of a rollout; plain data."""
 
-    Attributes:
-        env: name of the environment. limit: steps after which an episode is aborted.
-        own_limit: the environment's own limit, if any.
-        observations, actions: conversion to and from the policy's arrays.
-        output: index of the action output. rows: of every call. dtype: of the policy's input.
-        keep: whether episodes store their observations, for a recording.
-        kind: of the output, one of :data:`utils.outputs.KINDS`.
-    """
-
-    env: str
-    limit: int
-    own_limit: int | None
-    observations: Observations
-    actions: Actions
-    output: int
-    rows: int
-    dtype: np.dtype[Any]
-    keep: bool
-    kind: str = LOGITS
+    env: str  # name of the environment
+    limit: int  # steps after which an episode is aborted
+    own_limit: int | None  # the environment's own limit, if any
+    observations: Observations  # conversion to the policy's arrays
+    actions: Actions  # conversion from the policy's arrays
+    output: int  # index of the action output
+    rows: int  # of every call
+    dtype: np.dtype[Any]  # of the policy's input
+    keep: bool  # whether episodes store their observations, for a recording
+    kind: str = LOGITS  # of the output, one of KINDS
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Setting:
-        """Return the settings for a policy in its environment.
-
-        Raises:
-            ConfigError: The environment is unknown or cannot be created. ModelError: The policy does not fit it.
-        """
+        """Return the settings for a policy in its environment. Raises ConfigError if the environment is unknown or
+        cannot be created. Raises ModelError if the policy does not fit it."""
         name = environment_of(model, options)
         if len(model.inputs) != 1:
             names = ", ".join(spec.name for spec in model.inputs)
@@ -116,25 +100,16 @@ def _chosen(model: Model, options: Options, actions: Actions, named: str | None)
 
 
 class EpisodeResult(NamedTuple):
-    """Result of an episode.
+    """Result of an episode."""
 
-    Attributes:
-        total: its return; NaN if the policy outputs NaN. steps: number of steps.
-        ended: ``terminated`` or ``truncated``; empty if it did not end.
-        failure: reason of a missing return, else empty.
-        actions: [steps, ...], the actions.
-        agreed: number of the ``recorded`` observations at which the policy chooses the recorded action.
-        seen: observations, [K, ...], and their steps; only if a recording is written.
-    """
-
-    total: float
-    steps: int
-    ended: str
-    failure: str
-    actions: Array
-    agreed: float = 0.0
+    total: float  # its return; NaN if the policy outputs NaN
+    steps: int  # number of steps
+    ended: str  # terminated or truncated; empty if it did not end
+    failure: str  # reason of a missing return, else empty
+    actions: Array  # [steps, ...], the actions
+    agreed: float = 0.0  # number of the recorded observations at which the policy chooses the recorded action
     recorded: int = 0
-    seen: tuple[Array, Array] | None = None
+    seen: tuple[Array, Array] | None = None  # observations, [K, ...], and their steps; only if a recording is written
 
 
 class CallWatchdog(Overdue):
@@ -142,9 +117,6 @@ class CallWatchdog(Overdue):
 
     Use as a context. Set ``doing`` to ``(what, seed, since)`` before a call, with ``since`` of
     :func:`time.perf_counter`, and to ``None`` after it.
-
-    Args:
-        environment: its name.
     """
 
     def __init__(self, environment: str) -> None:
@@ -203,7 +175,8 @@ class _Episode:
                 raise DataError(f"it returns a reward of {reward}")
             self.rewards.append(reward)
             if terminated or truncated:
-                self._end("terminated" if terminated else "truncated")
+                self.ended = "terminated" if terminated else "truncated"
+                self.close()
                 return
             self._show(shown)
         except KeyboardInterrupt:
@@ -240,10 +213,6 @@ class _Episode:
         self.row = self._setting.observations.row(observation, self._setting.dtype)
         if self._setting.keep:
             self.seen.append(np.array(observation))  # a copy: the environment may reuse the array
-
-    def _end(self, how: str) -> None:
-        self.ended = how
-        self.close()
 
     def _fail(self, error: BaseException, where: str) -> None:
         said = str(error) if isinstance(error, DataError) else f"it raises {typed_reason(error)}"
@@ -341,10 +310,7 @@ def _compared(
 
 def _rows(setting: Setting, start: Start) -> list[Array]:
     """Return the recorded observations of a start as the policy's rows.
-
-    Raises:
-        ConfigError: Observations or actions do not fit the environment.
-    """
+    Raises ConfigError if observations or actions do not fit the environment."""
     observations, actions = np.asarray(start.observations), np.asarray(start.actions)
     if actions.shape[1:] != setting.actions.shape:
         raise ConfigError(

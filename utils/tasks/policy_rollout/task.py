@@ -16,27 +16,20 @@ from engine import Array, ConfigError, Engine, Timeline
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.episodes import Start, load_episodes
 from utils.metrics.base import Metric
-from utils.tasks.base import SCRIPTS, Flag, Rendering, Task, old_name
-from utils.tasks.common.checks import at_least
+from utils.tasks import SCRIPTS, Flag, NoAnswer, Prepared, Rendering, Task, at_least
 from utils.tasks.common.outputs import KIND_FLAG
 from utils.tasks.policy_rollout.rollout import EpisodeResult, Setting, environment_of, roll
-from utils.tasks.prepared import NoAnswer, Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_tables
 
 EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_episodes"
 
 
 class Asked(NamedTuple):
-    """Context of an episode.
+    """Context of an episode."""
 
-    Attributes:
-        start: its seed and recording. measured: whether it counts for the metric.
-        foreign: whether the recording is of another environment, and therefore ignored.
-    """
-
-    start: Start
-    measured: bool
-    foreign: bool = False
+    start: Start  # its seed and recording
+    measured: bool  # whether it counts for the metric
+    foreign: bool = False  # whether the recording is of another environment, and therefore ignored
 
 
 class EpisodeResults(list[EpisodeResult]):
@@ -51,8 +44,7 @@ class EpisodeResults(list[EpisodeResult]):
 class PolicyRollout(Task):
     """Rollouts of one environment per seed, stepped in parallel with one policy call per step."""
 
-    name, domain, domain_default = "policy_rollout", "reinforcement", True
-    template = template_of("policy_rollout", "poles")
+    name, domain, domain_default, template = "policy_rollout", "reinforcement", True, sample_tables.POLICY_ROLLOUT
     data_help = "not needed: episodes are seeds; or a recording (.npz) to compare actions with"
     writes = "a recording: observations and the action chosen at each (.npz)"
     advice: ClassVar[Mapping[str, str]] = {
@@ -132,9 +124,7 @@ class PolicyRollout(Task):
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
         """Return the steps per second of the environments and of the policy.
-
-        A step is one step of one episode; seconds are those of the executing threads.
-        """
+        A step is one step of one episode; seconds are those of the executing threads."""
         found = {"steps": float(timeline.samples("environment"))}
         for stage in ("environment", "policy"):
             if timeline.seconds(stage):
@@ -192,6 +182,3 @@ class Recorder:
             raise ConfigError("--save_predictions: no episode ended, so the recording would be empty")
         seeds, steps, seen, actions = (np.concatenate(column) for column in zip(*self._kept, strict=True))
         write_recording(self._path, Recording(self._environment, seeds, steps, seen, actions))
-
-
-__getattr__ = old_name("POLICY_ROLLOUT", PolicyRollout)

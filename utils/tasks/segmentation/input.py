@@ -10,10 +10,9 @@ from utils.datasets.image.masks import FORMATS, IGNORE
 from utils.postprocess.image.class_maps import View
 from utils.preprocess.image.forms import ImageForm, image_form
 from utils.preprocess.image.letterbox import fit
-from utils.tasks.base import Flag, Options
+from utils.tasks import Flag, Model, Options
 from utils.tasks.common.image_input import SIZE_FLAG
 from utils.tasks.common.outputs import KIND_FLAG, LAYOUT_FLAG
-from utils.tasks.model import Model
 
 NOTE = "segmentation"
 """Metadata key, optional, in addition to ``preprocess``: ``{"resize": one of RESIZES, "multiple": 32}``."""
@@ -31,19 +30,12 @@ PLACES = ("picture", "model")
 
 
 class Geometry(NamedTuple):
-    """Settings of resizing.
+    """Settings of resizing."""
 
-    Attributes:
-        mode: one of :data:`RESIZES`.
-        canvas: height and width of the input; ``None``: they differ by image.
-        short: length of the short side for ``short_side``, in pixels.
-        multiple: without a canvas, sides are padded to multiples of this.
-    """
-
-    mode: str
-    canvas: tuple[int, int] | None
-    short: int = SHORT
-    multiple: int = 1
+    mode: str  # one of RESIZES
+    canvas: tuple[int, int] | None  # height and width of the input; None: they differ by image
+    short: int = SHORT  # length of the short side for short_side, in pixels
+    multiple: int = 1  # without a canvas, sides are padded to multiples of this
 
     def placed(self, height: int, width: int) -> View:
         """Return the placement of an image in the input; ``extent`` is the size that it is resized to."""
@@ -97,10 +89,7 @@ def _short(model: Model, options: Options) -> int:
 
 def form_of(model: Model) -> ImageForm:
     """Return the image format of the model's first input.
-
-    Raises:
-        ConfigError: Its shape or dtype does not fit images.
-    """
+    Raises ConfigError if its shape or dtype does not fit images."""
     return image_form(model.inputs[0], model.ckpt, model.dtype)
 
 

@@ -34,13 +34,11 @@ from utils.postprocess.image.class_maps import View, best_classes, foreground, n
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import PredictionWriter, Rendering, old_name
-from utils.tasks.common.checks import at_least
+from utils.tasks import PredictionWriter, Prepared, Rendering, at_least
 from utils.tasks.common.image_input import ImageTask
-from utils.tasks.prepared import Prepared
 from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
 from utils.tasks.segmentation.output import class_count, read
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_images
 
 SHOWN = 8
 """Number of classes on the answer's line; the JSON has all."""
@@ -53,16 +51,11 @@ OTHER_NAMES = {coco: voc for voc, coco in VOC_TO_COCO.items()}
 
 
 class Context(NamedTuple):
-    """Context of an image.
+    """Context of an image."""
 
-    Attributes:
-        view: placement in the input. truth: target classes in ``valid``.
-        decided: meaning of 255 in its mask, if it was not given.
-    """
-
-    view: View
-    truth: Array | None = None
-    decided: str = ""
+    view: View  # placement in the input
+    truth: Array | None = None  # target classes in valid
+    decided: str = ""  # meaning of 255 in its mask, if it was not given
 
 
 class Segmentation(ImageTask):
@@ -73,7 +66,7 @@ class Segmentation(ImageTask):
 
     name = "segmentation"
     domain = "segmentation"
-    template = template_of("segmentation", "discs")
+    template = sample_images.SEGMENTATION
     data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or images"
     flags = FLAGS
     writes = "the classes of every image as PNGs into a folder"
@@ -255,9 +248,7 @@ class Segmentation(ImageTask):
 
     def show(self, sample: Labelled | Path, prediction: Array) -> Rendering:
         """Return the classes with their share of the pixels; saving draws them over the image and writes the mask.
-
-        ``answer["mask"]`` is the path of the palette PNG after saving.
-        """
+        ``answer["mask"]`` is the path of the palette PNG after saving."""
         names = self.model.stored.labels
         places, pixels = np.unique(prediction[prediction >= 0], return_counts=True)
         if names is not None and max(places.tolist(), default=-1) >= len(names):
@@ -307,9 +298,7 @@ def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image
 @lru_cache
 def _table(names: tuple[str, ...], labels: tuple[str, ...] | None, unlisted: str) -> Array:
     """Return the model's class of each class of a data set, int16; the same number if the model has no labels.
-
-    Pixels outside of all regions are ignored if the model has no background class.
-    """
+    Pixels outside of all regions are ignored if the model has no background class."""
     if labels is None:
         return np.arange(len(names), dtype=np.int16)
     known = {label: place for place, label in enumerate(labels)}
@@ -352,10 +341,7 @@ def _save(image: Path, prediction: Array, answer: dict[str, Any], names: Sequenc
 class MaskFiles:
     """Writer of the classes of each image as a palette PNG, at its path below the common folder of all images.
 
-    If images differ only in their endings, a hash of the path is appended to the stem.
-
-    Args:
-        folder: output folder, created if missing. dataset: the images.
+    If images differ only in their endings, a hash of the path is appended to the stem. A missing folder is created.
     """
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
@@ -390,6 +376,3 @@ class MaskFiles:
 
     def close(self) -> None:
         """Do nothing: ``see`` writes all files."""
-
-
-__getattr__ = old_name("SEGMENTATION", Segmentation)

@@ -4,26 +4,134 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine
-from tecoinfer_modelzoo.once import Recent
+from engine import Array, ConfigError, DataError, Engine, ModelError
+from tecoinfer_modelzoo.json_values import is_number
+from tecoinfer_modelzoo.once import Once, Recent
 from utils.datasets.audio.trial_lists import LISTS, load_trials
 from utils.datasets.audio.trials import Trial, Trials, Voices, drawn, paired, voices_by_name, voices_of
 from utils.datasets.base import Dataset
 from utils.datasets.image.face_pairs import RULES
 from utils.metrics.base import Metric
+from utils.preprocess.audio.features import settings_of
 from utils.preprocess.audio.reading import Recording, is_sound, read_sound
-from utils.tasks.base import Flag, Options, Rendering, Task, old_name
-from utils.tasks.common.checks import at_least
+from utils.preprocess.audio.speech import Windows
+from utils.tasks import Flag, Model, Options, Prepared, Rendering, Task, at_least
+from utils.tasks.common.outputs import outputs_of
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
-from utils.tasks.prepared import Prepared
-from utils.tasks.speaker_verification.embedding import GATES, Heard, Notes, VoiceDescriber, similarity
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_sounds
+
+NOTE = "verification"
+"""Metadata key of the encoder, optional: an object with ``threshold`` (least similarity of one speaker), ``frames`` (of
+a window, if the input's length is open), ``step`` (frames between windows) and ``level`` (dB of full scale, or
+null)."""
+
+GATES = ("energy", "none")
+"""Methods that remove pauses."""
+
+
+class Heard(NamedTuple):
+    """A prepared recording: windows P x frames x bands, seconds of speech, and seconds in all."""
+
+    recording: Recording
+    windows: Array
+    seconds: float
+    sound: float = 0.0
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Settings of windows and comparison: the flags', else the stored ones."""
+
+    windows: Windows  # division of a recording into windows
+    threshold: float | None  # least similarity of one speaker; None: unknown
+
+    @classmethod
+    def of(cls, model: Model, options: Options) -> Notes:
+        """Read the settings of an encoder. Raises ModelError if a stored value is invalid. Raises ConfigError if the
+        model does not take features of that size, or the number of frames is unknown."""
+        settings = settings_of(model.stored)
+        stored = model.notes(NOTE)
+        shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
+        if len(shape) != 3 or shape[2] not in (settings.bands, None):
+            shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
+            raise ConfigError(f"{model.ckpt}: takes {shapes}; expected N x T x {settings.bands} (bands)")
+        frames = shape[1] if shape[1] is not None else _number(model, stored, "frames", None)
+        if frames is None:
+            raise ConfigError(
+                f"{model.ckpt}: its number of frames is open; export it with a fixed one, or store 'frames'"
+            )
+        step = _number(model, stored, "step", max(1, int(frames) // 2))
+        level = _number(model, stored, "level", None)
+        threshold = _number(model, stored, "threshold", None) if options.threshold is None else options.threshold
+        gate = options.gate == "energy"
+        windows = Windows(settings, int(frames), int(step or 1), level, gate, options.least_speech)
+        return cls(windows, threshold)
+
+    def same(self, score: float) -> bool | None:
+        """Return whether a score means one speaker; ``None`` if the threshold is unknown or the score is NaN."""
+        if self.threshold is None or score != score:  # NaN
+            return None
+        return score >= self.threshold
+
+
+def _number(model: Model, stored: Mapping[str, Any], key: str, default: float | None) -> float | None:
+    value: float | None = stored.get(key, default)
+    if value is not None and not is_number(value):
+        raise model.unusable(NOTE, f"{key} {value!r} must be a number")
+    return value
+
+
+def similarity(one: Array, other: Array) -> float:
+    """Return the cosine of the angle between two descriptions; NaN if one of them is 0."""
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    size = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum()) / size if size else float("nan")
+
+
+class VoiceDescriber:
+    """Description of recordings, each computed once, in the batch where it occurs first.
+
+    Calls have a fixed size, so that the result of a recording does not depend on the other recordings.
+
+    Args:
+        engine: of the encoder. model: its tensors. rows: windows per call, if the model's batch is open.
+    """
+
+    def __init__(self, engine: Any, model: Model, rows: int) -> None:
+        self._engine, self._model, self._rows = engine, model, model.batch or rows
+        self._described: Once[Recording, Array] = Once()
+
+    def of(self, heard: Sequence[Heard]) -> tuple[list[Array], dict[Recording, float]]:
+        """Return a description of each recording, D float32, and the seconds of newly described recordings."""
+        known = {one.recording: one for one in heard}
+        fresh: dict[Recording, float] = {}
+
+        def make(new: Sequence[Recording]) -> list[Array]:
+            fresh.update((key, known[key].sound) for key in new)
+            return self._made([known[key].windows for key in new])
+
+        return self._described.of([one.recording for one in heard], make), fresh
+
+    def _made(self, windows: Sequence[Array]) -> list[Array]:
+        """Describe new recordings by the mean of their windows' descriptions, each scaled to length 1."""
+        found = outputs_of(self._engine, np.concatenate(windows).astype(self._model.float_dtype), self._rows)[0]
+        if found.ndim != 2 or found.dtype.kind != "f":
+            raise ModelError(
+                f"{self._model.ckpt}: its first output is {list(found.shape)} {found.dtype}; expected N x D floats"
+            )
+        rows = found.astype(np.float64)
+        sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows /= np.where(sizes == 0, 1, sizes)
+        ends = np.cumsum([len(one) for one in windows])[:-1]
+        return [part.mean(axis=0).astype(np.float32) for part in np.split(rows, ends)]
+
 
 KEPT = 1 << 27
 """Bytes of the cache of windows: a recording is part of many trials."""
@@ -55,27 +163,18 @@ class TrialRecordings:
 
 
 class Comparison(NamedTuple):
-    """Prediction of a trial.
+    """Prediction of a trial."""
 
-    Attributes:
-        score: cosine of both descriptions, higher is more alike.
-        same: whether it is one speaker; ``None`` without a threshold. speech: seconds of speech.
-    """
-
-    score: float
-    same: bool | None
-    speech: Lengths
+    score: float  # cosine of both descriptions, higher is more alike
+    same: bool | None  # whether it is one speaker; None without a threshold
+    speech: Lengths  # seconds of speech
 
 
 class SpeakerVerification(SoundNotes, Task):
-    """Similarity of the voices of two recordings.
-
-    Attributes:
-        state: describer of recordings.
-    """
+    """Similarity of the voices of two recordings."""
 
     name, domain = "speaker_verification", "speech"
-    template = template_of("speaker_verification", "hummers")
+    template = sample_sounds.SPEAKER_VERIFICATION
     data_help = (
         "a list of trials, a folder of speakers' folders, NAME=FOLDER ..., recordings, or first=FILE second=FILE"
     )
@@ -91,7 +190,7 @@ class SpeakerVerification(SoundNotes, Task):
         Flag("--far", "false acceptance rates at which true acceptance is reported", list(FARS), float, nargs="+"),
         Flag("--p_target", "shares of target trials for the minimum detection cost", list(P_TARGETS), float, nargs="+"),
     )
-    state: VoiceDescriber
+    state: VoiceDescriber  # describer of recordings
 
     def check(self) -> None:
         """Check counts, durations, the threshold and the rates."""
@@ -124,7 +223,7 @@ class SpeakerVerification(SoundNotes, Task):
 
         Returns:
             Seconds of speech in both, N x 2 float32; contexts are two
-            :class:`~utils.tasks.speaker_verification.embedding.Heard` per trial.
+            :class:`Heard` per trial.
 
         Raises:
             DataError: A recording cannot be read, is silent, or has too little speech.
@@ -274,6 +373,3 @@ def _save(trial: Trial, prediction: Comparison, threshold: float | None, words: 
     # both folders are part of the path, which distinguishes files of the same name
     own = Path(f"{trial.first.path.resolve().parent}{trial.second.path.resolve().parent}", f"{names[0]}-{names[1]}.png")
     return save_drawn(own, [words], folder, drawing)
-
-
-__getattr__ = old_name("SPEAKER_VERIFICATION", SpeakerVerification)

@@ -12,12 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, ModelError
+from engine import ConfigError
 from utils.preprocess.audio.features import Settings, settings_of
-from utils.tasks.base import ExportSetting, Flag, Options
+from utils.tasks import ExportSetting, Flag, Model, Options
 from utils.tasks.common.checks import setting_in_use
 from utils.tasks.common.recognised_text import lines_of
-from utils.tasks.model import Model
 
 NOTE = "speech_recognition"
 """Metadata key, optional: the values that differ from :data:`USUAL`."""
@@ -51,30 +50,21 @@ _WHOLE = {"blank": -(1 << 20), "stride": 0, "margin": 0}
 
 @dataclass(frozen=True)
 class Timing:
-    """Timing of steps.
+    """Timing of steps."""
 
-    Attributes:
-        stride, reach, margin, padding: see :data:`USUAL`. seconds: of a frame.
-    """
-
-    stride: int
+    stride: int  # this and the next three: see USUAL
     reach: int | None
     margin: int
     padding: float
-    seconds: float
+    seconds: float  # of a frame
 
 
 @dataclass(frozen=True)
 class Alphabet:
-    """Tokens of a model's classes.
+    """Tokens of a model's classes."""
 
-    Attributes:
-        tokens: of all classes except the blank, in their order, with plain spaces.
-        blank: class of CTC's blank, 0 or more.
-    """
-
-    tokens: tuple[str, ...]
-    blank: int
+    tokens: tuple[str, ...]  # of all classes except the blank, in their order, with plain spaces
+    blank: int  # class of CTC's blank, 0 or more
 
     def text(self, classes: Sequence[int]) -> str:
         """Return the text of classes, with single spaces between words."""
@@ -105,16 +95,11 @@ def _is_one(key: str, value: Any) -> bool:
 
 def timing_of(model: Model, seconds: float) -> Timing:
     """Return the timing of a model's steps; ``seconds``: of a frame.
-
-    Raises:
-        ModelError: The stored values contradict each other.
-    """
+    Raises ModelError if the stored values contradict each other."""
     stride, reach, margin = (note(key, model) for key in ("stride", "reach", "margin"))
     if margin and (not stride or reach is None or reach < margin or (reach - margin) % stride):
-        raise ModelError(
-            f"{model.ckpt}: metadata {NOTE!r}: a margin of {margin} frames needs a stride, and a reach of the margin "
-            f"plus a multiple of the stride; they are {stride} and {reach}; export the model again"
-        )
+        what = f"a margin of {margin} frames needs a stride, and a reach of the margin plus a multiple of the stride"
+        raise model.unusable(NOTE, f"{what}; they are {stride} and {reach}")
     return Timing(stride, reach, margin, float(note("padding", model)), seconds)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from engine import Array, ConfigError, Engine, ModelError
 from utils.preprocess.audio.features import FeatureStream
 from utils.preprocess.audio.resampling import Resampler
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 from utils.tasks.speech_recognition.input import alphabet_of, feature_settings
 from utils.tasks.speech_recognition.windows import Windows
 

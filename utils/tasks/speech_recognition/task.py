@@ -15,33 +15,27 @@ from utils.datasets.base import Dataset
 from utils.outputs import refuse_labels
 from utils.preprocess.audio.features import features
 from utils.preprocess.audio.reading import Recording, read_sound
-from utils.tasks.base import Rendering, old_name
-from utils.tasks.common.checks import at_least
+from utils.tasks import Prepared, Rendering, at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits
 from utils.tasks.common.recognised_text import TextDiagnostics, lexicon_of, lines_of
 from utils.tasks.common.sound_figures import StreamNotes
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, Word, text_flags
-from utils.tasks.prepared import Prepared
 from utils.tasks.speech_recognition.input import EXPORT_SETTINGS, FLAGS, NOTE, Alphabet, alphabet_of, feature_settings
 from utils.tasks.speech_recognition.windows import Context, Windows, packed, unpacked
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_sounds
 
 if TYPE_CHECKING:
     from utils.postprocess.text.language_model import LanguageModel
 
 
 class SpeechRecognition(StreamNotes, Transcription):
-    """CTC models: recordings x frames x bands in, a distribution over the tokens per step out.
-
-    Attributes:
-        state: runner for recordings of any length.
-    """
+    """CTC models: recordings x frames x bands in, a distribution over the tokens per step out."""
 
     name, domain_default = "speech_recognition", True
-    template = template_of("speech_recognition", "chords")
+    template = sample_sounds.SPEECH_RECOGNITION
     flags = (*FLAGS, KIND_FLAG, *text_flags(METRICS[0]))
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
-    state: Windows
+    state: Windows  # runner for recordings of any length
 
     def check(self) -> None:
         """Check the options."""
@@ -61,10 +55,7 @@ class SpeechRecognition(StreamNotes, Transcription):
         return {"model": {(0, self.options.time_axis): sizes}} if sizes else {}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings, resampled and mixed to mono, and compute their features.
-
-        Returns:
-            The concatenated features of all recordings, and a context per recording.
+        """Read recordings, resampled and mixed to mono; return their concatenated features, and a context for each.
 
         Raises:
             DataError: A recording cannot be read. ModelError: The export stores no feature settings.
@@ -191,6 +182,3 @@ def _language_of(file: Path, weight: float, bonus: float) -> LanguageModel:
     from utils.postprocess.text.language_model import read_arpa
 
     return read_arpa(lines_of(file, "--language_model"), f"--language_model {file}", weight, bonus)
-
-
-__getattr__ = old_name("SPEECH_RECOGNITION", SpeechRecognition)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, Engine, InputError, ModelError
-from utils.tasks.base import Options
-from utils.tasks.model import Model
+from utils.tasks import Model, Options
 from utils.tasks.speech_recognition.input import Timing, timing_of
 
 LEAST = 16
@@ -31,20 +30,13 @@ class Context(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Part of a recording that is one row of a call.
+    """Part of a recording that is one row of a call."""
 
-    Attributes:
-        owner: position of the recording in the batch.
-        start, stop: frames of the window; frames outside of the recording are padding.
-        skip: steps at the start that belong to the previous window.
-        keep: steps after these that are kept; ``None``: all.
-    """
-
-    owner: int
-    start: int
-    stop: int
-    skip: int
-    keep: int | None
+    owner: int  # position of the recording in the batch
+    start: int  # first frame of the window; frames outside of the recording are padding
+    stop: int  # end of the window, in frames
+    skip: int  # steps at the start that belong to the previous window
+    keep: int | None  # steps after these that are kept; None: all
 
     @property
     def length(self) -> int:
@@ -67,7 +59,7 @@ class Windows:
         self.timing = timing_of(model, seconds)
         _refuse_inputs(model, options)
         self._rows = max(1, options.batch_size)
-        self._sizes = _sizes(model, options.time_axis)
+        self._sizes = model.sizes(0, options.time_axis)  # of an input; empty: any
         self._overlap = max(1, round(options.overlap / seconds))
         wanted = None if options.window is None else max(1, round(options.window / seconds))
         self.most = self._most(wanted)
@@ -82,12 +74,7 @@ class Windows:
         return room if largest is None else min(room, largest)
 
     def run(self, engine: Engine, features: Array, contexts: Sequence[Context]) -> list[Array]:
-        """Return the model's steps for each recording, T x C float32.
-
-        Args:
-            features: of all recordings, concatenated, [sum of their frames, ...].
-            contexts: one per recording.
-        """
+        """Return the model's steps for each recording, T x C float32, of their concatenated features, [frames, ...]."""
         parts = np.split(features, np.cumsum([context.frames for context in contexts])[:-1])
         windows = [window for owner, part in enumerate(parts) for window in self.cut(owner, len(part))]
         steps: list[Array | None] = [None] * len(windows)
@@ -132,10 +119,7 @@ class Windows:
 
     def steps(self, engine: Engine, features: Array, first: int, last: int) -> Array:
         """Return the model's steps for frames ``first`` to ``last``, T x C float32.
-
-        Args:
-            features: of the recording, or of a part with :attr:`beside` frames on each side, as far as they exist.
-        """
+        Features are of the recording, or of a part with :attr:`beside` frames on each side, as far as they exist."""
         window = self._window(0, first, last, len(features), self.beside)
         return self._called(engine, [window], [features])[0]
 
@@ -238,16 +222,6 @@ def _refuse_inputs(model: Model, options: Options) -> None:
             "expected recordings x frames x bands (--time_axis 2: bands x frames), and optionally the number of frames "
             "of each recording"
         )
-
-
-def _sizes(model: Model, axis: int) -> tuple[int, ...]:
-    """Return the lengths that the input may have; empty: any."""
-    spec = model.inputs[0]
-    fixed = spec.shape[axis]
-    if fixed is not None:
-        return (fixed,)
-    symbol = spec.symbols[axis] if spec.symbols else None
-    return tuple(model.dims.get(symbol or "", ()))
 
 
 def packed(steps: Sequence[Array]) -> Array:

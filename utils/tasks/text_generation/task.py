@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, ModelError, Timeline
+from engine import Array, ConfigError, DataError, Engine, Timeline
 from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
-from utils.tasks.base import Flag, OpenSizes, Options, Rendering, Task, old_name, str2bool
-from utils.tasks.common.checks import at_least
+from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, at_least, str2bool
+from utils.tasks.common import generation
 from utils.tasks.common.class_scores import JoinedRows
-from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuation, Decoder, Limits, Plans, generate
-from utils.tasks.model import Model
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_tables
 
 if TYPE_CHECKING:
     from utils.metrics.text.perplexity import Score
@@ -56,32 +53,21 @@ class Prompt(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Context of a text.
+    """Context of a text."""
 
-    Attributes:
-        prompt: the text. ids: its tokens, int64, with the start token if requested.
-        size: UTF-8 bytes of the predicted characters: all except those of the first token.
-    """
-
-    prompt: Prompt
-    ids: Array
-    size: int
+    prompt: Prompt  # the text
+    ids: Array  # its tokens, int64, with the start token if requested
+    size: int  # UTF-8 bytes of the predicted characters: all except those of the first token
 
 
 class Answer(NamedTuple):
-    """Prediction for a prompt.
-
-    Attributes:
-        prompt, text: the prompt, and its continuation, up to a string of ``--stop``.
-        tokens: number of new tokens. why: see :class:`~utils.tasks.common.generation.Continuation`.
-        score: mean natural logarithm of the tokens' probabilities.
-    """
+    """Prediction for a prompt."""
 
     prompt: str
-    text: str
-    tokens: int
-    why: str
-    score: float
+    text: str  # the continuation, up to a string of --stop
+    tokens: int  # number of new tokens
+    why: str  # see generation.Continuation
+    score: float  # mean natural logarithm of the tokens' probabilities
 
 
 class Notes(NamedTuple):
@@ -101,25 +87,22 @@ class Notes(NamedTuple):
         fields = {key: found.get(key) for key in ("positions", "begin", "end")} if isinstance(found, dict) else {}
         good = all(one is None or (isinstance(one, int) and not isinstance(one, bool)) for one in fields.values())
         if not fields or not good:
-            raise ModelError(f"{model.ckpt}: metadata {STORED!r}: {found!r} cannot be read; export the model again")
+            raise model.unusable(STORED, f"{found!r} cannot be read")
         return cls(**fields, begins=bool(found.get("begins", False)))
 
 
-def plans(options: Options) -> Plans:
+def plans(options: Options) -> generation.Plans:
     """Return the planned sizes by the flags; they always include a chunk of one token."""
-    return Plans(tuple(sorted(set(options.lengths or SLOTS))), tuple(sorted({1, *(options.chunks or CHUNKS)})))
+    slots, chunks = options.lengths or generation.SLOTS, options.chunks or generation.CHUNKS
+    return generation.Plans(tuple(sorted(set(slots))), tuple(sorted({1, *chunks})))
 
 
 class TextGeneration(JoinedRows, Task):
-    """Decoders with a key/value cache of planned sizes (:mod:`utils.tasks.common.generation`).
-
-    Attributes:
-        state: the decoder.
-    """
+    """Decoders with a key/value cache of planned sizes (:mod:`utils.tasks.common.generation`)."""
 
     name = "text_generation"
     domain = "nlp"
-    template = template_of("text_generation", "diets")
+    template = sample_tables.TEXT_GENERATION
     data_help = "a .txt file with a text per line, or a .jsonl, .tsv or .csv file with a column text or prompt"
     flags = (
         Flag("--max_new_tokens", "maximum tokens of an answer", 40, int, scripts=ANSWERS),
@@ -140,7 +123,7 @@ class TextGeneration(JoinedRows, Task):
         Flag("--lengths", "planned sizes of the key/value cache", [64, 128, 256, 512, 1024], int, nargs="+"),
         Flag("--chunks", "planned numbers of tokens per call, in addition to 1", [16, 64], int, nargs="+"),
     )  # fmt: skip
-    state: Decoder
+    state: generation.Decoder  # the decoder
 
     def check(self) -> None:
         """Check all numbers, and ``--stop``."""
@@ -165,9 +148,7 @@ class TextGeneration(JoinedRows, Task):
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the texts of a file or folder (:func:`~utils.datasets.text.texts.load_texts`), as prompts.
-
-        The target of a text is the text itself.
-        """
+        The target of a text is the text itself."""
         from utils.datasets.text.texts import Columns, load_texts
 
         return self.selected(_prompts(load_texts(paths["data"], Columns(text=self.options.text_column))))
@@ -227,24 +208,18 @@ class TextGeneration(JoinedRows, Task):
     def _planned(self) -> tuple[int, ...]:
         """Return the sizes of a cache: the fixed one, those of ``--dim``, or ``--lengths``."""
         slots = plans(self.options).slots
-        past = next((one for one in self.model.inputs if "past" in one.name.lower() and len(one.shape) > 2), None)
-        if past is None:
-            return slots
-        free = [axis for axis, size in enumerate(past.shape) if size is None and axis != past.batch_axis]
-        axis = free[0] if len(free) == 1 else len(past.shape) - 2
-        fixed, symbol = past.shape[axis], past.symbols[axis] if past.symbols else None
-        return (fixed,) if fixed else self.model.dims.get(symbol or "") or slots
+        inputs = self.model.inputs
+        place = next((i for i, one in enumerate(inputs) if "past" in one.name.lower() and len(one.shape) > 2), None)
+        return slots if place is None else self.model.sizes(place, generation.cache_axes(inputs[place])[1]) or slots
 
-    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Decoder:
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> generation.Decoder:
         """Return the decoder, and check the model's inputs and outputs."""
         (engine,) = engines.values()
-        return Decoder(engine, Model.of(engine), plans(self.options))
+        return generation.Decoder(engine, Model.of(engine), plans(self.options))
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Text]) -> list[Any]:
         """Score texts (``valid``), or continue prompts; entries start with a score, NaN if the model outputs NaN.
-
-        With ``--skip_postprocess`` return the logits after each prompt, N x V float32.
-        """
+        With ``--skip_postprocess`` return the logits after each prompt, N x V float32."""
         (engine,) = engines.values()
         if getattr(self.options, "skip_postprocess", False):
             return [self.state([one.ids for one in contexts], None)[0]]
@@ -252,20 +227,19 @@ class TextGeneration(JoinedRows, Task):
             return self._scored(contexts, engine.timeline)
         return [(one.score, one) for one in self._continued(contexts, engine.timeline)]
 
-    def _continued(self, contexts: Sequence[Text], timeline: Timeline) -> list[Continuation]:
+    def _continued(self, contexts: Sequence[Text], timeline: Timeline) -> list[generation.Continuation]:
         options, stored = self.options, Notes.of(self.model)
         stop = frozenset(() if stored.end is None or options.ignore_end else (stored.end,))
         how = Sampling(options.do_sample, options.temperature, options.top_k, options.top_p, options.repetition_penalty)
         seeds = [seed_of(options.seed, one.prompt.text, one.prompt.again) for one in contexts] if how.random else ()
         ended = partial(_says, Tokens.of(self.model, options), tuple(options.stop)) if options.stop else None
-        limits = Limits(options.max_new_tokens, stop, ended)
-        return generate(self.state, [one.ids for one in contexts], limits, Chooser(how, seeds), timeline)
+        limits = generation.Limits(options.max_new_tokens, stop, ended)
+        return generation.generate(self.state, [one.ids for one in contexts], limits, Chooser(how, seeds), timeline)
 
     def _scored(self, contexts: Sequence[Text], timeline: Timeline) -> list[Any]:
         import time
 
         from utils.metrics.text.perplexity import Score
-        from utils.tasks.text_generation.scoring import costs
 
         size = self._window()
         start = time.perf_counter()
@@ -319,14 +293,12 @@ class TextGeneration(JoinedRows, Task):
 
     def extra_figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
         """Return tokens/s, and the time to the first token, median and 99th percentile, in seconds.
-
-        ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card.
-        """
+        ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card."""
         found = {}
-        for name, stage in (("decode_tokens_per_s", NEXT), ("scored_tokens_per_s", SCORED)):
+        for name, stage in (("decode_tokens_per_s", generation.NEXT), ("scored_tokens_per_s", SCORED)):
             if timeline.seconds(stage):
                 found[name] = timeline.samples(stage) / timeline.seconds(stage)
-        spans = [(one.end - one.start, one.samples) for one in list(timeline.spans) if one.stage == FIRST]
+        spans = [(one.end - one.start, one.samples) for one in list(timeline.spans) if one.stage == generation.FIRST]
         if spans:
             waits = np.repeat([seconds for seconds, _ in spans], [count for _, count in spans])
             found["first_token_s_median"] = float(np.median(waits))
@@ -352,7 +324,7 @@ def _says(tokens: Tokens, strings: Sequence[str], ids: Sequence[int]) -> bool:
     return any(one in tail for one in strings)
 
 
-def _answer(tokens: Tokens, given: Text, made: Continuation, stop: Sequence[str]) -> Answer:
+def _answer(tokens: Tokens, given: Text, made: generation.Continuation, stop: Sequence[str]) -> Answer:
     """Return the text that new tokens add to the prompt: some tokenizers decode a first token differently."""
     before, whole = tokens.decode(given.ids), tokens.decode([*given.ids.tolist(), *made.ids])
     text = whole[len(before) :] if whole.startswith(before) else tokens.decode(made.ids)
@@ -379,4 +351,46 @@ def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
     return path
 
 
-__getattr__ = old_name("TEXT_GENERATION", TextGeneration)
+class Window(NamedTuple):
+    """Part of a text: the tokens from ``begin`` to ``end``; those from ``first`` on are predicted in this window."""
+
+    begin: int
+    end: int
+    first: int
+
+
+def windows(tokens: int, size: int, stride: int) -> list[Window]:
+    """Return windows of at most ``size`` tokens, ``stride`` apart; every token except the first is predicted once, in
+    the first window that contains it.
+    """
+    found = [Window(0, min(size, tokens), 1)]
+    while found[-1].end < tokens:
+        last = found[-1]
+        begin = last.begin + stride
+        found.append(Window(begin, min(begin + size, tokens), last.end))
+    return found
+
+
+def costs(decoder: generation.Decoder, texts: Sequence[Array], size: int, stride: int) -> list[float]:
+    """Return the negative natural log-likelihood of each text, without its first token.
+
+    Args:
+        decoder: gets an empty cache for each round of windows. texts: int64, at least two tokens each.
+        size: maximum tokens of a window. stride: tokens between starts of windows, at most ``size - 1``.
+    """
+    cut = [windows(len(text), size, stride) for text in texts]
+    found = [0.0] * len(texts)
+    for turn in range(max(map(len, cut), default=0)):
+        rows = [row for row, parts in enumerate(cut) if turn < len(parts)]
+        parts = [cut[row][turn] for row in rows]
+        fed = [texts[row][part.begin : part.end - 1] for row, part in zip(rows, parts, strict=True)]
+        for chunk in decoder.chunks(fed, decoder.empty(len(rows))):
+            for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
+                first = max(int(chunk.first[place]), part.first - part.begin - 1)
+                end = int(chunk.end[place])
+                if first < end:
+                    offset = int(chunk.first[place])
+                    logits = chunk.logits[place, first - offset : end - offset].astype(np.float32)
+                    wanted = texts[row][part.begin + first + 1 : part.begin + end + 1]
+                    found[row] -= float(generation.log_probabilities(logits, wanted).sum())
+    return found

@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine import Array, Engine, ModelError, TensorSpec
+from engine import Array, Engine, ModelError
 from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.audio.speech_segments import Rules, Segmenter
 from utils.preprocess.audio.resampling import Resampler
-from utils.tasks.base import Options
+from utils.tasks import Model, Options
 from utils.tasks.common.outputs import sigmoid
-from utils.tasks.model import Model
 
 KEY = "voice_activity"
 """Metadata key: a JSON object with ``chunk`` and ``context`` in samples."""
@@ -22,25 +21,17 @@ CHUNK, CONTEXT = {8000: 256, 16000: 512}, {8000: 32, 16000: 64}
 
 
 class Layout(NamedTuple):
-    """Input layout of a model.
+    """Input layout of a model."""
 
-    Attributes:
-        rate: in Hz. chunk: samples of one step. context: previous samples that are prepended.
-        places: input indices of sound, state and rate (-1: the model has no such input).
-    """
-
-    rate: int
-    chunk: int
-    context: int
-    places: tuple[int, int, int]
+    rate: int  # in Hz
+    chunk: int  # samples of one step
+    context: int  # previous samples that are prepended
+    places: tuple[int, int, int]  # input indices of sound, state and rate (-1: the model has no such input)
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Layout:
         """Return the stored layout, else Silero's at ``--rate``.
-
-        Raises:
-            ModelError: The model has other inputs, or invalid metadata.
-        """
+        Raises ModelError if the model has other inputs, or invalid metadata."""
         stored = model.stored
         rate = stored.sample_rate or options.rate
         notes = stored.json(KEY, {})
@@ -88,11 +79,7 @@ def _places(model: Model) -> tuple[int, int, int]:
 
 
 class Voices:
-    """Probability of speech in several parallel recordings, chunk by chunk.
-
-    Args:
-        engine: the model. layout: its input layout. count: number of recordings.
-    """
+    """Probability of speech in several (``count``) parallel recordings, chunk by chunk."""
 
     def __init__(self, engine: Engine, layout: Layout, count: int) -> None:
         self._engine, self._layout, model = engine, layout, Model.of(engine)
@@ -102,7 +89,9 @@ class Voices:
         self._dtype: np.dtype[np.generic] = engine.inputs[sound].dtype
         self._before = np.zeros((count, layout.context), np.float32)
         self._inputs: list[Array] = [np.zeros(0)] * len(engine.inputs)
-        self._inputs[state] = _zero_state(engine.inputs[state], count)
+        spec = engine.inputs[state]
+        shape = [count if axis == spec.batch_axis else size for axis, size in enumerate(spec.shape)]
+        self._inputs[state] = np.zeros([1 if size is None else size for size in shape], spec.dtype)
         if rate >= 0:
             spec = engine.inputs[rate]
             self._inputs[rate] = np.full([size or 1 for size in spec.shape], layout.rate, spec.dtype)
@@ -117,11 +106,7 @@ class Voices:
         self._inputs[state] = np.compress(going, self._inputs[state], axis)
 
     def hear(self, chunk: Array) -> Array:
-        """Return the probabilities of the next chunk, float32 [count].
-
-        Args:
-            chunk: float32 [count, ``layout.chunk``].
-        """
+        """Return the probabilities of the next chunk, float32 [count]; it has float32 [count, ``layout.chunk``]."""
         sound, state, _ = self._layout.places
         seen = np.concatenate([self._before, chunk], axis=1)
         self._inputs[sound] = seen.astype(self._dtype, copy=False)
@@ -129,11 +114,6 @@ class Voices:
         self._before = seen[:, seen.shape[1] - self._layout.context :]
         speech: Array = np.asarray(found, np.float32)[:, 0]
         return sigmoid(speech) if self._is_logit else speech
-
-
-def _zero_state(spec: TensorSpec, count: int) -> Array:
-    shape = [count if axis == spec.batch_axis else size for axis, size in enumerate(spec.shape)]
-    return np.zeros([1 if size is None else size for size in shape], spec.dtype)
 
 
 class Segment(NamedTuple):

@@ -15,11 +15,10 @@ from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
 from utils.postprocess.audio.speech_segments import Rules, speech_segments
 from utils.preprocess.audio.reading import SLACK, Recording, read_sound
-from utils.tasks.base import Flag, Rendering, Task, old_name
+from utils.tasks import Flag, Prepared, Rendering, Task
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.sound_figures import StreamNotes
-from utils.tasks.prepared import Prepared
-from utils.tasks.templates import template_of
+from utils.tasks.templates import sample_sounds
 from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, Layout, Segment, Voices
 
 SHOWN = 6
@@ -27,43 +26,28 @@ SHOWN = 6
 
 
 class Heard(NamedTuple):
-    """Context of a recording.
+    """Context of a recording."""
 
-    Attributes:
-        samples: number of samples at the model's rate. seconds: length of the recording.
-        truth: bool [T], whether the middle of each chunk is speech; ``None``: unknown.
-    """
-
-    samples: int
-    seconds: float
-    truth: Array | None = None
+    samples: int  # number of samples at the model's rate
+    seconds: float  # length of the recording
+    truth: Array | None = None  # bool [T], whether the middle of each chunk is speech; None: unknown
 
 
 class Voice(NamedTuple):
-    """Speech in a recording.
+    """Speech in a recording."""
 
-    Attributes:
-        scores: float32 [T], the probability of speech in each chunk. frame: seconds of a chunk.
-        said: bool [T], whether the middle of each chunk is in a segment.
-        segments: in seconds. seconds: length of the recording.
-    """
-
-    scores: Array
-    frame: float
-    said: Array
-    segments: list[Segment]
-    seconds: float
+    scores: Array  # float32 [T], the probability of speech in each chunk
+    frame: float  # seconds of a chunk
+    said: Array  # bool [T], whether the middle of each chunk is in a segment
+    segments: list[Segment]  # in seconds
+    seconds: float  # length of the recording
 
 
 class VoiceActivity(StreamNotes, Task):
-    """Stateful models such as Silero VAD: one call per chunk for several parallel recordings.
-
-    Attributes:
-        state: input layout of the model.
-    """
+    """Stateful models such as Silero VAD: one call per chunk for several parallel recordings."""
 
     name, domain = "voice_activity", "speech"
-    template = template_of("voice_activity", "tones")
+    template = sample_sounds.VOICE_ACTIVITY
     data_help = "a recording, a folder of them, a JSON list with segments, or audio=FOLDER rttm=FILE"
     writes = "the segments of speech as RTTM"
     flags = (
@@ -78,7 +62,7 @@ class VoiceActivity(StreamNotes, Task):
         Flag("--units", "independent units, for the gate", "recording", choices=("recording", "speaker", "file"),
              scripts=("valid",)),
     )  # fmt: skip
-    state: Layout
+    state: Layout  # input layout of the model
 
     def check(self) -> None:
         """Check the thresholds and durations."""
@@ -105,14 +89,8 @@ class VoiceActivity(StreamNotes, Task):
         return {"model": {(0, 1): (CHUNK[rate] + CONTEXT[rate],)}}
 
     def prepare(self, samples: Sequence[Recording | Spoken]) -> Prepared:
-        """Read recordings, mono and at the model's rate, padded to whole chunks.
-
-        Returns:
-            One array per recording, float32 [chunks * chunk], and a :class:`Heard` for each.
-
-        Raises:
-            DataError: A recording cannot be read, or is shorter than its speech segments.
-        """
+        """Return recordings, mono and at the model's rate, padded to whole chunks, float32 [chunks * chunk], and a
+        :class:`Heard` for each. Raises DataError if one cannot be read, or is shorter than its speech segments."""
         layout = Layout.of(self.model, self.options)
         arrays, contexts = list[Array](), list[Any]()
         for one in samples:
@@ -241,6 +219,3 @@ def _rttm(name: str, target: Any, voice: Voice) -> list[str]:
         f"SPEAKER {stem} 1 {one.start:.3f} {one.end - one.start:.3f} <NA> <NA> speech <NA> <NA>\n"
         for one in voice.segments
     ]
-
-
-__getattr__ = old_name("VOICE_ACTIVITY", VoiceActivity)

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from engine import DataError
-from utils.datasets.graphs.labelled_graph import Labelled
+from utils.datasets.graphs.files import Labelled
 from utils.datasets.graphs.node_graphs import GRAPH, NodeGraph, load_nodes, read_node_graph
 from utils.datasets.graphs.pickled_arrays import Sparse, read_pickled
 

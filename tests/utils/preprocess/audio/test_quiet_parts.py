@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from utils.preprocess.audio.parts import quiet_parts
+from utils.preprocess.audio.reading import quiet_parts
 
 
 @given(st.integers(0, 5000), st.integers(1, 900), st.integers(0, 9))

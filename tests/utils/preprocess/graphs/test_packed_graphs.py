@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import Array, ConfigError, DataError
-from utils.preprocess.graphs.dense import dense
-from utils.preprocess.graphs.messages import KINDS, Messages, messages
+from utils.preprocess.graphs.messages import KINDS, Messages, dense, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack
 
 

@@ -18,7 +18,7 @@ from engine import DataError, ModelError, TensorSpec, Timeline  # noqa: E402
 from utils.postprocess.text.sampling import Chooser, Sampling  # noqa: E402
 from utils.tasks.common.generation import FIRST, NEXT, Decoder, Limits, Plans, generate  # noqa: E402
 from utils.tasks.model import Model  # noqa: E402
-from utils.tasks.text_generation.scoring import costs, windows  # noqa: E402
+from utils.tasks.text_generation.task import costs, windows  # noqa: E402
 
 pytestmark = pytest.mark.torch
 RNG = np.random.default_rng(0)

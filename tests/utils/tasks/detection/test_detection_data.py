@@ -18,8 +18,7 @@ from utils.datasets.renaming import read_renames
 from utils.metrics.detection.metric import RULES
 from utils.pipeline import valid
 from utils.postprocess.image.nms import Detections
-from utils.tasks.detection.data import METRICS
-from utils.tasks.detection.task import Detection
+from utils.tasks.detection.task import METRICS, Detection
 from utils.tasks.model import Model
 
 COCO = ["__background__", "person", "bicycle", "airplane", "N/A", "tv", "N/A", "couch"]

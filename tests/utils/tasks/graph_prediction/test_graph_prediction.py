@@ -19,7 +19,7 @@ from utils.pipeline import answers, valid
 from utils.tasks.graph_prediction.notes import GraphNotes, packed_limits
 from utils.tasks.graph_prediction.task import GraphPrediction
 from utils.tasks.model import Model
-from utils.tasks.templates.rings import COUPLING
+from utils.tasks.templates.sample_tables import COUPLING
 
 PACKED = """<ir_version: 8, opset_import: ["" : 18]>
 packed (float[all_nodes,2] x, int64[2,all_edges] edges, float[all_edges] weights, int64[all_nodes] member,

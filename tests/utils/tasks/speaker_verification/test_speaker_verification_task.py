@@ -18,8 +18,7 @@ from PIL import Image
 from engine import Array, ConfigError, DataError, ModelError
 from utils.pipeline import answers, valid
 from utils.tasks.model import Model
-from utils.tasks.speaker_verification.embedding import Notes, similarity
-from utils.tasks.speaker_verification.task import SpeakerVerification
+from utils.tasks.speaker_verification.task import Notes, SpeakerVerification, similarity
 
 
 def task(**given: Any) -> SpeakerVerification:

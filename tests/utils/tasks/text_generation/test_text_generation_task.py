@@ -25,8 +25,14 @@ from utils.metrics.text.perplexity import Score  # noqa: E402
 from utils.pipeline import answers, valid  # noqa: E402
 from utils.preprocess.text.tokens import Tokens  # noqa: E402
 from utils.tasks.model import Model  # noqa: E402
-from utils.tasks.text_generation.scoring import windows  # noqa: E402
-from utils.tasks.text_generation.task import Answer, Notes, Prompt, TextGeneration, plans  # noqa: E402
+from utils.tasks.text_generation.task import (  # noqa: E402
+    Answer,
+    Notes,
+    Prompt,
+    TextGeneration,
+    plans,
+    windows,
+)
 
 pytestmark = pytest.mark.torch
 TEXTS = ["Once upon a time", "The", "there was a small town by the sea", "\u00e9t\u00e9!"]

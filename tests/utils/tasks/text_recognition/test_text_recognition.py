@@ -19,8 +19,7 @@ from engine import ConfigError, DataError, EngineSpec, InputError, ModelError, T
 from utils.pipeline import answers, valid
 from utils.postprocess.text.ctc import Text
 from utils.tasks.model import Model
-from utils.tasks.text_recognition.input import charset_of, form_of, steps_of
-from utils.tasks.text_recognition.task import TextRecognition
+from utils.tasks.text_recognition.task import TextRecognition, charset_of, form_of, steps_of
 
 FOLDER = ROOT / "example" / "ocr" / "digit_crnn"
 RNG = np.random.default_rng(0)

@@ -24,15 +24,8 @@ TABLE: dict[str, Layout] = {
 def choose(outputs: Outputs, name: str | None, ckpt: object) -> Layout:
     """Return the layout of a model's outputs: the given one, else the one stored by the export, else the one that fits.
 
-    Args:
-        outputs: of any call.
-        name: of ``--layout``, or ``None``.
-        ckpt: the model, for messages.
-
-    Raises:
-        ConfigError: the given name is unknown.
-        ModelError: the stored name is unknown, or several layouts fit.
-        InputError: no layout fits.
+    Raises ConfigError if the given name is unknown, ModelError if the stored name is unknown, or several layouts fit,
+    and InputError if no layout fits.
     """
     if name is not None:
         if name not in TABLE:

@@ -14,15 +14,11 @@ DELTA_CLIP = math.log(1000.0 / 16)
 
 
 def moved(deltas: Array, anchors: Array, weights: Sequence[float] = (1, 1, 1, 1), clip: float = DELTA_CLIP) -> Array:
-    """Return N x 4 boxes (left, top, right, bottom) from anchors and a network's deltas, float32.
+    """Return N x 4 boxes (left, top, right, bottom) from anchors (N x 4 corners) and a network's deltas, float32.
 
     Girshick et al. (2014), appendix C: the centre moves by a share of the anchor's size, the size is scaled by exp.
-
-    Args:
-        deltas: N x 4: x and y shifts, logarithms of the ratios of width and height, each times its weight.
-        anchors: N x 4 corners.
-        weights: divisors of the deltas.
-        clip: maximum logarithm.
+    Deltas are N x 4: x and y shifts, logarithms (at most ``clip``) of the ratios of width and height, each times its
+    weight.
     """
     deltas, anchors = np.asarray(deltas, np.float32), np.asarray(anchors, np.float32)
     size = anchors[:, 2:] - anchors[:, :2]

@@ -46,11 +46,7 @@ class Outputs:
         return tuple(array.shape for array in self.arrays)
 
     def noted(self, name: str) -> Any:
-        """Return a value of the note.
-
-        Raises:
-            ModelError: it is not stored.
-        """
+        """Return a value of the note. Raises ModelError if it is not stored."""
         if name not in self.note:
             raise ModelError(f"metadata {NOTE!r} lacks {name!r}, which this layout needs; export the model again")
         return self.note[name]
@@ -66,7 +62,8 @@ class Layout:
     Attributes:
         name: used by ``--layout`` and an export's note.
         shapes: description of the outputs.
-        read: returns the candidates of each image, boxes in pixels of the input; those with NaN are dropped.
+        read: returns the candidates of each image, boxes in pixels of the input; those with NaN are dropped. Raises
+            InputError if the outputs have other shapes.
         fits: is true for outputs of this layout, by their names and shapes; ``None``: it cannot be recognised.
         final: the candidates are the result, without suppression.
         clipped: boxes are clipped to the image before the suppression, not after it.
@@ -90,13 +87,9 @@ class Layout:
 
 
 def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = None) -> Detections:
-    """Return one image's candidates: its pairs of box and class with a sufficient score.
+    """Return one image's candidates: its pairs of box and class with a sufficient score, at most ``top_k`` per class.
 
-    Args:
-        boxes: Q x 4 in pixels of the input.
-        scores: Q x C.
-        outputs: for the minimum score, and whether only a box's best class counts.
-        top_k: maximum number per class, by score; ``None``: all.
+    ``boxes`` are Q x 4 in pixels of the input, ``scores`` Q x C.
     """
     boxes, scores = np.asarray(boxes, np.float64), np.asarray(scores)
     enough = (scores >= outputs.least) & ~np.isnan(boxes).any(axis=1, keepdims=True)

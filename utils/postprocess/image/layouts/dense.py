@@ -22,11 +22,7 @@ FCOS_NEEDS = "logits_0.. N x C x H x W, boxes_0.. N x 4 x H x W and centers_0.. 
 
 
 def read_retinanet(outputs: Outputs) -> list[Detections]:
-    """Return the best candidates of every level: logits through a sigmoid, anchors moved by their deltas.
-
-    Raises:
-        InputError: the outputs have other shapes.
-    """
+    """Return the best candidates of every level: logits through a sigmoid, anchors moved by their deltas."""
     logits, boxes = _levels(outputs, 2, RETINANET_NEEDS)
     strides = _strides(outputs, logits)
     cells = [cell_anchors(sizes, outputs.noted("aspect_ratios")) for sizes in outputs.noted("sizes")]
@@ -58,9 +54,6 @@ def read_fcos(outputs: Outputs) -> list[Detections]:
     """Return the best candidates of every level: distances to four edges, scores with centredness.
 
     A score is the square root of the product of the sigmoids of class and centredness; distances are in anchors' sizes.
-
-    Raises:
-        InputError: the outputs have other shapes.
     """
     logits, boxes, centers = _levels(outputs, 3, FCOS_NEEDS)
     strides, sizes = _strides(outputs, logits), outputs.noted("sizes")

@@ -25,11 +25,7 @@ def fits(outputs: Outputs) -> bool:
 
 
 def read(outputs: Outputs) -> list[Detections]:
-    """Return every pair of box and class with a sufficient score.
-
-    Raises:
-        InputError: the outputs have other shapes.
-    """
+    """Return every pair of box and class with a sufficient score."""
     if not fits(outputs):
         raise refuse(outputs, NEEDS)
     return [pairs(*one, outputs) for one in zip(*_ordered(outputs), strict=True)]
@@ -46,9 +42,8 @@ def change_scores(outputs: Outputs, change: Callable[[Array], Array]) -> tuple[A
 
 def _scores(outputs: Outputs) -> tuple[int, Array] | None:
     """Return some scores of the first image for :attr:`Layout.scores`."""
-    return (
-        (0 if outputs.names == ("scores", "boxes") else 1, seen(_ordered(outputs)[1][0], 0)) if fits(outputs) else None
-    )
+    place = 0 if outputs.names == ("scores", "boxes") else 1
+    return (place, seen(_ordered(outputs)[1][0], 0)) if fits(outputs) else None
 
 
 LAYOUTS = (Layout("boxes", f"{NEEDS}: corners in pixels of the input", read, fits, rows=change_scores, scores=_scores),)

@@ -19,11 +19,7 @@ MASKS = 32
 
 
 def refuse_prototypes(outputs: Outputs) -> None:
-    """Raise an error for a segmentation export: boxes N x P x Q and a second output of mask prototypes N x M x h x w.
-
-    Raises:
-        InputError: the outputs are such.
-    """
+    """Raise InputError for a segmentation export: boxes N x P x Q and as second output prototypes N x M x h x w."""
     ranks = sorted(one.ndim for one in outputs.arrays)
     if ranks != [3, 4]:
         return
@@ -37,11 +33,7 @@ def refuse_prototypes(outputs: Outputs) -> None:
 
 
 def refuse_improbable(outputs: Outputs, layout: Layout) -> None:
-    """Raise an error if scores that the layout reads as probabilities are not.
-
-    Raises:
-        InputError: a checked score is not from 0 to 1; NaN is ignored.
-    """
+    """Raise InputError if a checked score that the layout reads as a probability is not; NaN is ignored."""
     if layout.scores is None or not outputs.samples:
         return
     found = layout.scores(outputs)
@@ -55,14 +47,7 @@ def refuse_improbable(outputs: Outputs, layout: Layout) -> None:
 
 
 def refuse_score(score: float, outputs: Outputs, place: int | None = None) -> None:
-    """Raise an error if a score is not a probability.
-
-    Args:
-        score: any number. outputs: of the model. place: index of its output; ``None``: not known.
-
-    Raises:
-        InputError: the score is not from 0 to 1.
-    """
+    """Raise InputError if a score is not from 0 to 1; ``place`` is the index of its output, if known."""
     if -OUTSIDE <= score <= 1 + OUTSIDE or np.isnan(score):
         return
     if place is None:
@@ -86,8 +71,7 @@ def _guess(array: Array) -> str:
         count, rest = divmod(width - 5, size)
         if not rest and count == 17:  # COCO's
             kinds.append(f"of a pose (4 + 1 + {count} x {size} keypoints)")
-    kinds += (
-        [f"of a segmentation (4 + {width - 4 - MASKS} + {MASKS} coefficients of masks)"] if width > MASKS + 4 else []
-    )
-    kinds += [] if kinds else ["of poses or rotated boxes"]
-    return f"is it an export {' or '.join(kinds)}? then export it for detection (task 'detect'); "
+    if width > MASKS + 4:
+        kinds.append(f"of a segmentation (4 + {width - 4 - MASKS} + {MASKS} coefficients of masks)")
+    task = " or ".join(kinds or ["of poses or rotated boxes"])
+    return f"is it an export {task}? then export it for detection (task 'detect'); "

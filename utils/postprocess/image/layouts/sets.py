@@ -11,16 +11,7 @@ from functools import partial
 import numpy as np
 
 from engine import Array
-from utils.postprocess.image.layouts.base import (
-    Layout,
-    Outputs,
-    corners,
-    highest,
-    refuse,
-    sigmoid,
-    softmax,
-    sufficient,
-)
+from utils.postprocess.image.layouts.base import Layout, Outputs, corners, highest, refuse, sigmoid, softmax, sufficient
 from utils.postprocess.image.nms import Detections
 
 NAMES = ("logits", "pred_boxes")
@@ -44,10 +35,7 @@ def _fits(outputs: Outputs, background: int) -> bool:
 
 
 def read_detr(outputs: Outputs) -> list[Detections]:
-    """Return each query's best class by softmax; the last one means no object.
-
-    Carion et al., "End-to-End Object Detection with Transformers" (2020).
-    """
+    """Return each query's best class by softmax; the last means no object (Carion et al. 2020, arXiv:2005.12872)."""
     logits, boxes = _parts(outputs)
     found = []
     for one, box, place in zip(logits, boxes, outputs.places, strict=True):
@@ -90,8 +78,7 @@ def read_owl(outputs: Outputs) -> list[Detections]:
 
 def _placed(boxes: Array, place: Array) -> Array:
     """Convert relative centres and sizes to corners in pixels of the input, float64."""
-    found: Array = corners(np.asarray(boxes, np.float64)) * np.tile(place[2:], 2) + np.tile(place[:2], 2)
-    return found
+    return np.asarray(corners(np.asarray(boxes, np.float64)) * np.tile(place[2:], 2) + np.tile(place[:2], 2))
 
 
 DETR = "logits N x Q x (C + 1) and pred_boxes N x Q x 4: softmax, the last class is no object"

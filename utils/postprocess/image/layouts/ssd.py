@@ -57,11 +57,7 @@ def fits(outputs: Outputs) -> bool:
 
 
 def read(outputs: Outputs) -> list[Detections]:
-    """Return the best boxes of each class except the background (class 0).
-
-    Raises:
-        InputError: the number of boxes is not that of the note's grids.
-    """
+    """Return the best boxes of each class except the background (class 0)."""
     if len(outputs.arrays) != 2:
         raise refuse(outputs, NEEDS)
     boxes, logits = outputs.arrays if outputs.names[0] != "cls_logits" else outputs.arrays[::-1]
@@ -75,13 +71,5 @@ def read(outputs: Outputs) -> list[Detections]:
     ]
 
 
-LAYOUTS = (
-    Layout(
-        "ssd",
-        f"{NEEDS}: offsets from default boxes, class 0 is the background",
-        read,
-        fits,
-        clipped=True,
-        takes_logits=True,
-    ),
-)
+SHAPES = f"{NEEDS}: offsets from default boxes, class 0 is the background"
+LAYOUTS = (Layout("ssd", SHAPES, read, fits, clipped=True, takes_logits=True),)

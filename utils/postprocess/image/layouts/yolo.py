@@ -172,20 +172,10 @@ def _likely(rows: Array, most: Array, outputs: Outputs) -> Array:
     return rows[np.flatnonzero(most >= outputs.least)]
 
 
-# ------------------------------------------------------------------------------------- feature maps before the decoding
-
 MAPS = "a map per stride, N x 3 x H x W x (5 + C) or N x (3 * (5 + C)) x H x W, before the sigmoid"
 
-V5_ANCHORS = (
-    ((10, 13), (16, 30), (33, 23)),
-    ((30, 61), (62, 45), (59, 119)),
-    ((116, 90), (156, 198), (373, 326)),
-)
-V7_ANCHORS = (
-    ((12, 16), (19, 36), (40, 28)),
-    ((36, 75), (76, 55), (72, 146)),
-    ((142, 110), (192, 243), (459, 401)),
-)
+V5_ANCHORS = (((10, 13), (16, 30), (33, 23)), ((30, 61), (62, 45), (59, 119)), ((116, 90), (156, 198), (373, 326)))
+V7_ANCHORS = (((12, 16), (19, 36), (40, 28)), ((36, 75), (76, 55), (72, 146)), ((142, 110), (192, 243), (459, 401)))
 """Width and height in pixels, per stride 8, 16, 32, of the published configurations for COCO."""
 
 
