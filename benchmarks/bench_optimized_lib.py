@@ -1,6 +1,6 @@
-"""The affinity library beside what it replaces: launches and simulated time, out of the launch log; bits compared.
+"""The affinity library compared with the code it replaces: launches and simulated time of the launch log, and values.
 
-Nothing here depends on this machine: the card's prices do. ``--markdown`` prints a page's rows.
+The figures do not depend on this machine, only on the costs of the card. ``--markdown`` prints a page's rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Host cost of the training device: microseconds per operator, and a resnet18 step, compared with plain CPU PyTorch.
 
-Both compute the same values with the same kernels, in turn, on one core; what is measured is the host's CPU time (not
-the simulated card's). ``--profile`` prints where a step's time goes on both.
+Both compute the same values with the same kernels, in turn, on one core; the measured time is the host's CPU time (not
+the simulated card's). ``--profile`` prints the time of a step by operator, on both.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Time of `teco check`: wall and CPU seconds of every case, by step.
 
     python benchmarks/check_time.py                       # the zoo's cases, from nothing
-    python benchmarks/check_time.py --networks 26         # a zoo of so many networks of torchvision, random weights
+    python benchmarks/check_time.py --networks 26         # a zoo of 26 networks of torchvision, random weights
     python benchmarks/check_time.py --networks 26 --exporter torchscript --forms float16_dyn
 
-Each check runs twice with a cache of its own: from nothing, and with nothing changed. Computing seconds are those of a
-step and its children; what the check itself takes (structure, copies, hashes, the gate) is the rest of the wall time.
+Each check runs twice with a separate cache: first an empty one, then without changes. Computing seconds are those of a
+step and its children; the rest of the wall time is that of the check itself (structure, copies, hashes, the gate).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def zoo(root: Path, args: argparse.Namespace) -> Path:
-    """Make a zoo whose cases are networks, one folder each, out of the folder of the ResNets; return it."""
+    """Create a zoo with one case and folder per network from the folder of the ResNets; return its path."""
     root.mkdir()
     for entry in ROOT.iterdir():
         if entry.name not in ("example", "model_config", ".git", "contrib"):

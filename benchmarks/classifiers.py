@@ -4,9 +4,9 @@
     python benchmarks/classifiers.py vit_b_16 swin_t     these
     python benchmarks/classifiers.py --families          the smallest of each family
 
-A row is kept as soon as it is there (``--json FILE``, default benchmarks/results/classifiers.json), and rows that have
-passed are not run again. Each network is exported in a process of its own: largest relative error of each form beside
-PyTorch, seconds, and the line with the reason where it failed. Exit code 1: one of them failed.
+Each row is stored when it is finished (``--json FILE``, default benchmarks/results/classifiers.json), and rows that
+have passed are not run again. Each network is exported in a separate process. Columns: largest relative error of each
+form compared with PyTorch, seconds, and the error message of a failure. Exit code 1: one of them failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA_VERSION = 1
 
 
 def size_of(arch: str) -> int:
-    """Return a small side that the network takes."""
+    """Return a small image size that the network accepts."""
     return next((size for name, size in SMALL.items() if arch.startswith(name)), 64)
 
 

@@ -1,4 +1,4 @@
-"""Cold start: the process of ``example_single_batch.py --target onnx`` beside a bare script that does the same."""
+"""Cold start: ``example_single_batch.py --target onnx`` compared with a bare script of the same function."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def imports(command: list[str]) -> list[Import]:
 
 
 def print_imports() -> list[Import]:
-    """Print, dearest first, what our script imports and the bare one does not."""
+    """Print the imports of our script that the bare one lacks, the slowest first."""
     bare = {entry.module for entry in imports(BARE)}
     extra = sorted((e for e in imports(OURS) if e.module not in bare), key=lambda entry: -entry.own)
     print(f"imported by ours only: {len(extra)} modules, {sum(e.own for e in extra):.1f} ms; the dearest:")
@@ -73,7 +73,7 @@ def main() -> int:
     """Run the benchmark."""
     parser = arguments(__doc__)
     parser.add_argument("--runs", type=int, default=20, help="processes per side")
-    parser.add_argument("--imports", action="store_true", help="also list what only our script imports")
+    parser.add_argument("--imports", action="store_true", help="also list the imports of our script only")
     args = parser.parse_args()
     ours, bare = partial(run_seconds, OURS), partial(run_seconds, BARE)
     take_turns(ours, bare, 1 if args.quick else 3)  # files and bytecode into the caches

@@ -1,7 +1,8 @@
-"""This checkout beside another commit of it, in interleaved pairs: throughput, cold start and the overhead of a call.
+"""This checkout compared with another commit of it, in interleaved pairs: throughput, cold start and the overhead of a
+call.
 
-The ratio is the other commit's time over ours: 1 is as fast, above 1 faster. Each pair runs both, whoever goes first
-changing every time; the lower bound is of a 95 % bootstrap interval of the median ratio.
+The ratio is the other commit's time over ours: 1 is as fast, above 1 faster. Each pair runs both, in alternating order;
+the lower bound is of a 95 % bootstrap interval of the median ratio.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def listing(folder: Path, copies: int) -> Path:
 
 
 def throughput(tree: Path, target: str, listed: Path, result: Path) -> float:
-    """Return the seconds per image of an evaluation, its start not counted."""
+    """Return the seconds per image of an evaluation, without its start."""
     words = [str(tree / DIGITS / "example_valid.py"), "--target", target, "--data_path", str(listed)]
     run(tree, [*words, "--json", str(result)])
     return 1 / float(json.loads(result.read_text())["avg_sps"])
@@ -113,7 +114,7 @@ def lower_bound(ratios: list[float]) -> float:
 def main() -> int:
     """Run the benchmark."""
     parser = arguments(__doc__)
-    parser.add_argument("--commit", default="HEAD~1", help="what to compare with")
+    parser.add_argument("--commit", default="HEAD~1", help="commit to compare with")
     parser.add_argument("--pairs", type=int, default=20, help="interleaved pairs of each measurement")
     parser.add_argument("--only", nargs="+", default=[], help="names of measurements")
     args = parser.parse_args()

@@ -1,14 +1,14 @@
 """Cost of comparing every node of a model on two engines, relative to a plain run of both and to alternatives.
 
-A plain run opens target ``onnx`` and target ``sdaa`` on one SPA and calls each once. Ours is all that ``teco compare``
-does between its arguments and its table: both engines with every node marked, every node alone on the baseline's
-values (unless left out), and the figures. Cold is a fresh process that has imported what it needs and then does its
-work once; warm is the same work again in a process that has done it before, models opened anew both times. Calls only
-has everything open. All contestants of a model take turns, the one that goes first changing every round.
+A plain run opens target ``onnx`` and target ``sdaa`` on one SPA and calls each once. Ours is the work of ``teco
+compare`` without parsing and printing: both engines with every node marked, every node alone on the baseline's values
+(unless left out), and the figures. Cold is a new process that has done its imports and then does the work once; warm is
+the same work again in that process, with models opened again. In *calls only* everything is open. All contestants of a
+model run alternately, in another order every round.
 
-Peers, one engine on each side and so half of the work: cutting out the part of the model before every node and running
+Peers, with one engine and thus half of the work: cutting out the part of the model before every node and running
 it (``onnx.utils.Extractor``, then ONNX Runtime), timed whole, and Polygraphy's ``run --onnxrt --onnxrt --onnx-outputs
-mark all`` beside ``teco compare --a onnx --b onnx``, both as commands from start to end.
+mark all`` compared with ``teco compare --a onnx --b onnx``, both as whole commands.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KINDS = ("plain", "compare", "accumulated")
 
 
 def model_file(name: str) -> Path | None:
-    """Return a model with random weights, made on first use; ``None`` where that needs torch."""
+    """Return a model with random weights, created on first use; ``None`` if torch is needed and not installed."""
     if name == "transformer":
         return _encoder(WORK / "transformer.onnx")
     from parts.throughput_models import setup_of
@@ -141,7 +141,7 @@ class Work:
             return in_turn({kind: _timed(work) for kind, work in done.items()}, rounds, warm_up=True)
 
     def warm_up_imports(self) -> None:
-        """Import what any of them uses; which is not part of a cold run."""
+        """Import the modules that any of them uses, which are not part of a cold run."""
         from engine import engine_class
 
         import_module("toolkit.compare.report")
@@ -159,7 +159,7 @@ def _timed(work: Callable[[], Any]) -> Callable[[], float]:
 
 
 def in_turn(contestants: dict[str, Callable[[], float]], rounds: int, warm_up: bool = False) -> dict[str, list[float]]:
-    """Return the seconds of each contestant; in every round another one goes first."""
+    """Return the seconds of each contestant; the order changes every round."""
     names = list(contestants)
     found: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(-1 if warm_up else 0, rounds):
@@ -192,7 +192,7 @@ def started(path: Path, shape: tuple[int, ...], only: str, rounds: int = 1) -> d
 
 
 def one_by_one(path: Path, shape: tuple[int, ...]) -> tuple[float, int]:
-    """Cut out the part before every node and run it; return seconds and how many values came out."""
+    """Cut out the part before every node and run it; return seconds and number of values."""
     import onnx
     from onnx.utils import Extractor
 

@@ -1,8 +1,8 @@
-"""The detection metric compared with pycocotools and faster-coco-eval: time, memory, and the same figure.
+"""The detection metric compared with pycocotools and faster-coco-eval: time, memory, and equality of the values.
 
-Scenes are made at random in the proportions of COCO's val2017: images with about seven objects of 80 classes, and the
-detections of a detector that finds most of them. Each evaluation runs in a process of its own; converting the
-detections into the peer's own layout counts as its work, as it does for those who use it.
+Scenes are random, with the proportions of COCO's val2017: images with about seven objects of 80 classes, and the
+detections of a detector that finds most of them. Each evaluation runs in a separate process; converting the detections
+into the peer's layout counts as its work, as in usual use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESAMPLES = 20
 
 
 def scenes(images: int, detections: int) -> list[tuple[Detections, Objects]]:
-    """Return random images of 640 x 480 with their objects and what was found."""
+    """Return random images of 640 x 480 with their objects and detections."""
     rng = np.random.default_rng(0)
     names = tuple(f"class {label}" for label in range(CLASSES))
     made = []
@@ -57,7 +57,7 @@ def scenes(images: int, detections: int) -> list[tuple[Detections, Objects]]:
 
 
 def ours(made: list[tuple[Detections, Objects]]) -> dict[str, float]:
-    """Measure with our metric, in batches; and what one resample of the gate costs afterwards."""
+    """Measure with our metric, in batches; and the time of one resample of the gate afterwards."""
     started, busy = time.perf_counter(), time.process_time()
     metric = MeanAveragePrecision(made[0][1].categories)
     for start in range(0, len(made), BATCH):
@@ -125,7 +125,7 @@ def evaluation(package: str, content: dict[str, object], table: np.ndarray) -> o
 
 
 def alone(who: str, images: int, detections: int) -> dict[str, float]:
-    """Measure in this process, and add the memory at its highest over what the scenes take."""
+    """Measure in this process, and add the peak memory in addition to that of the scenes."""
     made = scenes(images, detections)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = ours(made) if who == "ours" else peer(made, who)

@@ -1,9 +1,9 @@
 """Detection rate of ``teco fix`` for user mistakes with detectors: single, in pairs, and none.
 
 A detector is changed as another exporter would have written it (box format, units, a background class, logits, BGR,
-another range of values), or its source lays images in another way (corner, stretched, another fill). The command gets
-the source's final detections (``--golden``), or only its mAP on the labelled data (``--reference``). It must name the
-flags that put things right, no other ones, and nothing for a healthy detector.
+another range of values), or its source resizes images in another way (corner, stretched, another fill). The command
+gets the source's final detections (``--golden``), or only its mAP on the labelled data (``--reference``). It must
+report exactly the flags that correct the mistake, and nothing for a correct detector.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Change = Callable[[onnx.ModelProto], None]
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong.
+    """A mistake.
 
     Attributes:
-        change: makes the model another exporter's; ``None``: the model stays.
-        right: the flags that put it right, also those that the source runs with.
-        group: of two mistakes of one group only one can be.
-        lossy: whether the metric falls by it; otherwise only the source's answers can show it.
+        change: changes the model to that of another exporter; ``None``: the model is unchanged.
+        right: the flags that correct it, with which the source also runs.
+        group: mistakes of one group exclude each other.
+        lossy: whether it lowers the metric; otherwise only the source's answers can show it.
     """
 
     change: Change | None
@@ -70,13 +70,13 @@ def boxes_by(matrix: np.ndarray) -> Change:
 
 
 def units(model: onnx.ModelProto) -> None:
-    """Give boxes in shares of the input."""
+    """Return boxes relative to the size of the input."""
     height, width = (dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[2:])
     boxes_by(np.diag([1 / width, 1 / height] * 2))(model)
 
 
 def background(model: onnx.ModelProto) -> None:
-    """Put a class before all others."""
+    """Insert a class before all others."""
     pads = np.array([0, 0, 1, 0, 0, 0], np.int64)
     _behind(model, "scores", [("Pad", ["scores_as_they_were", "class_pads"], {})], {"class_pads": pads})
     classes = model.graph.output[_place(model, "scores")].type.tensor_type.shape.dim[2]
@@ -84,13 +84,13 @@ def background(model: onnx.ModelProto) -> None:
 
 
 def named_background(model: onnx.ModelProto) -> None:
-    """Store a name for a background that the model has no class for."""
+    """Store a label of a background class that the model lacks."""
     entry = next(entry for entry in model.metadata_props if entry.key == "class_labels")
     entry.value = json.dumps(["background", *json.loads(entry.value)])
 
 
 def logits(model: onnx.ModelProto) -> None:
-    """Leave the last sigmoid out."""
+    """Remove the last sigmoid."""
     steps: list[tuple[str, list[str], dict[str, Any]]] = [
         ("Clip", ["scores_as_they_were", "score_low", "score_high"], {}),
         ("Sub", ["score_one", "scores_0"], {}),
@@ -107,12 +107,12 @@ def twice(model: onnx.ModelProto) -> None:
 
 
 def reversed_channels(model: onnx.ModelProto) -> None:
-    """Make the model take BGR."""
+    """Change the input of the model to BGR."""
     _before(model, [("Gather", ["image_given", "channel_order"], {"axis": 1})], {"channel_order": np.array([2, 1, 0])})
 
 
 def values(mean: Sequence[float], std: Sequence[float]) -> Change:
-    """Return a change after which the model takes samples of another mean and standard deviation than it stores."""
+    """Return a change to another mean and standard deviation of the input than the stored ones."""
 
     def change(model: onnx.ModelProto) -> None:
         notes = ModelMetadata({entry.key: entry.value for entry in model.metadata_props}).image
@@ -167,7 +167,7 @@ def _behind(
     steps: Sequence[tuple[str, list[str], dict[str, Any]]],
     held: Mapping[str, Any],
 ) -> None:
-    """Put nodes between what writes an output and the output."""
+    """Insert nodes before an output."""
     graph = model.graph
     old = f"{name}_as_they_were"
     stem = f"{name}_{sum(node.name.startswith(name) for node in graph.node)}"
@@ -191,7 +191,7 @@ def _renamed(one: str, old: str, taken: str, stem: str, name: str) -> str:
 def _before(
     model: onnx.ModelProto, steps: Sequence[tuple[str, list[str], dict[str, Any]]], held: Mapping[str, Any]
 ) -> None:
-    """Put nodes between the first input and what reads it."""
+    """Insert nodes after the first input."""
     graph, name = model.graph, model.graph.input[0].name
     stem = f"image_{sum(node.name.startswith('image') for node in graph.node)}"
     read = f"{stem}_read"
@@ -217,7 +217,7 @@ def _hold(graph: onnx.GraphProto, held: Mapping[str, Any]) -> None:
 
 
 class Source:
-    """A healthy detector with its data: what the source framework gives for them.
+    """A correct detector with its data and the detections of the source framework.
 
     Args:
         model: its file. data: COCO's JSON. folder: for files. flags: of the task, that the model runs with.
@@ -248,7 +248,7 @@ class Source:
         return file, float(metric.compute())
 
     def metric(self) -> float:
-        """Return the mAP as it is."""
+        """Return the mAP without mistakes."""
         metric: Metric | None = None
         for samples, part, found in self._answers({}):
             metric = metric or samples.measure(None).make()
@@ -265,7 +265,7 @@ class Source:
                     yield samples, part, samples.task.decode(outputs, part.contexts)
 
     def exported(self, mistakes: Sequence[Mistake]) -> Path:
-        """Write the model as it is with these mistakes; return the file."""
+        """Write the model with these mistakes; return the file."""
         model = onnx.load(self.model)
         for mistake in mistakes:
             if mistake.change is not None:
@@ -282,7 +282,7 @@ def _words(flags: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run of the tool: planted mistakes, command, result, and whether it is correct."""
+    """One run of the tool: mistakes, command, result, and whether it is correct."""
 
     planted: tuple[str, ...]
     asked: str
@@ -293,7 +293,7 @@ class Row:
 
 
 def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
-    """Plant mistakes and run the tool; ``None`` if the metric hardly falls."""
+    """Make mistakes and run the tool; ``None`` if the metric hardly changes."""
     mistakes = [MISTAKES[name] for name in names]
     right = {key: value for mistake in mistakes for key, value in mistake.right.items()}
     geometry = {k: v for mistake in mistakes if mistake.change is None for k, v in mistake.right.items()}
@@ -314,7 +314,7 @@ def asked(source: Source, names: Sequence[str], by_metric: bool) -> Row | None:
 
 
 def _changes_nothing(source: Source, mistake: Mistake) -> bool:
-    """Return whether a detector's answers are the source's in spite of a mistake."""
+    """Return whether a detector has the same detections as the source in spite of a mistake."""
     golden, _ = source.golden({} if mistake.change is not None else mistake.right)
     path = source.exported([mistake])
     shares: list[float] = []
@@ -328,7 +328,7 @@ def _changes_nothing(source: Source, mistake: Mistake) -> bool:
 
 
 def _costs_nothing(source: Source, path: Path, reference: float) -> bool:
-    """Return whether the metric hardly falls by a mistake."""
+    """Return whether a mistake hardly lowers the metric."""
     return Source(path, source.data, source.folder, source.samples).metric() > reference * 0.97
 
 
@@ -345,7 +345,7 @@ def told(source: Source, path: Path, goal: Sequence[str]) -> dict[str, Any]:
 
 
 def measured(source: Source, singles: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[Row | None]:
-    """Yield a run per mistake and pair of mistakes, and of the healthy detector."""
+    """Yield a run per mistake and pair of mistakes, and of the correct detector."""
     for by_metric in (False, True):
         yield asked(source, [], by_metric)
     tried = dict.fromkeys([*singles, *(name for pair in pairs for name in pair)])
@@ -366,9 +366,9 @@ def all_pairs() -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    """Run all; the exit code is 1 where too few mistakes were named, or anything in a healthy detector."""
+    """Run all; the exit code is 1 if too few mistakes were found, or on a false positive."""
     parser = arguments(__doc__)
-    parser.add_argument("--model", type=Path, help="a healthy detector; without it the template's, of squares")
+    parser.add_argument("--model", type=Path, help="a correct detector (default: the template's, of squares)")
     parser.add_argument("--data", type=Path, help="COCO's JSON, with images of different proportions")
     parser.add_argument("--pairs", type=int, default=40, help="pairs of mistakes, drawn at random")
     parser.add_argument("--singles", nargs="+", choices=list(MISTAKES), help="only these, and no pairs")

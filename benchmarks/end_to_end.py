@@ -1,7 +1,7 @@
-"""End to end: ``evaluate`` beside a plain loop that preprocesses a batch, then runs it, then preprocesses the next.
+"""End to end: ``evaluate`` compared with a plain loop of preprocessing and inference, one batch after the other.
 
-Both use the same preprocess function, the same engine and the same metric. The limit is what the cores could do if
-nothing ever waited: the CPU seconds of preprocessing alone and inference alone, divided by the number of cores.
+Both use the same preprocess function, the same engine and the same metric. The limit is the rate of fully used cores:
+the CPU seconds of preprocessing alone and inference alone, divided by the number of cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TARGETS = ("onnx", "sdaa")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is run: an ONNX file, its images, and how often."""
+    """A measurement: an ONNX file, its images, and the number of passes."""
 
     name: str
     ckpt: Path
@@ -113,7 +113,7 @@ def _alone_once(engine: Engine, batches: Batches, prepare: Callable[[Any], Any])
 
 
 def row(model: Model, target: str, simulated: bool, turns: Turns, cpu: tuple[float, float], equal: bool) -> Row:
-    """Turn seconds into the figures that are reported."""
+    """Convert seconds to the reported figures."""
     count = len(model.dataset)
     ours, plain = count / median(turns.ours), count / median(turns.peer)
     limit = count / (sum(cpu) / usable_cores())
@@ -128,7 +128,7 @@ def digits(quick: bool) -> Model:
 
 
 def resnet18(args: argparse.Namespace) -> Model | None:
-    """Return resnet18 with random weights on 256 JPEG images; ``None`` where it can neither be found nor exported."""
+    """Return resnet18 with random weights on 256 JPEG images; ``None`` if it can be neither found nor exported."""
     ckpt = args.resnet18 or args.work / "resnet18_dyn.onnx"
     if not ckpt.is_file():
         if args.resnet18 or not (importlib.util.find_spec("torch") and importlib.util.find_spec("torchvision")):

@@ -1,4 +1,4 @@
-"""Engine overhead: ``engine(x)`` on target ``onnx`` beside a bare ``InferenceSession.run``, on a tiny model."""
+"""Engine overhead: ``engine(x)`` on target ``onnx`` compared with a bare ``InferenceSession.run``, on a tiny model."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Fit the T1's description to the published ResNet50 table, and report the error of the simulated card.
 
-Fitted are, per layout, compute rate, memory rate and launch cost, and the bandwidth and launch cost of a copy: eight
-figures from 18 published ones. The errors come from the engine itself, opened with the figures found: latency from
-calls that wait, throughput from calls that are queued. The leave-one-out error of a batch is that of a fit that has not
-seen it. All times are simulated; the published ones are other people's measurements (tecoexec/data/README.md).
+Fitted per layout are compute rate, memory rate and launch cost, and in common the bandwidth and launch cost of a copy:
+eight figures from 18 published ones. The errors are those of the engine itself, opened with the fitted figures: latency
+from calls that wait, throughput from calls that are queued. The leave-one-out error of a batch is that of a fit without
+this batch. All times are simulated; the published ones were measured by the vendor (tecoexec/data/README.md).
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def main() -> int:
     parser.add_argument("--onnx", type=Path, metavar="FILE", help="an exported ResNet50 (default: a graph made here)")
     parser.add_argument("--write", action="store_true", help=f"write the figures into {T1.relative_to(ROOT)}")
     parser.add_argument("--docs", action="store_true", help="write table and plot into docs/")
-    parser.add_argument("--check", action="store_true", help="fail where targets or committed figures are missed")
+    parser.add_argument("--check", action="store_true", help="fail if targets or committed figures are missed")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = args.onnx or Path(folder) / "resnet50.onnx"

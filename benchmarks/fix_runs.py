@@ -1,9 +1,9 @@
-"""How many runs ``teco fix`` takes to find planted faults by name, beside k * log2(n) for k faults among n nodes.
+"""Number of runs in which ``teco fix`` finds injected faults, compared with k * log2(n) for k faults among n nodes.
 
-In a ResNet50, a transformer encoder and a detector head, all with random weights, k faults of a kind are planted at
-random nodes, of which each matters by itself; an overflow (or underflow) takes two nodes. A run is one over the data
-set, judged by the gate: those before and after the search count too. The same search with other orders is replayed on
-what was found: by isolated error alone, and in the order of the graph.
+In a ResNet50, a transformer encoder and a detector head, all with random weights, k faults of a kind are injected at
+random nodes, each of which changes the outputs by itself; an overflow (or underflow) has two nodes. A run is one over
+the data set, judged by the gate; those before and after the search count too. The same search is replayed on the result
+with other orders of the nodes: by isolated error alone, and in the order of the graph.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Row:
     """One search.
 
     Attributes:
-        nodes: of the planted model. planted: names. found: how many faults with all their nodes.
-        missed, extra: names of planted nodes not found, and of others found.
+        nodes: number of nodes of the model. planted: names. found: number of faults found with all their nodes.
+        missed, extra: names of faulty nodes that were not found, and of other nodes that were reported.
         runs: over the data set. by_error, by_graph: runs of the same search with other orders, replayed.
-        k_log2_n: of faults and nodes. bound: most runs that the search promises for as many nodes as were found.
+        k_log2_n: of faults and nodes. bound: guaranteed maximum of runs for this number of nodes.
     """
 
     model: str
@@ -64,7 +64,7 @@ class Row:
 
 
 class Network(NamedTuple):
-    """A healthy network: file, data set, and fault injector."""
+    """A correct network: file, data set, and fault injector."""
 
     name: str
     path: Path
@@ -73,7 +73,7 @@ class Network(NamedTuple):
 
 
 def searched(network: Network, kind: str, count: int, seed: int, folder: Path) -> Row:
-    """Plant faults, search them, and return the result."""
+    """Inject faults, search for them, and return the result."""
     planted, faults = network.planter.plant(kind, count, seed)
     wrong = folder / "wrong.onnx"
     save_model(planted, wrong)
@@ -110,7 +110,7 @@ def around(found: Fix) -> int:
 
 
 def replayed(found: Fix, order: Sequence[str], likely: int) -> int:
-    """Return the runs of a search that meets the same culprits in another order."""
+    """Return the number of runs of a search for the same nodes with another order."""
     asked: set[frozenset[str]] = set()
     whole = len(order) if found.verdict == "fixed" else len(order) + 1  # all float32 has run before the search
 
@@ -124,7 +124,7 @@ def replayed(found: Fix, order: Sequence[str], likely: int) -> int:
 
 
 def cases(names: Iterable[str], quick: bool) -> Iterator[tuple[str, str, int, int]]:
-    """Yield model, kind, faults and seed of every search; the largest model takes one seed, and no underflow."""
+    """Yield model, kind, faults and seed of every search; the largest model has one seed, and no underflow."""
     for name in names:
         for kind in (kind for kind in KINDS if quick or (name, kind) != ("resnet50", "underflow")):
             for count in (1, 2) if quick else (1, 2, 3, 4):
@@ -152,7 +152,7 @@ HEAD += f" {'bound':>5} {'by error':>9} {'by graph':>9} {'s/search':>8}"
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print one line per model, kind and number of faults; of runs the range over the seeds."""
+    """Print one line per model, kind and number of faults, with the range of runs over the seeds."""
     print(HEAD)
     for key in dict.fromkeys((row.model, row.nodes, row.kind, row.faults) for row in rows):
         some = [row for row in rows if (row.model, row.nodes, row.kind, row.faults) == key]
@@ -173,7 +173,7 @@ def _span(values: Sequence[int]) -> str:
 
 
 def main() -> int:
-    """Run all searches; the exit code is 1 where a fault was missed."""
+    """Run all searches; the exit code is 1 if a fault was missed."""
     parser = arguments(__doc__)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="which networks")
     args = parser.parse_args()

@@ -1,11 +1,11 @@
-"""Tokens per second of a decoder with planned caches, beside transformers' ``generate`` and a loop without a cache.
+"""Tokens per second of a decoder with planned caches, of transformers' ``generate`` and of a loop without a cache.
 
-One network with one set of random weights, greedy, in turn: each round runs every way once, and the median of all
-rounds is printed with its ratio to transformers. All ways must give the same tokens.
+One network with one set of random weights, greedy, in turn: each round runs every method once, and the median of all
+rounds is printed with its ratio to transformers. All methods must give the same tokens.
 
     python benchmarks/generation.py --layers 4 --width 256 --new 64
 
-``--cache`` also runs a graph that gives back the whole cache in place of the new keys and values.
+``--cache`` also runs a graph that returns the whole cache instead of the new keys and values.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ OTHER = "transformers"
 
 
 class WholeCache(GptDecoder):
-    """The same network, which gives back old and new keys and values together."""
+    """The same network, which returns old and new keys and values together."""
 
     def forward(
         self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, *past: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """Return the logits, and each cache with the new slots behind the old ones."""
+        """Return the logits, and each cache with the new slots after the old ones."""
         logits, *new = super().forward(ids, positions, mask, *past)
         return (logits, *(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)))
 
@@ -85,7 +85,7 @@ def theirs(network: GptDecoder) -> torch.nn.Module:
 def ways(
     network: GptDecoder, engines: dict[str, Engine], prompts: np.ndarray, new: int
 ) -> dict[str, Callable[[], list[list[int]]]]:
-    """Return every way to continue the prompts, by its name."""
+    """Return every method of generation by name."""
     other, ids = theirs(network), torch.from_numpy(prompts)
 
     def of_transformers(cached: bool) -> list[list[int]]:
@@ -109,7 +109,7 @@ def ways(
 
 
 def main() -> int:
-    """Run all ways in turn and print a table."""
+    """Run all methods in turn and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("layers", 4), ("width", 256), ("heads", 4), ("vocabulary", 4000), ("batch", 4)):
         parser.add_argument(f"--{name}", type=int, default=value)
@@ -143,7 +143,7 @@ def main() -> int:
 
 
 def table(found: dict[str, Callable[[], list[list[int]]]], rounds: int, tokens: int) -> None:
-    """Run every way once for its answer and to warm up, then in turn, and print the medians."""
+    """Run every method once for its result and as warm-up, then in turn, and print the medians."""
     answers = {name: way() for name, way in found.items()}
     for name, answer in answers.items():
         assert answer == answers[OTHER], f"{name} gives other tokens than {OTHER}"

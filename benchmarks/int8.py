@@ -1,8 +1,8 @@
 """int8 compared with float32, recipe by recipe: agreement and speedup on both CPU engines.
 
-MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The digits' CNN
-is trained too; every eighth of its validation images is what it is calibrated on, the others judge it. resnet50 has
-random weights, so only its speed is reported.
+MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The CNN for digits is trained
+too: calibrated on every eighth of its validation images, judged by the others. resnet50 has random weights, so only its
+speed is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIMED = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A model with what it is calibrated on (one sample a call) and what it is judged by (batches)."""
+    """A model with its calibration samples (one per call) and its test batches."""
 
     name: str
     path: Path
@@ -50,7 +50,7 @@ class Case:
 
 
 def minilm_case(folder: Path, quick: bool) -> Case:
-    """Return MiniLM with sentences; 32 of them a batch."""
+    """Return MiniLM with sentences, in batches of 32."""
     from parts.real_models import minilm, sentences, tokens
 
     texts = sentences(64 + (64 if quick else 320))
@@ -65,7 +65,7 @@ def _tokens(arrays: Sequence[Array]) -> Feed:
 
 
 def digits_case(_: Path, quick: bool) -> Case:
-    """Return the digits' CNN with the images it comes with; 64 of them a batch."""
+    """Return the CNN for digits with the images of its folder, in batches of 64."""
     files = sorted((DIGITS / "data/val").rglob("*.png"))
     images = preprocess([str(file) for file in files], "float32", 32, 32)
     known = images[::8]
@@ -81,7 +81,7 @@ def digits_case(_: Path, quick: bool) -> Case:
 
 
 def resnet50_case(folder: Path, quick: bool) -> Case:
-    """Return a ResNet-50 of random weights and random images; 8 of them a batch."""
+    """Return a ResNet-50 with random weights and random images, in batches of 8."""
     path = folder / "resnet50.onnx"
     save_model(resnet(), path)
     random = np.random.default_rng(0)
@@ -94,7 +94,7 @@ CASES = {"minilm": minilm_case, "digits": digits_case, "resnet50": resnet50_case
 
 
 def neighbours(got: Array, want: Array) -> float:
-    """Return the share of sentences whose nearest other one is the same by both embeddings."""
+    """Return the share of sentences with the same nearest other sentence by both embeddings."""
     nearest = []
     for vectors in (got, want):
         finite = np.where(np.isfinite(vectors), vectors, 0)

@@ -1,10 +1,10 @@
-"""Rate of correctly located faults, planted in ten models, and of false reports for healthy ones.
+"""Rate of correctly located faults, injected into ten models, and of false reports for correct ones.
 
-Weights swapped between two layers, a layer's weights scaled by 1.1 and another epsilon are found beside the healthy
-file (``teco compare --a_model``), activations and attention scores beyond float16 in the faulty file alone (``teco
-compare`` and ``teco overflow``), other channel orders and normalisations beside a dump of the healthy model (``teco
-compare --a DUMP``) and its outputs (``teco fix --golden``). Every planted fault changes the outputs. MiniLM, PP-OCRv4's
-detector and the digits network are trained, seven models have random weights.
+Weights swapped between two layers, a layer's weights scaled by 1.1 and another epsilon are found by comparison with the
+correct file (``teco compare --a_model``), activations and attention scores beyond float16 in the faulty file alone
+(``teco compare`` and ``teco overflow``), other channel orders and normalisations by comparison with a dump of the
+correct model (``teco compare --a DUMP``) and with its outputs (``teco fix --golden``). Every fault changes the outputs.
+MiniLM, PP-OCRv4's detector and the digits network are trained, seven models have random weights.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ class Row:
     """One run of a tool.
 
     Attributes:
-        kind: of the fault, ``healthy`` without one. tool: that looked for it.
-        planted: nodes at fault, or what is wrong with the inputs. named: what the tool named first; "" for nothing.
-        found: whether it is the first one that was planted.
+        kind: of the fault, ``healthy`` without one. tool: that was run. planted: faulty nodes, or the fault of the
+            inputs. named: the first report of the tool, or "". found: whether it is the injected fault.
     """
 
     model: str
@@ -60,7 +59,7 @@ class Row:
 
 
 class Bench:
-    """A healthy model, what plants faults in it, and the tools that look for them."""
+    """A correct model, its fault injector, and the tools."""
 
     def __init__(self, model: Located, folder: Path) -> None:
         self.model, self._folder = model, folder
@@ -73,14 +72,14 @@ class Bench:
         self.planter = Planter(right, self.inputs)
 
     def healthy(self) -> Iterator[Row]:
-        """Yield the tools' results for the healthy model."""
+        """Yield the tools' results for the correct model."""
         yield self._run("healthy", 0, "compare", [], self._compare(self.model.path))
         yield self._run("healthy", 0, "overflow", [], self._overflow(self.model.path))
         if self.model.images:
             yield self._run("healthy", 0, "fix", [], self._suspect(self.model.data))
 
     def planted(self, kind: str, seed: int) -> Iterator[Row]:
-        """Plant a fault and yield the tools' results; nothing if no node supports it."""
+        """Inject a fault and yield the tools' results; nothing if no node supports it."""
         try:
             faulty, (fault,) = self.planter.plant(kind, 1, seed)
         except AssertionError:
@@ -96,7 +95,7 @@ class Bench:
         yield self._run(kind, seed, "compare", nodes, self._compare(path, *beside, wide=kind == "epsilon"))
 
     def wrong_inputs(self) -> Iterator[Row]:
-        """Feed images with common reading errors, and yield the tools' results."""
+        """Run with common errors in the preprocessing of images, and yield the tools' results."""
         assert self.model.images
         images, mean, std = self.model.images
         other = (np.full_like(MEAN, 0.5), np.full_like(STD, 0.5)) if np.array_equal(mean, MEAN) else (MEAN, STD)
@@ -170,14 +169,14 @@ def _quiet(words: Sequence[str]) -> int:
 
 
 def _changes_nothing(path: Path, inputs: Sequence[np.ndarray], arrays: np.ndarray) -> bool:
-    """Return whether a model answers nearly the same to other images."""
+    """Return whether a model has nearly the same outputs for other images."""
     session = HostSession(onnx.load(path))
     right, wrong = (session.run([given])[0] for given in (inputs[0], np.ascontiguousarray(arrays)))
     return bool(np.linalg.norm(right - wrong) < 0.05 * np.linalg.norm(right))
 
 
 def measured(names: Sequence[str], seeds: int) -> Iterator[Row]:
-    """Export the models, plant faults and look for them."""
+    """Export the models, inject faults and run the tools."""
     from tqdm import tqdm
 
     for name in tqdm(names, unit="model", leave=False, disable=None):
@@ -193,7 +192,7 @@ def measured(names: Sequence[str], seeds: int) -> Iterator[Row]:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print how often the fault was named, by model and kind, and every miss."""
+    """Print the number of faults found, by model and kind, and every miss."""
     kinds = ["healthy", *KINDS, *INPUTS]
     print(f"{'model':20}" + "".join(f"{kind:>15}" for kind in kinds))
     for model in dict.fromkeys(row.model for row in rows):
@@ -210,9 +209,9 @@ def _share(rows: Sequence[Row], model: str, kind: str) -> str:
 
 
 def main() -> int:
-    """Run all; the exit code is 1 where too few faults were named, or anything in a healthy model."""
+    """Run all; the exit code is 1 if too few faults were found, or on a false positive."""
     parser = arguments(__doc__)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), help="which models; all of them without it")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), help="names of models (default: all)")
     parser.add_argument("--seeds", type=int, default=3, help="faults of each kind and model")
     args = parser.parse_args()
     if not (find_spec("torchvision") and find_spec("transformers")):

@@ -1,9 +1,9 @@
-"""Rate of correctly located operators in training: faults planted in four small trainings, run in four ways.
+"""Rate of correctly located operators in training: faults injected into four small trainings, run in four ways.
 
-The device puts one call's results off, makes them NaN or refuses it; a layer gets other weights, another epsilon or
-activation, the optimizer another rate, the batch other classes; float16 overflows, forward or backward. ``teco
-train compare`` looks for each beside a healthy run (on the CPU, on the card, in float32 beside mixed precision),
-``dumper(check_overflow=True)`` in the faulty run alone, and the operator that was named is repeated from the file
+The device perturbs the results of one call, makes them NaN or raises an error; a layer gets other weights, another
+epsilon or activation, the optimizer another rate, the batch other classes; float16 overflows, forward or backward.
+``teco train compare`` compares each with a correct run (on the CPU, on the card, float32 with mixed precision),
+``dumper(check_overflow=True)`` examines the faulty run alone, and the reported operator is repeated from the file
 alone, on the CPU and on a device with the same fault.
 """
 
@@ -54,7 +54,7 @@ class Row:
     """One fault.
 
     Attributes:
-        planted: the call at fault, or the module. named: what the tool named. found: whether it is that one.
+        planted: the faulty call, or the module. named: report of the tool. found: whether they agree.
         replays: whether the call, repeated from the file alone, shows the fault again; ``None``: nothing was named.
     """
 
@@ -69,7 +69,7 @@ class Row:
 
 
 class Bench:
-    """A training run in one way, healthy, and what is planted in it."""
+    """A correct training, run in one way, and its faults."""
 
     def __init__(self, name: str, way: str, folder: Path) -> None:
         self.name, self.way, self._folder = name, way, folder
@@ -86,13 +86,13 @@ class Bench:
         self._calls = [call for call in calls if call.where in reached.calls]
 
     def healthy(self) -> Row:
-        """Return the row of the run without a fault: nothing may be named."""
+        """Return the row of the run without a fault, in which nothing may be reported."""
         begin = time.perf_counter()
         named = self._compare(self._like)
         return self._row("healthy", "", named, named == "", None, begin)
 
     def device(self, kind: str, seed: int) -> Row:
-        """Plant a fault in the device."""
+        """Inject a fault into the device."""
         draw = np.random.default_rng([seed, *map(ord, self.name + self.way + kind)])
         call = self._calls[draw.integers(len(self._calls))]
         fault = OpFault(kind, call.op, self._reached[call.where], draw.uniform(LEAST, 0.5))
@@ -189,14 +189,14 @@ _CHANGED: dict[str, Any] = {
 
 
 def replace_outputs(held: Any, healthy: Path) -> Any:
-    """Return a refused call with the results that a healthy run has of it, to repeat it."""
+    """Return a failed call with its results in a correct run, to repeat it."""
     like = read_call(healthy, held.call.where)
     call = replace(held.call, outputs=like.call.outputs, written=like.call.written)
     return type(held)(call, held.inputs, like.outputs, held.state)
 
 
 def _can_be_hit(call: OpCall) -> bool:
-    """Return whether a fault in a call changes a value that is anything."""
+    """Return whether a fault in a call changes a value that matters."""
     floats = any(one.dtype.startswith(("float", "bfloat")) and 0 not in one.shape for one in call.outputs)
     own = call.device.startswith("sdaa") and not (call.view or call.empty or call.draws)
     return own and floats and not call.op.startswith(_COPIES)
@@ -206,7 +206,7 @@ def _can_be_hit(call: OpCall) -> bool:
 
 
 def overflows(name: str, precision: str, phase: str, folder: Path) -> Row:
-    """Let one layer overflow in float16, and look for it in that run alone."""
+    """Make one layer overflow in float16, and search for it in that run alone."""
     training = TRAININGS[name]
     layers = [found for found, one in training.model().named_modules() if isinstance(one, nn.Linear)]
     layer = layers[-2]
@@ -240,7 +240,7 @@ def overflows(name: str, precision: str, phase: str, folder: Path) -> Row:
 
 
 def _same_again(path: Path, where: str) -> bool | None:
-    """Return whether a call, repeated on the CPU from the file alone, gives what the run has, bit for bit."""
+    """Return whether a call, repeated on the CPU from the file alone, equals the run bit for bit."""
     if not where:
         return None
     held = read_call(path, where)
@@ -248,7 +248,7 @@ def _same_again(path: Path, where: str) -> bool | None:
 
 
 def measured(names: Sequence[str], seeds: int) -> Iterator[Row]:
-    """Plant the faults and look for them."""
+    """Inject the faults and search for them."""
     for name in names:
         for way in WAYS:
             with tempfile.TemporaryDirectory(prefix="located-") as folder:
@@ -269,14 +269,14 @@ def measured(names: Sequence[str], seeds: int) -> Iterator[Row]:
 
 
 def _forget_apex() -> None:
-    """Let the next training begin without what ``amp.initialize`` switched on."""
+    """Undo the effects of ``amp.initialize`` before the next training."""
     apex: Any = sys.modules.get("torch_sdaa.apex.amp")
     if apex is not None:
         apex._state.switch_off()
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print how often the fault was named, by training and kind, and every miss."""
+    """Print the number of faults found, by training and kind, and every miss."""
     kinds = list(dict.fromkeys(row.kind for row in rows))
     print(f"{'':18}" + "".join(f"{kind:>19}" for kind in kinds))
     for key in dict.fromkeys((row.training, row.way) for row in rows):

@@ -1,9 +1,9 @@
-"""Architectures of every kind beside torch: exported by both of its exporters, and run on every target and dtype.
+"""Architectures compared with torch: exported by both of its exporters, and run on every target and dtype.
 
-Each architecture has random weights and is small; what is judged is agreement of values, not accuracy or speed. A
-combination is an exporter, a target, a dtype and a number of SPA. It must agree with torch on the same samples, or be
-refused for the reason that its row expects; anything else is a finding. Rows that have finished for the very sources
-that are here are not run again. The exit code is 1 where there is a finding, and 130 after Ctrl-C.
+Each architecture is small and has random weights; agreement of values is judged, not accuracy or speed. A combination
+is an exporter, a target, a dtype and a number of SPA. It must agree with torch on the same samples, or be refused for
+the reason that its row expects; anything else is a finding. Rows that have finished for the same sources are not run
+again. The exit code is 1 if there is a finding, and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="run these architectures only")
     parser.add_argument("--family", nargs="+", default=[], metavar="FAMILY", help="run these families only")
-    parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
-    parser.add_argument("--again", action="store_true", help="also run what has finished for these sources")
-    parser.add_argument("--jobs", type=int, default=usable_cores(), help="processes side by side")
+    parser.add_argument("--list", action="store_true", help="list the architectures, and run nothing")
+    parser.add_argument("--again", action="store_true", help="also run rows that have finished for these sources")
+    parser.add_argument("--jobs", type=int, default=usable_cores(), help="number of parallel processes")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/model_sweep.json", metavar="FILE",
                         help="where results are kept")  # fmt: skip
     parser.add_argument("--table", type=Path, metavar="PAGE", help="write the table into this page afterwards")

@@ -1,12 +1,12 @@
 """Compare page_reading with rapidocr_onnxruntime, both on the same three files: lines read, and time per page.
 
-rapidocr_onnxruntime needs OpenCV, pyclipper and Shapely, so it runs in a Python of its own:
+rapidocr_onnxruntime needs OpenCV, pyclipper and Shapely, so it runs in a separate Python:
 
     python -m venv /tmp/rapid && /tmp/rapid/bin/pip install rapidocr_onnxruntime==1.4.4
     python benchmarks/page_reading.py --peer /tmp/rapid/bin/python
 
-The peers take turns on one thread each, page by page; the first turn of each warms up and is not counted. The pages are
-those of ``example/ocr/ppocr_v4/data``, and of scikit-image's photographed page where that is installed.
+The peers run alternately on one thread each, page by page; the first turn of each is a warm-up. The pages are
+those of ``example/ocr/ppocr_v4/data``, and scikit-image's photographed page if that is installed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ SCANNED = (
     ("histogram of grey values:", (0, 116, 180, 137)),
     (">>> markers = np.zeros_like(coins)", (10, 166, 250, 191)),
 )
-"""What scikit-image's page.png says, and where, by eye: left, top, right and bottom."""
+"""Texts of scikit-image's page.png with manual boxes: left, top, right and bottom."""
 
 
 def main() -> int:
@@ -114,7 +114,7 @@ def joined(text: str) -> str:
 
 
 def pages() -> Iterator[tuple[Path, Truth]]:
-    """Yield pages and what is right."""
+    """Yield pages and their correct texts."""
     batch = load_pages({"data": ROOT / "example/ocr/ppocr_v4/data"})
     yield from zip(batch.samples, batch.targets or (), strict=True)
     try:
@@ -129,7 +129,7 @@ def pages() -> Iterator[tuple[Path, Truth]]:
 
 
 def in_turns(peers: dict[str, Any], page: Path, turns: int) -> dict[str, tuple[list[Any], float]]:
-    """Return what each peer read, and the median of its times; the first turn does not count."""
+    """Return the texts of each peer, and the median of its times without the first turn."""
     times: dict[str, list[float]] = {name: [] for name in peers}
     lines: dict[str, list[Any]] = {}
     for turn in range(turns + 1):

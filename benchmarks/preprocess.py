@@ -1,11 +1,11 @@
-"""Preprocessing, image files to a batch, in every way to decode, beside plain Pillow and NumPy in the same steps.
+"""Preprocessing of image files to a batch, for every ``--decode``, compared with plain Pillow and NumPy.
 
 Tried and left out, CPU time of an image of 500 x 375, of 1.5 ms in all (Pillow 13.0, simplejpeg 1.9, EPYC):
 
-- simplejpeg decodes in 0.49 ms, Pillow in 0.56 to 0.62. Its pixels reach a Pillow image by a copy, and then nothing is
-  won; or, without one, as ``RGBX``, whose four channels take 0.15 ms longer to resize than three.
-- Pillow opens a file in 0.02 ms: going straight to its JPEG plugin cannot win 2 %.
-- Packing the crop and normalising it take 0.04 and 0.06 ms; normalising without the block in between wins 0.01.
+- simplejpeg decodes in 0.49 ms, Pillow in 0.56 to 0.62. Its pixels reach a Pillow image by a copy, which takes the
+difference; or, without one, as ``RGBX``, whose four channels take 0.15 ms longer to resize than three.
+- Pillow opens a file in 0.02 ms: calling its JPEG plugin directly saves less than 2 %.
+- Packing the crop and normalising it take 0.04 and 0.06 ms; normalising without the block in between saves 0.01.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from utils.preprocess.image.modes import DECODES, MEAN, STD
 from utils.preprocess.pytorch.classification import preprocess
 
 LARGE = (2048, 1536)
-"""Width and height in pixels of the large images: a small camera's, a size at which JPEG scales pay."""
+"""Width and height in pixels of the large images: those of a small camera, for which JPEG scaling is useful."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """Image files and what they are made into, with lengths in pixels."""
+    """Image files and the sizes of their input, in pixels."""
 
     name: str
     files: list[Path]
@@ -42,7 +42,7 @@ class ImageSet:
 
 
 def cases(folder: Path, count: int) -> list[ImageSet]:
-    """Return the three sets of images; those missing are made."""
+    """Return the three sets of images; missing ones are created."""
     usual = sorted(make_images(folder / "images", count).rglob("*.jpg"))
     large = [enlarged(path, folder / "large" / f"{index:03d}.jpg") for index, path in enumerate(usual[: count // 8])]
     digits = sorted((DIGITS / "data/val").rglob("*.png"))[: 4 * count]
@@ -54,7 +54,7 @@ def cases(folder: Path, count: int) -> list[ImageSet]:
 
 
 def enlarged(path: Path, to: Path) -> Path:
-    """Write an image at the large size, unless it is there."""
+    """Write an image with the large size, unless it exists."""
     if not to.is_file():
         to.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(path) as image:
@@ -63,7 +63,7 @@ def enlarged(path: Path, to: Path) -> Path:
 
 
 def plain(files: list[Path], resize: int, crop: int) -> np.ndarray:
-    """Do the same steps the way a script does."""
+    """Do the same steps as a usual script."""
     mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
     rows = []
     for file in files:
@@ -86,7 +86,7 @@ def seconds(run: Callable[[list[Path]], object], case: ImageSet) -> float:
 
 
 def measure(case: ImageSet, decode: str, rounds: int) -> dict[str, object]:
-    """Compare one way to decode with the plain steps, and print the figures."""
+    """Compare one decoding mode with the plain steps, and print the figures."""
     out = np.empty((case.batch, 3, case.crop, case.crop), np.float32)
 
     def ours(files: list[Path]) -> np.ndarray:

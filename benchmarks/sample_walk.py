@@ -1,4 +1,4 @@
-"""Count the files that one image passes on its way through ``example_valid.py``, and how often the way changes file.
+"""Count the source files that process one image in ``example_valid.py``, and the calls from one file to another.
 
 ``python benchmarks/sample_walk.py [--target sdaa] [--json FILE]`` evaluates four images of the digits model with one
 batch of two beforehand, and traces the calls of the second batch in every thread: from the loop that asks for the batch
@@ -38,7 +38,7 @@ class Walk:
         self.on = False
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> None:
-        """Note a call; given to ``sys.setprofile``."""
+        """Record a call; callback of ``sys.setprofile``."""
         if not self.on or event != "call":
             return
         name = frame.f_code.co_filename
@@ -48,7 +48,7 @@ class Walk:
                 self.calls.setdefault(threading.get_ident(), []).append((short, frame.f_code.co_qualname))
 
     def counts(self) -> dict[str, int]:
-        """Return how many files and folders there are, and how often the way changes either."""
+        """Return the numbers of files and folders, and of calls that change either."""
         ways = [[file for file, _ in calls] for calls in self.calls.values()]
         files = {file for way in ways for file in way}
         folders = [[str(Path(file).parent) for file in way] for way in ways]

@@ -1,7 +1,7 @@
 """Saved engines: opening ResNet50 from its ``.tecoengine`` compared with building it from ONNX, on target ``sdaa``.
 
-Both are host wall time. A start is a fresh process: what is counted begins before ``import engine`` and ends when the
-engine is open. A reopening is another engine in a process that has everything imported and the pass compared already.
+Both are host wall time. A start is a fresh process: its time is from before ``import engine`` until the engine is open.
+A reopening is another engine in a process that has already done all imports and the check of the pass.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ engine = open_engine("sdaa", EngineSpec(Path(sys.argv[1]), **options))
 print(time.perf_counter() - start, engine.loaded)
 engine.release()
 """
-"""What a fresh process runs: the path of an ONNX file; one compared with which a saved engine lies loads that."""
+"""Code of a new process, with the path of an ONNX file; a saved engine next to the file is loaded instead."""
 
 
 def resnet50() -> tuple[Path, Path]:
-    """Return the same ONNX file in two folders, the second with its saved engine beside it; made on first use."""
+    """Return the same ONNX file in two folders, the second with its saved engine; created on first use."""
     plain, kept = WORK / "plain/resnet50_dyn.onnx", WORK / "kept/resnet50_dyn.onnx"
     for path in (plain, kept):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,12 +53,12 @@ def resnet50() -> tuple[Path, Path]:
 
 
 def spec(path: Path) -> EngineSpec:
-    """Return what is opened, both ways."""
+    """Return the files to open, with and without a saved engine."""
     return EngineSpec(path, BATCH, (SHAPE,), pass_path=PASS)
 
 
 def start_seconds(path: Path, loaded: bool) -> float:
-    """Open the model in a fresh process; return its own count of seconds."""
+    """Open the model in a new process; return the seconds measured by it."""
     done = subprocess.run(
         [sys.executable, "-c", START, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
     )
@@ -78,7 +78,7 @@ def reopen_seconds(path: Path, loaded: bool) -> float:
 
 
 def check_equal(plain: Path, kept: Path) -> None:
-    """Make sure that both compute the same, bit for bit."""
+    """Check that the outputs of both are equal bit for bit."""
     x = np.random.default_rng(0).standard_normal((BATCH, *SHAPE[1:])).astype(np.float16)
     with SdaaEngine(spec(plain)) as built, SdaaEngine(spec(kept)) as loaded:
         assert (built.loaded, loaded.loaded) == (False, True)

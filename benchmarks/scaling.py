@@ -1,8 +1,9 @@
-"""What more processes, machines and images would give: a roofline of measured, published and assumed costs.
+"""Predicted gain of more processes, machines and images: a roofline of measured, published and assumed costs.
 
-A run is as fast as its narrowest resource: the cores that preprocess, the card, the loop around the engine, the disk,
-or the storage all machines share. To that come start-up, listing the folder, the first step and the merge, which do
-not shrink with more machines. ``--measure`` checks the same formula against 1, 2 and 4 processes on this machine.
+The slowest resource determines the rate of a run: the cores that preprocess, the card, the loop around the engine, the
+disk, or the storage shared by all machines. In addition there are start-up, listing the folder, the first step and the
+merge, which do not become faster with more machines. ``--measure`` checks the same formula against 1, 2 and 4 processes
+on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MACHINES = (1, 8, 64)
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one image, one file and one process cost; seconds and bytes.
+    """Costs of one image, one file and one process, in seconds and bytes.
 
     Attributes:
         preprocess: CPU seconds per image, decoding included.
@@ -75,7 +76,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A run: seconds by part, images per second at full speed and over all, the narrowest resource, and memory."""
+    """A run: seconds by part, images per second at full speed and over all, the slowest resource, and memory."""
 
     seconds: float
     working: float
@@ -89,11 +90,11 @@ class Prediction:
 
 
 Row = tuple[str, int, Prediction]
-"""Name of a folder, number of machines, and what is predicted."""
+"""Name of a folder, number of machines, and prediction."""
 
 
 def predict(images: int, batch: int, costs: Costs, site: Site) -> Prediction:
-    """Predict a run of ``images`` images, shared out evenly."""
+    """Predict a run of ``images`` images in equal shares."""
     every = site.machines * site.processes
     rates = {
         "cores": site.machines * site.cores / max(costs.preprocess + costs.inference, 1e-12),
@@ -130,7 +131,7 @@ def t1_seconds(batch: int) -> float:
 
 
 def listing_costs(files: int) -> tuple[float, float]:
-    """Return seconds and bytes per file of listing a folder of so many files, made for it on this machine's disk."""
+    """Return seconds and bytes per file of listing a folder of ``files`` files, created on this machine's disk."""
     with tempfile.TemporaryDirectory(prefix="scaling-") as text:
         for index in range(files):
             folder = Path(text, f"n{index % 10:08d}")
@@ -151,7 +152,7 @@ def _seconds(action: Callable[[], object]) -> float:
 
 
 def measured_costs(setup: Setup, script: Path, quick: bool) -> Costs:
-    """Measure what this machine can measure; the card's part is left at 0."""
+    """Measure the costs on this machine; those of the card are 0."""
     contestant = limit(setup)
     contestant.turn()
     turns = [contestant.turn() for _ in range(1 if quick else 5)]
@@ -164,7 +165,7 @@ def measured_costs(setup: Setup, script: Path, quick: bool) -> Costs:
 
 
 def starting(setup: Setup, script: Path) -> tuple[float, float]:
-    """Return wall and CPU seconds of the valid script on one image: all but the work."""
+    """Return wall and CPU seconds of the valid script on one image: the fixed costs."""
     pairs = []
     for _ in range(3):
         before, start = os.times(), time.perf_counter()
@@ -223,7 +224,7 @@ def show(costs: Costs, device: float, assumed: Mapping[str, float], table: Seque
 
 
 def show_check(rows: Sequence[Mapping[str, float]]) -> None:
-    """Print what was predicted for this machine compared with what was measured."""
+    """Print the prediction for this machine and the measurement."""
     for row in rows:
         gap = row["measured_s"] / row["predicted_s"] - 1
         figures = f"{row['predicted_s']:.2f} s predicted, {row['measured_s']:.2f} s measured ({gap:+.0%})"
@@ -238,7 +239,7 @@ ASSUMED = {
     "lookups": (2e6, "names/s the shared storage lists"),
     "image": (110e3, "bytes of an image; ImageNet's mean is about 110 KB"),
 }
-"""Flags for what is neither measured nor published: default and meaning."""
+"""Flags for costs that are neither measured nor published: default and meaning."""
 
 
 def options() -> argparse.Namespace:
@@ -258,7 +259,7 @@ def options() -> argparse.Namespace:
 
 
 def _measured_on(args: argparse.Namespace) -> tuple[Setup, Path]:
-    """Return what is measured, and its valid script."""
+    """Return the measured model, and its valid script."""
     if args.ckpt is not None:
         script = ROOT / "example/classification/resnet/example_valid.py"
         return Setup("resnet", args.ckpt, args.data_path, args.batch_size), script

@@ -1,6 +1,6 @@
-"""The price of splitting: host wall time of a call split over the SPA of a card, beside the same call on one SPA.
+"""Cost of splitting: host wall time of a call split over the SPA of a card, compared with the call on one SPA.
 
-Both compute the same values on the same cores; the split run does it in shards. The two take turns.
+Both compute the same values on the same cores; the split run does it in shards. They run alternately.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine import Engine, EngineSpec, open_engine
 WORK = ROOT / "benchmarks/results/spa_split"
 EXPORT = ROOT / "example/classification/resnet/export_onnx.py"
 TARGET = 0.03
-"""Largest share of wall time that splitting may cost."""
+"""Maximum additional share of wall time."""
 COUNTS = (4, 3)
 
 

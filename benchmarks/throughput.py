@@ -1,8 +1,8 @@
-"""Images per second: our pipeline beside what people write instead, on the same images and the same ONNX files.
+"""Images per second: our pipeline compared with usual alternatives, on the same images and the same ONNX files.
 
-Every contestant runs in a process of its own, opens its model once and warms up on every image; then they take turns,
-in another order every round. Nothing but a turn is timed: not starting, importing, opening the model or, which favours
-the peer, starting torch's DataLoader workers, while our threads start anew in every turn.
+Every contestant runs in a separate process, opens its model once and warms up on every image; then they run
+alternately, in another order every round. Only the turns are timed, not the start, the imports or the opening of the
+model, nor the start of torch's DataLoader workers, which favours that peer: our threads are started in every turn.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ RATIOS = {"plain loop": (1.35, 2.4), "dataloader": (1.1, 1.6)}
 
 @dataclass(slots=True)
 class Course:
-    """What the turns of one contestant gave."""
+    """Results of the turns of one contestant."""
 
     note: str
     peak: int
     scores: Array
     turns: list[Turn] = field(default_factory=list)
     values: list[Array] = field(default_factory=list)
-    """What the turns returned, of a limit only."""
+    """Results of the turns, for a limit only."""
 
     @property
     def seconds(self) -> list[float]:
@@ -55,7 +55,7 @@ class Course:
 
 
 def contestants(model: str) -> list[str]:
-    """Return who runs a model."""
+    """Return the contestants of a model."""
     names = ["ours", "ours reduced", "plain loop", "serial", "dataloader", "openvino", "limit"]
     if model != NO_COMPUTE:
         names += ["ours cpu", "limit cpu", "torch"]
@@ -63,13 +63,13 @@ def contestants(model: str) -> list[str]:
 
 
 def missing(name: str) -> str | None:
-    """Say what to install before a contestant can run; ``None`` where all is there."""
+    """Return the packages that a contestant lacks, as a text; ``None`` if it lacks none."""
     absent = [package for package in PEERS[name][1] if importlib.util.find_spec(package) is None]
     return f"pip install {' '.join(dict.fromkeys(INSTALL[package] for package in absent))}" if absent else None
 
 
 def measure(setup: Setup, rounds: int) -> Measured:
-    """Let everybody run one model, in turns."""
+    """Run one model with every contestant, in turns."""
     measured = Measured(setup.model, setup.batch_size, len(setup.batches().dataset), rounds)
     with ExitStack() as stack:
         running = _started(setup, measured, stack)
@@ -86,7 +86,7 @@ def measure(setup: Setup, rounds: int) -> Measured:
 
 
 def _started(setup: Setup, measured: Measured, stack: ExitStack) -> dict[str, tuple[Process, str]]:
-    """Start every contestant; note in ``measured`` those that cannot run."""
+    """Start every contestant; record in ``measured`` those that cannot run."""
     running = {}
     for name in contestants(setup.model):
         if (advice := missing(name)) is not None:
@@ -103,7 +103,7 @@ def _started(setup: Setup, measured: Measured, stack: ExitStack) -> dict[str, tu
 
 
 def _courses(running: dict[str, tuple[Process, str]], rounds: int, measured: Measured) -> dict[str, Course]:
-    """Let everybody warm up, then take turns; note in ``measured`` those that fail in the warm-up."""
+    """Warm up every contestant, then run them in turns; record in ``measured`` those that fail in the warm-up."""
     from tqdm import tqdm
 
     courses = {}
@@ -128,7 +128,7 @@ def _courses(running: dict[str, tuple[Process, str]], rounds: int, measured: Mea
 
 
 def _ratio(ours: Course, peer: Course) -> float:
-    """Return how many times faster ours was: the median over rounds, in which a slow spell hits both."""
+    """Return the speed of ours relative to a peer: the median over rounds, in which slow phases affect both."""
     return statistics.median(b / a for a, b in zip(ours.seconds, peer.seconds, strict=True))
 
 
@@ -191,7 +191,7 @@ def show(measured: Measured) -> None:
 
 
 def show_notes(everything: Sequence[Measured]) -> None:
-    """Print once what the contestants are made of, by model where that differs."""
+    """Print the description of the contestants once, by model if it differs."""
     notes: dict[tuple[str, str], list[str]] = {}
     for measured in everything:
         for result in measured.results:

@@ -33,7 +33,7 @@ from model_config.run.runner import Limits, default_memory
 from model_config.run.watch import adopting
 from model_config.written import settle
 from tecoinfer_modelzoo import has_packages
-from tecoinfer_modelzoo.hidden_flags import hide_aliases
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, hide_aliases, reserve_stdout, restoring_stdout
 from tecoinfer_modelzoo.text import shortened
 from utils.places import check_outputs
 
@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     args = _arguments(argv)
     try:
         _check_packages(args)
+        reserve_stdout(args.json)
         files = {f"--{name}": getattr(args, name) for name in ("json", "junit", "markdown", "html")}
+        files["--json"] = None if args.json == STDOUT else args.json
         check_names(args.env)
         check_outputs(files, args.config or (), makes_folders=True)
         check = _checked(args, root)
@@ -73,7 +75,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("cases", nargs="*", metavar="CASE", help="case_name of a case to check (default: all)")
     add("--changed_since", metavar="REV", help="only cases affected by changes since this commit or branch")
     add("--config", type=Path, action="append", metavar="FILE", help=f"instead of {' and '.join(CONFIGS)}; repeatable")
-    add("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+    add_json_flag(parser, "the results")
     add("--junit", type=Path, metavar="FILE", help="also write them as JUnit XML")
     add("--markdown", type=Path, metavar="FILE", help="also write them as Markdown for a pull request")
     add("--html", type=Path, metavar="FILE", help="also write them as one self-contained page")
@@ -315,7 +317,7 @@ def command(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run :func:`main` as a separate process; SIGTERM acts like Ctrl-C, so an aborted CI job leaves no processes."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     leave_contributed(root)
-    with adopting():
+    with adopting(), restoring_stdout():
         return main(argv, root)
 
 

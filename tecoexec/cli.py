@@ -16,6 +16,7 @@ from tecoexec import report
 from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, reserve_stdout
 from utils.pipeline.cli import run
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.report import write_json
@@ -71,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--simulateOnly", action="store_true", help="on the simulated card, compute only times, no values")
     add("--saveEngine", type=Path, metavar="FILE", help="also write the built engine (.tecoengine)")
-    add("--json", type=Path, metavar="FILE", help="write all results as JSON")
+    add_json_flag(built, "all results")
     add("--exportTimes", type=Path, metavar="FILE", help="write the times of every call as JSON")
     add("--exportProfile", type=Path, metavar="FILE", help="write the simulated times of every kernel as JSON")
     add("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
@@ -85,7 +86,8 @@ def request_of(args: argparse.Namespace) -> Request:
     model = args.onnx or args.loadEngine
     check_paths("--onnx" if args.onnx else "--loadEngine", model)
     names = ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot")
-    check_outputs({f"--{name}": getattr(args, name) for name in names}, [model])
+    written = {f"--{name}": getattr(args, name) for name in names}
+    check_outputs({flag: path for flag, path in written.items() if path != STDOUT}, [model])
     return Request(
         model=model,
         target=args.target,
@@ -113,6 +115,7 @@ def execute(argv: Sequence[str] | None = None) -> int:
     """Run the request, print the summary, write the files, and return 0; raise TecoInferError on failure."""
     args = parser().parse_args(argv)
     request = request_of(args)
+    reserve_stdout(args.json)
     if args.plot is not None:
         from tecoexec.plot import require_matplotlib
 

@@ -1,6 +1,8 @@
-"""Exceptions of the zoo; commands print their text as one line."""
+"""Exceptions of the zoo, which commands print as one line, and the warning of a former name."""
 
 from __future__ import annotations
+
+import warnings
 
 from tecoinfer_modelzoo.text import printable, shortened
 
@@ -59,3 +61,12 @@ class DeviceError(EngineError):
 
 class DeviceOutOfMemory(DeviceError):  # noqa: N818 -- the established name
     """A model or batch exceeds a device's memory; the text states by how much and which batch size fits."""
+
+
+def warn_renamed(former: str, name: str) -> None:
+    """Warn that code outside the zoo uses a former name.
+
+    Args:
+        former, name: the names, as in source code.
+    """
+    warnings.warn(f"deprecated: {former} is {name} now", FutureWarning, stacklevel=3)

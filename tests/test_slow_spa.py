@@ -41,7 +41,7 @@ def test_displayed_results(script: str, run_python: RunPython) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_ten_of_ten(run_python: RunPython, tmp_path: Path) -> None:
+def test_faults_are_the_same_in_ten_runs(run_python: RunPython, tmp_path: Path) -> None:
     events = []
     for run in range(10):
         path = tmp_path / f"{run}.json"

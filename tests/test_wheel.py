@@ -230,7 +230,7 @@ Parser(nothing=parsed(1))
 
 
 @pytest.mark.long
-def test_a_users_script_sees_the_types(own: Path, installed: Path) -> None:
+def test_type_hints_reach_a_users_script(own: Path, installed: Path) -> None:
     pytest.importorskip("mypy")
     (own / "script.py").write_text(TYPED)
     words = ["--python-executable", str(installed / "python"), "--no-incremental", "script.py"]

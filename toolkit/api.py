@@ -78,10 +78,10 @@ def evaluate(
         raise ConfigError("evaluate() runs in one process; start the model's example_valid.py with mpirun instead")
     task, opt = _options(model, "valid", target, ckpt, data, flags)
     report = evaluate_task(task, opt, limit=limit)
-    lines = list(task(opt).format_warnings(report.counts, report.samples))
+    lines = list(task(opt).format_warnings(report.warning_counts, report.samples))
     if opt.faster:
         lines.append(f"{' and '.join(opt.faster)}: not compared with an exact run; evaluate again without it")
-    return replace(report, remarks=lines, about=about(opt) | {"data": opt.data_text})
+    return replace(report, data_warnings=lines, about=about(opt) | {"data": opt.data_text})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ConfigError, add_version
-from tecoinfer_modelzoo.hidden_flags import hide_aliases
+from tecoinfer_modelzoo.flags import STDOUT, hide_aliases, reserve_stdout
 from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.command_table import is_supervised
@@ -69,8 +69,10 @@ class Parser(argparse.ArgumentParser):
             paths = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Path)]
             check_paths(f"--{name}", *paths, *([Path(value)] if name == "model" and isinstance(value, str) else []))
         given = {name: getattr(found, name, None) for name in _WRITTEN}
-        check_outputs({f"--{n}": p for n, p in given.items() if isinstance(p, Path)}, _read(found), makes_folders=True)
+        files = {f"--{n}": p for n, p in given.items() if isinstance(p, Path) and p != STDOUT}
+        check_outputs(files, _read(found), makes_folders=True)
         self._check_out(getattr(found, "out", None))
+        reserve_stdout(given["json"])
         return found
 
     def _check_out(self, out: object) -> None:

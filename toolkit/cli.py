@@ -14,6 +14,7 @@ from functools import partial
 
 from engine import ConfigError
 from engine.host import version_line
+from tecoinfer_modelzoo.flags import restoring_stdout
 from tecoinfer_modelzoo.process.limits import limits_of
 from tecoinfer_modelzoo.process.supervise import supervised
 from tecoinfer_modelzoo.text import printable, shortened
@@ -65,7 +66,8 @@ def execute(argv: Sequence[str], unusable: str = "") -> int:
         return 0
     if first == "help":
         return command(rest[0])([*(rest[1:2] if rest[0] == "train" else ()), "--help"])
-    return command(first)(rest)
+    with restoring_stdout():
+        return command(first)(rest)
 
 
 def usage() -> str:

@@ -36,7 +36,12 @@ this page from the parsers. `teco COMMAND --help` and the `--help` of a script s
 Every command has `--help` and `--version`. Commands that call native code have `--time_limit SECONDS` and
 `--memory_limit GIB`, the limits of the command with all its processes (default: `TECO_TIME_LIMIT` and
 `TECO_MEMORY_LIMIT`); `--timeout SECONDS` is the limit of one script or step that a command starts. Commands that print
-a report have `--json FILE`, `--csv FILE` and `--html FILE`. These flags are listed below only where they differ.
+a report have `--csv FILE` and `--html FILE`. These flags are listed below only where they differ.
+
+Commands and scripts with a result have `--json [FILE]`. With FILE they write the result there as JSON, in addition to
+the printed text. Without FILE, or with `-`, standard output has the JSON only, and printed text goes to standard error:
+`teco compare digits --json | jq .lead`. `teco list`, `teco info` and `teco fetch` print no text then; since they take
+names, they read the word after `--json` as FILE only if it ends in `.json`, and any word in `--json=FILE`.
 
 """
 
@@ -119,7 +124,8 @@ def _value(action: argparse.Action) -> str:
         return ""
     if isinstance(action.metavar, tuple):
         return f" {' '.join(action.metavar)}"
-    return f" {action.metavar or _choices(action.choices) or action.dest.upper()}"
+    text = str(action.metavar or _choices(action.choices) or action.dest.upper())
+    return f" [{text}]" if action.nargs == "?" else f" {text}"
 
 
 def _choices(choices: Any) -> str:
@@ -153,7 +159,8 @@ def _is_core(task: type) -> bool:
 def _flag_value(flag: Flag) -> str:
     if flag.type is str2bool:
         return ""
-    return f" {flag.metavar or _choices(flag.choices) or flag.key.upper()}"
+    text = str(flag.metavar or _choices(flag.choices) or flag.key.upper())
+    return f" [{text}]" if flag.nargs == "?" else f" {text}"
 
 
 def _default(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from engine import DataError
 from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, write_stdout
 from tecoinfer_modelzoo.formatting import NO_VALUE, as_csv, clean_line
 from tecoinfer_modelzoo.json_values import plain
 from tecoinfer_modelzoo.terminal import encodable, new_table, open_console, print_line
@@ -128,18 +129,22 @@ class ToolReport:
 
 
 def add_output_flags(parser: Parser) -> None:
-    """Add ``--json``, ``--csv`` and ``--html``."""
-    for form, text in (("json", "everything"), ("csv", "the table"), ("html", "a self-contained page with charts")):
+    """Add ``--json [FILE]``, ``--csv FILE`` and ``--html FILE``."""
+    add_json_flag(parser, "everything")
+    for form, text in (("csv", "the table"), ("html", "a self-contained page with charts")):
         parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write {text} as {form.upper()}")
 
 
 def write_files(report: ToolReport, args: Namespace) -> list[Path]:
-    """Write the files of ``--json``, ``--csv`` and ``--html``; return their paths.
+    """Write the files of ``--json``, ``--csv`` and ``--html``; return their paths, without standard output.
 
     Raise DataError if a file cannot be written, ConfigError if jinja2 is not installed.
     """
     makers = {"json": json_text, "csv": csv_text, "html": html_text}
     asked = {form: Path(getattr(args, form)) for form in makers if getattr(args, form)}
+    if asked.get("json") == STDOUT:
+        write_stdout(json_text(report))
+        del asked["json"]
     return [write_text(path, makers[form](report), form) for form, path in asked.items()]
 
 
@@ -157,6 +162,24 @@ def write_text(path: Path, text: str, form: str) -> Path:
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}; choose another --{form}") from error
     return path
+
+
+def print_or_write(data: Any, path: Path | None, lines: Iterable[str]) -> None:
+    """Print the lines of a result and write its JSON; with JSON on standard output print no lines.
+
+    Args:
+        data: the result as plain data. path: value of ``--json``. lines: the result as text.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    text = json.dumps(data, indent=2) + "\n"
+    if path == STDOUT:
+        write_stdout(text)
+        return
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    if path is not None:
+        print_written([write_text(path, text, "json")])
 
 
 def json_text(report: ToolReport) -> str:

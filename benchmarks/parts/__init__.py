@@ -1,1 +1,1 @@
-"""What benchmarks share or start: models, images, peers, figures; people run the scripts one folder up."""
+"""Shared parts of the benchmarks: models, images, peers, figures; the scripts are in the parent folder."""

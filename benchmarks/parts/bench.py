@@ -1,4 +1,4 @@
-"""What the benchmarks share: taking turns, medians and ratios, and how a result is stored.
+"""Shared functions of the benchmarks: alternating measurements, medians and ratios, and storing of results.
 
 Import it before ``engine`` and ``utils``: it puts the repository on the path.
 """
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from utils.pipeline.report.report import environment, write_json  # noqa: E402
 
 SCHEMA_VERSION = 1
-"""Version of the benchmarks' JSON layout; it rises when a field changes its meaning or goes."""
+"""Version of the benchmarks' JSON layout; raised when a field changes its meaning or is removed."""
 
 DIGITS = ROOT / "example/classification/digits"
 
@@ -31,9 +31,9 @@ _LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # at the star
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Measurements of two contestants that took turns, in rounds: ``ours[i]`` and ``peer[i]`` ran side by side.
+    """Alternating measurements of two contestants: ``ours[i]`` and ``peer[i]`` are of the same round.
 
-    The unit is up to the caller; smaller is better.
+    The caller defines the unit; smaller is better.
     """
 
     ours: list[float]
@@ -41,7 +41,7 @@ class Turns:
 
     @property
     def ratio(self) -> float:
-        """Ours over the peer's: the median over the rounds, in which a slow spell of the machine hits both."""
+        """Ours over the peer's: the median over the rounds, in which slow phases of the machine affect both."""
         return statistics.median(a / b for a, b in zip(self.ours, self.peer, strict=True))
 
     @property
@@ -51,7 +51,7 @@ class Turns:
 
 
 def take_turns(ours: Callable[[], float], peer: Callable[[], float], rounds: int) -> Turns:
-    """Measure two contestants ``rounds`` times; who goes first changes every round, so drift favours neither."""
+    """Measure two contestants ``rounds`` times; the order changes every round, so that drift favours neither."""
     turns = Turns([], [])
     for index in range(rounds):
         pair = [(ours, turns.ours), (peer, turns.peer)]
@@ -69,12 +69,12 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the flags every benchmark has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
-    parser.add_argument("--quick", action="store_true", help="a few repetitions only: does it run, not how fast")
+    parser.add_argument("--quick", action="store_true", help="a few repetitions only, to test that it runs")
     return parser
 
 
 def finish(name: str, result: Mapping[str, Any], args: argparse.Namespace) -> None:
-    """Write the result with its schema version, time and environment where ``--json`` asks for it."""
+    """Write the result with its schema version, time and environment to ``--json``."""
     if args.json is None:
         return
     found = environment()

@@ -30,7 +30,7 @@ def encoder(small: bool) -> tuple[Any, Shape]:
 def detector(small: bool) -> tuple[Any, Shape]:
     """Return the head of torchvision's RetinaNet on three levels of 64 channels, made by strided convolutions.
 
-    Its published initial weights are so small that all scores are alike; He's are taken in their place.
+    He's initial weights are used, since with the published small ones all scores are nearly equal.
     """
     import torch
 

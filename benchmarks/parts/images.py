@@ -1,4 +1,6 @@
-"""JPEG photographs for the benchmarks, cut from those scikit-image and scikit-learn ship: real content, no network."""
+"""JPEG photographs for the benchmarks, cut from those in scikit-image and scikit-learn: real content, without a
+download.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ SIZE = (500, 375)
 
 
 def make_images(folder: Path, count: int = 256) -> Path:
-    """Write ``count`` images into one subfolder per photograph, seeded; those already there are kept.
+    """Write ``count`` images into one subfolder per photograph, seeded; existing ones are kept.
 
     Returns:
         The folder, ready for :func:`utils.datasets.load_dataset`.

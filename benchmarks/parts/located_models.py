@@ -1,8 +1,8 @@
-"""The ten models of located_faults.py, all with their nodes as exported, and what goes into them.
+"""The ten models of located_faults.py, all with their nodes as exported, and their inputs.
 
-MiniLM, PP-OCRv4's detector and the digits network are trained. The others have random weights, with which a fault can
-be found as well as with any; drawn so that float16 alone causes no faults: batch norms have the statistics of
-noise, and projections keep the size of what they read.
+MiniLM, PP-OCRv4's detector and the digits network are trained. The others have random weights, which is sufficient to
+find faults, and drawn so that float16 alone causes no overflow: batch norms have the statistics of noise, and
+projections keep the magnitude of their input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEAN, STD = (np.float32(values).reshape(3, 1, 1) for values in ((0.485, 0.456, 0
 
 @dataclass(frozen=True)
 class Located:
-    """A healthy model.
+    """A correct model.
 
     Attributes:
         path: the ONNX file. data: its inputs, as ``.npz``.
@@ -55,7 +55,7 @@ def _of_images(
     images: np.ndarray,
     scale: tuple[np.ndarray, np.ndarray] = (MEAN, STD),
 ) -> Located:
-    """Return a model of images, with its data written as it wants them."""
+    """Return a model of images, with its data in the format of its input."""
     (only,) = onnx.load(path, load_external_data=False).graph.input
     data = folder / f"{name}.npz"
     np.savez(data, **{only.name: (images - scale[0]) / scale[1]})
@@ -86,7 +86,7 @@ def _exported(
 
 
 def minilm(folder: Path) -> Located:
-    """Return all-MiniLM-L6-v2 on sentences of several lengths, so that its mask hides something."""
+    """Return all-MiniLM-L6-v2 on sentences of several lengths, so that its mask has an effect."""
     ids, mask = real_models.tokens(real_models.sentences(6))
     path = real_models.minilm(folder / "minilm")
     return _of_arrays("minilm", path, folder, {"input_ids": ids, "attention_mask": mask})
@@ -110,7 +110,7 @@ def detector(folder: Path) -> Located:
 
 
 def digits(folder: Path) -> Located:
-    """Return the digits network of the zoo on four digits, each channel of which is shaded in its own way."""
+    """Return the digits network of the zoo on four digits, with different shading of each channel."""
     from sklearn.datasets import load_digits
 
     small = load_digits().images[:4].astype(np.float32) / 16

@@ -1,7 +1,7 @@
-"""Networks as ONNX graphs without a framework and without weights: what a cost model sees of them.
+"""Networks as ONNX graphs without a framework and without weights: the input of a cost model.
 
-Every weight is a ConstantOfShape: the file of a network takes a few KB, and what is known when an engine is built is
-accounted for as a weight all the same. The values are zeros, so these graphs are for simulated times and memory only.
+Every weight is a ConstantOfShape: the file of a network has a few KB, and constants that are computed when an engine is
+built count as weights. The values are zeros, so these graphs are for simulated times and memory only.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Graph:
         return self.add("Gemm", [x, self.weight(*sizes), self.weight(sizes[1])])
 
     def reshape(self, x: str, *shape: int) -> str:
-        """Add a Reshape; 0 keeps a dimension, -1 takes what is left."""
+        """Add a Reshape; 0 keeps a dimension, -1 is inferred."""
         return self.add("Reshape", [x, self.constant(shape)])
 
     def norm(self, x: str, size: int) -> str:
@@ -111,7 +111,7 @@ def vgg16(size: int = 224) -> ModelProto:
 
 
 def mobilenet_v2(size: int = 224) -> ModelProto:
-    """Return MobileNetV2 (Sandler et al., CVPR 2018), a Clip standing for its ReLU6."""
+    """Return MobileNetV2 (Sandler et al., CVPR 2018), with Clip as its ReLU6."""
     graph = Graph(3, size, size)
 
     def relu6(x: str) -> str:
@@ -145,7 +145,7 @@ def _head(graph: Graph, x: str, channels: int) -> ModelProto:
 
 
 def transformer(layers: int = 12, width: int = 768, heads: int = 12, tokens: int = 128) -> ModelProto:
-    """Return a transformer encoder (Vaswani et al., NeurIPS 2017; BERT-base's sizes), fed with embeddings."""
+    """Return a transformer encoder (Vaswani et al., NeurIPS 2017; BERT-base's sizes), with embeddings as input."""
     graph = Graph(tokens, width)
     x = "x"
     for _ in range(layers):

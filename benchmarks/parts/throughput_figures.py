@@ -1,4 +1,4 @@
-"""What ``throughput.py`` measures, for its tables and its chart."""
+"""Figures of ``throughput.py``, for its tables and its chart."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Target:
 
 @dataclass(slots=True)
 class Limit:
-    """What the cores could do if nothing ever waited; seconds are CPU seconds per image."""
+    """Rate of fully used cores; seconds are CPU seconds per image."""
 
     contestant: str
     sps: float
@@ -68,11 +68,11 @@ class Measured:
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def result(self, name: str) -> Result | None:
-        """Return a contestant's result, where it took part."""
+        """Return a contestant's result, or ``None``."""
         return next((result for result in self.results if result.contestant == name), None)
 
     @property
     def agree(self) -> bool:
-        """Whether ours computed exactly what the serial loop did."""
+        """Whether ours equals the serial loop exactly."""
         ours = self.result("ours")
         return ours is not None and ours.equal is not False

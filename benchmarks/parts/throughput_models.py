@@ -15,13 +15,13 @@ LARGE = {"resnet50": 16}
 
 IMAGES, MANY = 384, 768
 LIGHT = (NO_COMPUTE, "shufflenet_v2_x1_0", "mobilenet_v2")
-"""Models on which a run over the usual number of images ends before it has found its pace."""
+"""Models for which a run over the usual number of images is too short for a constant rate."""
 
 BATCH_SIZE, QUICK_BATCH_SIZE = 32, 8
 
 
 def setup_of(model: str, work: Path, images: Path, batch_size: int | None, quick: bool) -> Setup | None:
-    """Return what a model is run with, its file made where it is missing; ``None`` where that needs torch."""
+    """Return the setup of a model, whose file is created if missing; ``None`` if torch is needed and missing."""
     size = batch_size or (QUICK_BATCH_SIZE if quick else LARGE.get(model, BATCH_SIZE))
     path = work / f"{model}_dyn.onnx"
     if not path.is_file():
@@ -48,7 +48,7 @@ def _export(model: str, path: Path) -> None:
 
 
 def _write_no_compute(path: Path, size: int = 224) -> None:
-    """Write a model that passes every :data:`STEP`-th pixel on as its scores."""
+    """Write a model that returns every :data:`STEP`-th pixel as its scores."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper

@@ -35,8 +35,8 @@ def draw(everything: Sequence[Measured], path: Path) -> None:
 def chart(everything: Sequence[Measured]) -> Figure:
     """Return images per second as shares of the limit of ``ours``, one group of bars per model.
 
-    Models differ a hundredfold in speed, so the axis is the share of what the cores could do on that model with ONNX
-    Runtime in float32; the bars carry the images per second themselves.
+    Models differ a hundredfold in speed, so the axis is the share of the limit of the cores on that model with ONNX
+    Runtime in float32; the labels of the bars are images per second.
     """
     require_matplotlib()
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ def chart(everything: Sequence[Measured]) -> Figure:
 
 
 def _legend(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
-    """Put a legend above the bars, in as few lines as the width of the figure allows."""
+    """Add a legend above the bars, in as few lines as possible."""
     for lines in range(1, len(names) + 1):
         columns = -(-len(names) // lines)
         legend = figure.legend(handles, names, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)

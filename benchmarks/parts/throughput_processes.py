@@ -1,7 +1,7 @@
-"""A process per contestant, that opens its model once and then runs in turns on request.
+"""A process per contestant, which opens its model once and then runs turns on request.
 
-Starting the process, importing and opening the model are never timed. What a turn costs is measured around it: wall
-seconds and CPU seconds inside the process, children included; memory from outside, in a turn that is not timed.
+The start of the process, imports and the opening of the model are not timed. A turn is measured by wall seconds and CPU
+seconds inside the process, children included; memory from outside, in a turn that is not timed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from parts.peers import PEERS, Contestant, Setup, quiet
 from tecoinfer_modelzoo.text import one_line
 
 SAMPLE_SECONDS = 0.05
-"""How often memory is looked at."""
+"""Interval of memory measurements."""
 
 
 class Turn(NamedTuple):
-    """What one turn took, in seconds; ``cpu`` is summed over threads and child processes."""
+    """Seconds of one turn; ``cpu`` is summed over threads and child processes."""
 
     seconds: float
     cpu: float
@@ -32,14 +32,14 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a contestant came up: ``note`` says what it is made of, or why it cannot run (``ready`` is false)."""
+    """Result of a start: ``note`` is the description, or the reason why it cannot run (``ready`` is false)."""
 
     ready: bool
     note: str
 
 
 def _serve(pipe: Connection, name: str, setup: Setup) -> None:
-    """Be a contestant: the other side of :class:`Process`."""
+    """Run a contestant: the child process of :class:`Process`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the benchmark ends its children on interrupt
     quiet()
     try:
@@ -80,14 +80,14 @@ def _cpu_seconds() -> float:
 
 
 class UnavailableError(Exception):
-    """A contestant came up, but cannot run this model; the text says why."""
+    """A contestant was started, but cannot run this model; the text is the reason."""
 
 
 class Process:
-    """One contestant in a process of its own; close it when done.
+    """One contestant in a separate process; close it when done.
 
     Attributes:
-        start: whether it can run, and what it is made of.
+        start: whether it can run, and its description.
         peak: largest memory in bytes during the check, the process and its children.
     """
 
@@ -107,7 +107,7 @@ class Process:
         return start
 
     def check(self) -> Array:
-        """Run a turn that is not timed, look at its memory, and return its scores.
+        """Run a turn that is not timed, measure its memory, and return its scores.
 
         Raises:
             UnavailableError: it cannot run.
@@ -123,7 +123,7 @@ class Process:
         return scores
 
     def turn(self) -> tuple[Turn, Array]:
-        """Run a turn; return what it took, and its scores."""
+        """Run a turn; return its times and its scores."""
         self._pipe.send("turn")
         result: tuple[Turn, Array] = self._receive()
         return result

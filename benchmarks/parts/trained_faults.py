@@ -1,4 +1,4 @@
-"""Small trainings, and the faults that are planted in them, for ``located_training_faults``."""
+"""Small trainings and their faults, for ``located_training_faults``."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Training:
     """A training of a few steps.
 
     Attributes:
-        model: makes it. batch: returns a batch and its classes. optimizer: makes it of parameters.
+        model: creates it. batch: returns a batch and its classes. optimizer: creates it from parameters.
     """
 
     model: Callable[[], nn.Module]
@@ -157,12 +157,12 @@ TRAININGS = {
 
 @dataclass
 class Way:
-    """How a training is run.
+    """Settings of a run of a training.
 
     Attributes:
         device: of it. precision: ``float32``, ``amp`` (autocast with a GradScaler) or ``apex`` (O1).
-        scale: the loss scale to begin with. changed: what is done to the model before it trains.
-        rate: factor of the learning rate. turned: whether the classes of the batch are put in another order.
+        scale: initial loss scale. changed: modifies the model before the training.
+        rate: factor of the learning rate. turned: whether the classes of the batch are permuted.
     """
 
     device: str = "sdaa"
@@ -181,7 +181,7 @@ def train(
     inside: AbstractContextManager[Any] | None = None,
     **dumped: Any,
 ) -> Any:
-    """Train, and dump it; return the dumper. A device that refuses a call ends the training there.
+    """Train, and dump it; return the dumper. An error of the device ends the training.
 
     Args:
         inside: is entered around the steps. dumped: arguments of the dumper; without any it keeps all.
@@ -241,7 +241,7 @@ def _step_of(
 
 @contextlib.contextmanager
 def planted(*faults: Any) -> Iterator[None]:
-    """Let a device have faults in the ``with`` block."""
+    """Inject faults into a device in the ``with`` block."""
     from torch_sdaa.faults import operator_faults
 
     operator_faults.plant(*faults)
@@ -252,9 +252,9 @@ def planted(*faults: Any) -> Iterator[None]:
 
 
 class Reached(TorchDispatchMode):
-    """Notes which call of the device each recorded call is; entered inside the dumper.
+    """Records the number of the device's call for each recorded call; entered inside the dumper.
 
-    The device also runs operators inside others, which no dump shows.
+    The device also runs operators inside others, which are not in the dump.
 
     Attributes:
         calls: name of a call (``aten.mm.default/3``) -> how many calls of its operator the device had before.

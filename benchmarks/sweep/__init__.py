@@ -1,1 +1,1 @@
-"""The sweep over architectures: one file per family of models, and what runs and judges them."""
+"""The sweep over architectures: one file per family of models, and the code that runs and judges them."""

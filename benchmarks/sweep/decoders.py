@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A GPT-2-like decoder; every layer's keys and values go in and come out, (batch, heads, past, head)."""
+    """A GPT-2-like decoder; inputs and outputs are every layer's keys and values, (batch, heads, past, head)."""
 
     def __init__(self) -> None:
         super().__init__()

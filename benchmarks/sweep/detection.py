@@ -1,4 +1,4 @@
-"""Detectors with their heads, up to what non-maximum suppression would get."""
+"""Detectors with their heads, without non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Levels(nn.Module):
 
 
 class Detector(nn.Module):
-    """Levels and a head of torchvision's; scores as probabilities."""
+    """Levels and a head of torchvision; scores as probabilities."""
 
     def __init__(self, head: nn.Module, keys: tuple[str, ...]) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class Residual(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention over all places of a feature map, or from them to a text."""
+    """Attention over all positions of a feature map, or from them to a text."""
 
     def __init__(self, width: int, context: int | None = None) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class LatentDecoder(nn.Module):
 
 
 def times(rng: np.random.Generator, count: int) -> list[np.ndarray]:
-    """Return timesteps that bfloat16 cannot hold: odd numbers above 256."""
+    """Return timesteps that bfloat16 cannot represent: odd numbers above 256."""
     return [257 + 2 * rng.integers(0, (STEPS - 257) // 2, count)]
 
 

@@ -27,7 +27,7 @@ def export(row: Row, module: torch.nn.Module, exporter: str, folder: Path) -> Pa
     """Write a row's file and return its path.
 
     ``dynamo`` is :func:`export_onnx`, whose file is simplified and checked against the module; ``torchscript`` is the
-    file as ``torch.onnx.export`` leaves it, as people bring them, and checked likewise.
+    unchanged file of ``torch.onnx.export``, as users have it, checked in the same way.
 
     Raises:
         ModelError: it cannot be exported.
@@ -63,7 +63,7 @@ def _traced(row: Row, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...],
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Leave out what exporters print (from C++ too), log and warn about."""
+    """Suppress output (also from C++), log lines and warnings of exporters."""
     level, kept = logging.root.manager.disable, [os.dup(1), os.dup(2)]
     logging.disable(logging.WARNING)
     fast = torch.backends.mha.get_fastpath_enabled()

@@ -21,7 +21,7 @@ FAMILIES = {
     "diffusion": "diffusion",
     "others": "others",
 }
-"""Family -> module of this package whose ``ROWS`` they are."""
+"""Family -> module of this package with its ``ROWS``."""
 
 
 def rows_of(family: str) -> tuple[Row, ...]:

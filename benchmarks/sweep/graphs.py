@@ -63,7 +63,7 @@ class Gat(nn.Module):
 
 
 class Sage(nn.Module):
-    """GraphSAGE (Hamilton et al., 2017): the mean of neighbours, added up over a list of edges; scores per node."""
+    """GraphSAGE (Hamilton et al., 2017): the mean of neighbours, summed over a list of edges; scores per node."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is right: outputs compared with torch's, and refusals compared with the reason that is expected."""
+"""Judgement: outputs compared with torch's, and errors compared with the expected reason."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ FLOAT32_LIMIT = 1e-4
 """Largest max|a - b| / max|b| of float32, by output."""
 
 PEER_FACTOR = {"float16": 1.5, "bfloat16": 3.0}
-"""How many times torch's own error in that dtype an engine's may be."""
+"""Maximum ratio of an engine's error to torch's error in that dtype."""
 
 FLOOR = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Errors up to here are right whatever torch's are: twice what rounding an output once costs."""
+"""Errors up to this value are accepted regardless of torch's: twice the rounding error of an output."""
 
 COSINE = 0.95
-"""Least cosine of int8's outputs to float32's, on other samples than those of its calibration, where 0.99 is asked."""
+"""Least cosine of int8's outputs to float32's, on other samples than those of its calibration, for which 0.99 is
+required.
+"""
 
 AGREES, REFUSED, FINDING = "agrees", "refused", "finding"
 
 INT8_REFUSAL = r"int8.*cosine"
-"""An int8 form that is far from float32 may be refused anywhere, with the figure."""
+"""Accepted error on any target: an int8 model that is far from float32, with its cosine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one combination.
+    """Result of one combination.
 
     Attributes:
         status: ``agrees``, ``refused`` (as expected) or ``finding``.
         error: the worst output's max|a - b| / max|b|; int8: its cosine. peer: torch's own error in that dtype.
-        reason: of a refusal, or what is wrong.
+        reason: of an error, or of a finding.
     """
 
     status: str
@@ -47,9 +49,9 @@ class Verdict:
 
 
 def error_of(got: Array, wanted: Array) -> float:
-    """Return max|a - b| / max|b| of one output; infinite where shapes or what is not finite differ.
+    """Return max|a - b| / max|b| of one output; infinite if shapes, or NaN and infinities, differ.
 
-    Whole numbers and truth values: the part of them that differs.
+    For integers and booleans: the share of different values.
     """
     if got.shape != wanted.shape or got.dtype.kind != wanted.dtype.kind:
         return math.inf
@@ -66,7 +68,7 @@ def error_of(got: Array, wanted: Array) -> float:
 
 
 def cosine_of(got: Array, wanted: Array) -> float:
-    """Return the cosine between one output and the right one; of whole numbers the part that is equal."""
+    """Return the cosine between one output and the correct one; for integers the share of equal values."""
     if got.shape != wanted.shape or not np.isfinite(got.astype(np.float64)).all():
         return -1.0
     if wanted.dtype.kind != "f":
@@ -80,7 +82,7 @@ def judge_values(dtype: str, got: Sequence[Array], wanted: Sequence[Array], peer
     """Judge a call's outputs.
 
     Args:
-        dtype: what was asked for. got: outputs. wanted: torch's in float32.
+        dtype: requested. got: outputs. wanted: torch's in float32.
         peer: torch's in that dtype, for float16 and bfloat16.
     """
     if len(got) != len(wanted):
@@ -100,7 +102,7 @@ def judge_values(dtype: str, got: Sequence[Array], wanted: Sequence[Array], peer
 
 
 def _beside_peer(dtype: str, errors: Sequence[float], peers: Sequence[float]) -> Verdict:
-    """Judge the output that is worst compared with torch's own error in the same dtype."""
+    """Judge the output with the largest error relative to torch's error in the same dtype."""
     limits = [max(PEER_FACTOR[dtype] * own, FLOOR[dtype]) for own in peers]
     i = max(range(len(errors)), key=lambda i: _ratio(errors[i], limits[i]))
     if errors[i] <= limits[i] and math.isfinite(errors[i]):
@@ -119,7 +121,7 @@ def judge_refusal(combination: str, expected: Mapping[str, str], known: bool, ki
     Args:
         combination: such as ``dynamo/sdaa float16 3 SPA``.
         expected: patterns of combinations -> regular expressions of reasons.
-        known: whether the error is one the zoo raises on purpose.
+        known: whether the zoo raises it intentionally.
         kind: the error's class. reason: its text.
     """
     if not known:
@@ -135,7 +137,7 @@ def judge_refusal(combination: str, expected: Mapping[str, str], known: bool, ki
 
 
 def missing_refusal(combination: str, expected: Mapping[str, str], verdict: Verdict) -> Verdict:
-    """Return a verdict, or that a refusal which was expected did not come."""
+    """Return a verdict, or a finding if an expected error was not raised."""
     must = [pattern for at, pattern in expected.items() if fnmatch(combination, at)]
     if verdict.status == AGREES and must:
         return Verdict(FINDING, verdict.error, verdict.peer, f"answered, though a refusal was expected: {must[0]}")

@@ -1,4 +1,4 @@
-"""What fits nowhere else: tables, time series, restoring images, images compared with text, decisions."""
+"""Other networks: tables, time series, image restoration, images with text, decisions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Tcn(nn.Module):
 
 
 class NBeats(nn.Module):
-    """N-BEATS (Oreshkin et al., 2020): every block takes its share of the past away and adds to the forecast."""
+    """N-BEATS (Oreshkin et al., 2020): every block subtracts its part of the past and adds to the forecast."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 30)) for _ in range(3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return six values to come."""
+        """Return the next six values."""
         total = torch.zeros_like(x[:, :6])
         for block in self.blocks:
             back, ahead = block(x).split([24, 6], 1)
@@ -59,7 +59,7 @@ class Espcn(nn.Module):
 
 
 class Clip(nn.Module):
-    """An image and a text tower; the cosine of each pair (CLIP of transformers' towers would compare all)."""
+    """An image and a text tower; the cosine of each pair (CLIP in transformers compares all)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Clip(nn.Module):
 
 
 class Similarities(nn.Module):
-    """Every sample compared with every other: a matrix of cosines, which no split of the batch can give."""
+    """Every sample compared with every other: a matrix of cosines, which cannot be computed from parts of the batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Similarities(nn.Module):
 
 
 class Dueling(nn.Module):
-    """A policy's values of actions (Wang et al., 2016), and the action that is best."""
+    """A policy's values of actions (Wang et al., 2016), and the best action."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Dueling(nn.Module):
 
 
 class Nerf(nn.Module):
-    """Colour and density of a point (Mildenhall et al., 2020), its place as sines and cosines."""
+    """Colour and density of a point (Mildenhall et al., 2020), its position as sines and cosines."""
 
     def __init__(self) -> None:
         super().__init__()

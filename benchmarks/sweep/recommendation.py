@@ -1,4 +1,4 @@
-"""Recommendation: tables of embeddings compared with dense features, and sequences of items."""
+"""Recommendation: tables of embeddings with dense features, and sequences of items."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _mlp(*sizes: int) -> nn.Sequential:
 
 
 class Tables(nn.Module):
-    """One table of embeddings for all fields; each field's numbers begin behind those of the field before."""
+    """One table of embeddings for all fields; the rows of each field follow those of the previous field."""
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Dlrm(nn.Module):
 
 
 class DeepFm(nn.Module):
-    """DeepFM (Guo et al., 2017): a factorisation machine compared with a deep network."""
+    """DeepFM (Guo et al., 2017): a factorisation machine and a deep network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Sasrec(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """A tower for users and one for items; every user meets the item compared with it."""
+    """A tower for users and one for items; one item per user."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ class Recurrent(nn.Module):
 
 
 class Last(Recurrent):
-    """The same, judged by its last step."""
+    """The same, with the output of the last step."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the scores of the last step: (batch, 5) in either layout."""
@@ -36,7 +36,7 @@ class Last(Recurrent):
 
 
 class Stateful(nn.Module):
-    """An LSTM whose state goes in and comes out: (layers, batch, hidden)."""
+    """An LSTM with its state as input and output: (layers, batch, hidden)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""torch as the judge: a module with sane random weights, and its outputs in float32, float16 and bfloat16."""
+"""torch as the reference: a module with suitable random weights, and its outputs in float32, float16 and bfloat16."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def module_of(row: Row) -> torch.nn.Module:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out what torch, timm and transformers warn of about themselves."""
+    """Suppress warnings of torch, timm and transformers about their own code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -60,10 +60,10 @@ def outputs_of(module: torch.nn.Module, arrays: Sequence[Array]) -> list[Array]:
 
 
 def narrow_outputs(module: torch.nn.Module, arrays: Sequence[Array], dtype: str) -> tuple[list[Array], str]:
-    """Return a module's outputs in float16 or bfloat16 as float32 arrays, and how they came to be.
+    """Return a module's outputs in float16 or bfloat16 as float32 arrays, and the method.
 
     ``"torch"`` is the module converted by torch itself; where torch lacks a kernel of that dtype on the host,
-    ``"rounded"`` computes each operator in float32 and rounds what it gives.
+    ``"rounded"`` computes each operator in float32 and rounds its output.
     """
     kind: torch.dtype = getattr(torch, dtype)
     tensors = [torch.from_numpy(array) for array in arrays]

@@ -1,4 +1,4 @@
-"""The file of results: written as rows finish, and read again so that a stopped sweep goes on."""
+"""The file of results: written when a row finishes, and read to continue a stopped sweep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxscript", "onnxsim", "openvino", "timm", "torch", "torchvision",
             "transformers")  # fmt: skip
-"""What a result depends on besides the sources."""
+"""Packages on which results depend, in addition to the sources."""
 
 _SOURCES = ("engine/**/*.py", "engine/**/*.yaml", "utils/export/*.py", "benchmarks/sweep/*.py")
 
@@ -42,11 +42,10 @@ def digest() -> str:
 
 
 class Results:
-    """Rows that have finished, by name, for the sources as they are.
+    """Rows that have finished, by name, for the current sources.
 
     Args:
-        path: the JSON file; what it holds of other sources is left behind.
-        again: begin anew.
+        path: the JSON file; rows of other sources are dropped. again: drop all rows.
     """
 
     def __init__(self, path: Path, again: bool = False) -> None:

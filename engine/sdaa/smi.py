@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.base import engine_nums
@@ -22,6 +23,8 @@ from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
 from tecoinfer_modelzoo.errors import TecoInferError
+from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag
 from tecoinfer_modelzoo.interrupts import ended, raise_on_first_interrupt
 from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 
@@ -257,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=COMMAND, description="Show what the simulated T1 cards of this host are doing."
     )
     add_version(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON (with --watch: one object per line)")
+    add_json_flag(parser, "the state (with --watch: one object per line, to standard output only)")
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -294,6 +297,13 @@ def _watch(seconds: float, output: Output, *, as_object: bool) -> None:
         ended()
 
 
+def _write(file: Path, text: str) -> None:
+    try:
+        write_file(file, text.encode())
+    except OSError as error:
+        raise TecoInferError(f"{file} cannot be written: {error.strerror}; choose another --json") from error
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if shown (or interrupted while watching), 2 if something cannot be read or written."""
     fill_closed()
@@ -312,12 +322,18 @@ def _main(argv: Sequence[str] | None, output: Output) -> int:
     vendor = None if "--simulated" in arguments else _vendor_command()
     if vendor is not None:
         _hand_over(vendor, arguments)
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    file = options.json if options.json != STDOUT else None
+    if options.watch is not None and file is not None:
+        parser.error(f"--watch and --json {file} exclude each other; redirect standard output to the file instead")
     try:
         if options.watch is not None:
-            _watch(options.watch, output, as_object=options.json)
-        else:
-            sys.stdout.write(_text(as_object=options.json, one_line=False))
+            _watch(options.watch, output, as_object=options.json is not None)
+            return 0
+        sys.stdout.write(_text(as_object=options.json == STDOUT, one_line=False))
+        if file is not None:
+            _write(file, _text(as_object=True, one_line=False))
     except TecoInferError as error:
         _complain(str(error))
         return 2

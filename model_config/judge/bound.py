@@ -1,12 +1,13 @@
-"""What two runs on the same samples say about other samples: a 95 % bound of the metric's relative change.
+"""A 95 % bound of the metric's relative change on other samples, estimated from two runs on the same samples.
 
 Three methods, in this order:
 
 * ``margins``: the metric is a mean of one value per sample, and gives for each sample a *margin*: how far its outputs
-  are from changing that value (top-1: the score of the label minus the best other score). The two runs show how far
-  the margins move. A prediction changes where the ratio deviation / margin reaches 1. Because the density of margins
-  near 0 is finite, the ratios have a tail P(ratio > x) proportional to 1 / x or lighter, so the share beyond 1 follows
-  from the largest observed ratios without any changed prediction (Hill's idea with the exponent fixed at 1).
+  are from changing that value (top-1: the score of the label minus the best other score). The margins of the
+  two runs differ by a deviation. A prediction changes where the ratio deviation / margin reaches 1. Because the
+  density of margins near 0 is finite, the ratios have a tail P(ratio > x) proportional to 1 / x or lighter, so the
+  share beyond 1 follows from the largest observed ratios without any changed prediction (Hill's idea with the
+  exponent fixed at 1).
 * ``counts``: values of 0 and 1 without margins: the upper limit of a Poisson count of changed units.
 * ``differences``: any other metric: a delete-a-group jackknife of the paired relative change over units, with
   Student's t (Shao and Tu 1995, 2.3). No sample that was not observed is assumed.
@@ -33,7 +34,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 Z = NormalDist().inv_cdf(0.975)
 Z_DECIDES = Z + NormalDist().inv_cdf(0.9)
-"""With so many standard errors, nine runs of ten with :attr:`Estimate.needed` samples decide."""
+"""Number of standard errors with which nine runs of ten with :attr:`Estimate.needed` samples reach a verdict."""
 
 GROUPS = 100
 """Groups that the jackknife deletes in turn; with fewer units, each unit is a group."""
@@ -52,13 +53,13 @@ Values = Callable[[Floats], tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the two runs say about other samples.
+    """The change of the metric to expect on other samples.
 
     Attributes:
         method: ``margins``, ``counts`` or ``differences``.
         interval: 95 % interval of the relative change of the metric.
-        needed: samples with which the bound would be within the tolerance in nine runs of ten; ``None`` where the bound
-            is within it, or where no number of samples would do.
+        needed: number of samples with which the bound would be within the tolerance in nine runs of ten; ``None`` where
+            the bound already is, or where no number of samples is enough.
         tail: of ``margins``: pairs of a ratio deviation / margin and the share of samples with at least this ratio, for
             a plot; the largest ratio first.
     """
@@ -140,7 +141,7 @@ def _curve(ratios: Floats) -> tuple[tuple[float, float], ...]:
 
 
 def tail_share(ratios: Floats, units: Array) -> tuple[float, float]:
-    """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios behind it.
+    """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios used.
 
     The number is divided by the design effect of the units among the ratios that were used: the sum over units of their
     squared counts over the count (Rao and Scott 1992).
@@ -191,7 +192,7 @@ def poisson_upper(count: float) -> float:
 
 
 def poisson_lower(count: float) -> float:
-    """Return the lower 97.5 % limit, as :func:`poisson_upper` has the upper one."""
+    """Return the lower 97.5 % limit, the counterpart of :func:`poisson_upper`."""
     return count * max(0.0, 1 - 1 / (9 * count) - Z / (3 * math.sqrt(count))) ** 3 if count else 0.0
 
 
@@ -238,7 +239,7 @@ class Valued:
         return self._compute(np.ones(self._pairs.total))
 
     def changed(self) -> Array:
-        """Return per sample that both ran whether its value differs, N booleans.
+        """Return for each sample of both runs whether its value differs, N booleans.
 
         A record may have columns that do not affect the metric, such as figures at other cuts. Samples with another
         number of records than one count as changed if any record differs.
@@ -285,7 +286,7 @@ def _number(weighed: Callable[[Array], float], weights: Floats) -> float:
 def is_mean(pairs: Pairs, metric: Metric | None) -> bool:
     """Return whether the metric is the weighted mean of one number per record, of the same records in both runs.
 
-    It is tried with three weightings of the records of both runs. Without a metric it is taken as given.
+    It is tested with three weightings of the records of both runs. Without a metric the answer is yes.
     """
     plain = all(each.ndim == 1 and each.dtype.kind in "biuf" for each in pairs.records)
     if not plain or not pairs.matched or not len(pairs.target):
@@ -335,7 +336,7 @@ def t_factor(units: int) -> float:
 
 
 def whole_samples(number: float, samples: int) -> int | None:
-    """Round up to two digits, to more than there are; ``None`` above :data:`LIMIT`."""
+    """Round up to two digits, and above the present number; ``None`` above :data:`LIMIT`."""
     number = max(number, samples + 1)
     if not number <= LIMIT:
         return None

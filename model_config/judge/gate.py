@@ -1,8 +1,8 @@
-"""The accuracy gate: does a metric equal the one it is compared with, on the data that both runs evaluated.
+"""The accuracy gate: compares a metric with its reference, on the data that both runs evaluated.
 
 The rule is the specification's: ``PASS`` where the relative change of the metric is within the tolerance, else
-``FAIL``. What the same two runs say about other data (:mod:`model_config.judge.bound`) is reported beside the verdict;
-only a strict gate asks for it too.
+``FAIL``. The estimate for other data (:mod:`model_config.judge.bound`) is reported with the verdict; only a strict
+gate requires it too.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def judge(
 
     Args:
         pairs: the records.
-        metric, reference: what the two runs reported, to six decimals at least.
+        metric, reference: the figures that the two runs reported, to six decimals at least.
         metric_of: the metric of the records; ``None``: their mean.
         tolerance: largest relative change that passes, above 0.
         against: what the reference is, for the reason.
-        strict: also ask for a 95 % bound within the tolerance; without it the verdict is ``INCONCLUSIVE``.
+        strict: also require a 95 % bound within the tolerance; without it the verdict is ``INCONCLUSIVE``.
         seed: of the groups that the estimate deletes.
 
     Returns:
@@ -147,7 +147,7 @@ def judge_figures(
 
 
 def verdict_of(interval: tuple[float, float], tolerance: float) -> Verdict:
-    """Return what an interval of a relative difference says of a tolerance: inside, outside, or across."""
+    """Return whether an interval of a relative difference is inside a tolerance, outside it, or across its limit."""
     low, high = interval
     if -tolerance <= low and high <= tolerance:
         return Verdict.PASS
@@ -155,7 +155,7 @@ def verdict_of(interval: tuple[float, float], tolerance: float) -> Verdict:
 
 
 def _reason(result: Accuracy, grouped: bool, directed: bool = True) -> str:
-    """Return the line that a maintainer reads: both metrics, the change, the predictions that differ, the bound."""
+    """Return the reason in one line: both metrics, the change, the predictions that differ, the bound."""
     places = max(2, math.ceil(-math.log10(100 * result.tolerance)) + 1)
     change = Change.of(result.metric, result.reference, result.higher_is_better)
     words = f"{result.metric_name} {result.metric:.5g} against {result.reference:.5g} of {result.against}: "
@@ -201,7 +201,7 @@ def _unusable(pairs: Pairs, metric: float, reference: float) -> str:
 
 
 def _not_finite(records: Array) -> int:
-    """Return how many numbers are NaN or infinite; in records of several columns that may have a meaning."""
+    """Return how many numbers are NaN or infinite; 0 for records of several columns, where such values may be valid."""
     if records.dtype.kind not in "fc" or records.ndim > 1:
         return 0
     return len(records) - int(np.count_nonzero(np.isfinite(records)))

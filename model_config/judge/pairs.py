@@ -1,4 +1,4 @@
-"""The records of two runs over the same samples, paired by what is independent."""
+"""The records of two runs over the same samples, paired and grouped in independent units."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Pairs:
     Attributes:
         target, baseline: the records of both; the first dimension is the records. Without ``units`` one per sample that
             both ran.
-        metric_name: what the records are of.
+        metric_name: the metric that the records belong to.
         lost, gained: names of the samples that only the baseline, and only the target, could run.
-        units: for each record of both runs its unit, whole numbers from 0 to ``count`` - 1. The runs may have other
-            numbers of records in a unit. ``None``: every record is a unit of its own.
-        count: how many units there are, those without records too; 0 without ``units``.
-        samples: samples that both ran; 0: not known.
+        units: for each record of both runs its unit, whole numbers from 0 to ``count`` - 1. The runs may differ in the
+            number of records of a unit. ``None``: every record is a unit of its own.
+        count: number of units, including those without records; 0 without ``units``.
+        samples: number of samples that both ran; 0: not known.
         unit_names: name of each unit; empty: not known.
         margins: of each sample that both ran, how far its outputs are from changing its record, in both runs; ``None``:
             the metric gives none. ``sample_units`` and ``changed`` then have the unit of each of these samples, and
@@ -77,7 +77,7 @@ class Pairs:
 
     @property
     def matched(self) -> bool:
-        """Whether record by record the two runs are of the same unit."""
+        """Whether the two runs have the same units, record by record."""
         ours, theirs = self.codes
         same = self.target.dtype.names is None and self.target.shape == self.baseline.shape
         return same and (ours is theirs or np.array_equal(ours, theirs))
@@ -93,11 +93,11 @@ class Pairs:
         return self.target, self.baseline
 
     def differing(self) -> int:
-        """Return in how many units the two runs have other records; a unit's records count in their order."""
+        """Return in how many units the records of the two runs differ; the order within a unit matters."""
         return len(self.differing_units())
 
     def differing_units(self) -> Array:
-        """Return the units in which the two runs have other records, rising."""
+        """Return the units in which the records of the two runs differ, in rising order."""
         orders = [np.argsort(codes, kind="stable") for codes in self.codes]
         ours, theirs = (codes[order] for codes, order in zip(self.codes, orders, strict=True))
         counts = [np.bincount(codes, minlength=self.total) for codes in (ours, theirs)]
@@ -120,7 +120,7 @@ def _rows(records: Array) -> Array:
 def read_pairs(target: Path, baseline: Path) -> Pairs:
     """Read two records files (:mod:`.records`) and pair their samples by index, name, label and unit.
 
-    Samples that neither run could do are left out; those that only one could do are named in the result, and
+    Samples that neither run could evaluate are left out; those that only one could are named in the result, and
     :func:`model_config.judge.gate.judge` fails them.
 
     Raises:
@@ -238,7 +238,7 @@ def _with_margins(pairs: Pairs, both: tuple[Any, Any], ran: Array) -> Pairs:
 
 
 def _samples(one: Any) -> list[SampleRecord]:
-    """Return the samples of a run, with what both runs must agree on."""
+    """Return the samples of a run, with the fields that both runs must agree on."""
     units = one.sample_units or [None] * len(one.names)
     both = zip(one.index.tolist(), one.names, units, strict=True)
     return [SampleRecord(index, name, None, None, unit) for index, name, unit in both]
@@ -247,8 +247,8 @@ def _samples(one: Any) -> list[SampleRecord]:
 def _unit_codes(both: tuple[Any, Any], ran: Array) -> tuple[tuple[Array, Array], tuple[str, ...]]:
     """Return the unit of every record of both runs, and the names of all units.
 
-    Units are what the metric says of each record, or else what the data set says of its sample, or else the sample.
-    Units of samples that ran and have no record count too.
+    The unit of a record is the one given by the metric, or else by the data set for its sample, or else the sample.
+    Units of samples that were evaluated and have no record are included.
     """
     first: list[str | int] = []
     if both[0].record_units is None and both[1].record_units is None:
@@ -268,10 +268,10 @@ def _named(one: Any) -> list[str | int]:
 
 
 def coded(runs: Iterable[Iterable[Hashable]], first: Iterable[Hashable] = ()) -> tuple[list[Array], int]:
-    """Return the units of runs as numbers from 0, each for one unit in all runs, and how many there are.
+    """Return the units of runs as numbers from 0, the same for a unit in all runs, and how many there are.
 
     Args:
-        runs: for each the unit of every record. first: units that count even where no record has them.
+        runs: for each the unit of every record. first: units that are included even where no record has them.
     """
     table = {unit: i for i, unit in enumerate(dict.fromkeys(first))}
     codes = [np.array([table.setdefault(unit, len(table)) for unit in units], np.int64) for units in runs]

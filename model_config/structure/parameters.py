@@ -41,7 +41,7 @@ def check_tasks(folder: Folder) -> Iterator[Broken]:
 
 
 def check_data(folder: Folder) -> Iterator[Broken]:
-    """The ``data_path`` of a step is there, absolute, in a package, or section 2.4 of the README says how to get it."""
+    """The ``data_path`` of a step exists, is absolute or in a package, or is described in section 2.4 of the README."""
     lines = [text for part in sections(folder.readme) if part.heading == DATA_SECTION for _, text in part.lines]
     for step in folder.case.steps:
         for name, text in step.data_paths.items():

@@ -169,7 +169,7 @@ def script_of(command: list[str]) -> tuple[str, list[str]]:
 
 
 def check_headings(folder: Folder) -> Iterator[Broken]:
-    """Every heading of the specification is there once, spelt the same; other headings are ``####`` or deeper."""
+    """Every heading of the specification occurs once, spelt the same; other headings are ``####`` or deeper."""
     readme = folder.readme
     if not readme.text.strip():
         return

@@ -94,7 +94,7 @@ def check_lines(folder: Folder) -> Iterator[Broken]:
 
 
 def check_duplicates(folder: Folder) -> Iterator[Broken]:
-    """No package is asked for twice."""
+    """No package is listed twice."""
     from packaging.utils import canonicalize_name
 
     source, seen = _source(folder), dict[str, int]()
@@ -115,7 +115,7 @@ def check_torch(folder: Folder) -> Iterator[Broken]:
 
 
 def check_versions(folder: Folder) -> Iterator[Broken]:
-    """The versions asked for can be installed together with those that the zoo is tested with."""
+    """The required versions can be installed together with those that the zoo is tested with."""
     from packaging.utils import canonicalize_name
 
     source = _source(folder)

@@ -42,7 +42,7 @@ def layers() -> onnx.ModelProto:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["overflow", "underflow", "weights", "attribute"])
-def test_what_is_planted_is_found_and_counted(
+def test_injected_faults_are_found_and_counted(
     kind: str, fix_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "x.npz", x0=X)
@@ -75,7 +75,7 @@ def test_every_model_has_every_kind(fix_runs: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_of_it(fix_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_run(fix_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the export of the real networks, which takes longer than the searches."""
     if not importlib.util.find_spec("torchvision"):
         pytest.skip("torchvision is not installed")

@@ -52,7 +52,7 @@ def layers(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("kind", ["scaled", "swapped", "epsilon", "overflow", "attention"])
-def test_what_is_planted_is_named(kind: str, located_faults: Any, tmp_path: Path) -> None:
+def test_injected_faults_are_reported(kind: str, located_faults: Any, tmp_path: Path) -> None:
     bench = located_faults.Bench(located_faults.Located("layers", *layers(tmp_path)), tmp_path)
     rows = list(bench.planted(kind, 0))
     assert [row.tool for row in rows] == (["compare", "overflow"] if kind in ("overflow", "attention") else ["compare"])
@@ -60,7 +60,7 @@ def test_what_is_planted_is_named(kind: str, located_faults: Any, tmp_path: Path
     assert {row.planted[0] for row in rows} <= {"first", "second", "third", "norm", "scores"}
 
 
-def test_nothing_is_named_in_a_healthy_model(located_faults: Any, tmp_path: Path) -> None:
+def test_nothing_is_reported_for_a_correct_model(located_faults: Any, tmp_path: Path) -> None:
     bench = located_faults.Bench(located_faults.Located("layers", *layers(tmp_path)), tmp_path)
     assert [(row.tool, row.named, row.found) for row in bench.healthy()] == [
         ("compare", "", True),
@@ -71,7 +71,7 @@ def test_nothing_is_named_in_a_healthy_model(located_faults: Any, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.torch
-def test_the_whole_of_it(
+def test_a_complete_run(
     located_faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for package in ("torchvision", "transformers", "skimage", "sklearn"):

@@ -49,7 +49,7 @@ def test_float32_may_differ_by_a_ten_thousandth() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_a_finding(value: float) -> None:
+def test_infinities_and_nan_are_findings(value: float) -> None:
     wrong = [RIGHT[0].copy(), RIGHT[1]]
     wrong[0][0, 0] = value
     for dtype in ("float32", "float16", "bfloat16", "int8"):
@@ -63,7 +63,7 @@ def test_other_shapes_counts_and_whole_numbers_are_findings() -> None:
     assert judged("float32", [RIGHT[0], RIGHT[1].astype(np.float32)]) == "finding"
 
 
-def test_an_output_that_is_one_number_all_over_proves_nothing() -> None:
+def test_a_constant_output_is_a_finding() -> None:
     from sweep.judge import judge_values
 
     flat = [np.zeros((7, 5), np.float32)]
@@ -71,7 +71,7 @@ def test_an_output_that_is_one_number_all_over_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "factor", "floor"), [("float16", 1.5, 2.0**-10), ("bfloat16", 3.0, 2.0**-7)])
-def test_a_narrow_dtype_is_judged_beside_torchs_own(dtype: str, factor: float, floor: float) -> None:
+def test_a_narrow_dtype_is_compared_with_torchs_error(dtype: str, factor: float, floor: float) -> None:
     peer = off(0.02)
     assert judged(dtype, off(0.019 * factor), peer) == "agrees"
     assert judged(dtype, off(0.021 * factor), peer) == "finding"

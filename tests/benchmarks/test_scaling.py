@@ -31,7 +31,7 @@ def costs(scaling: Any, **other: float) -> Any:
     return replace(found, **other)
 
 
-def test_the_narrowest_resource_is_named(scaling: Any) -> None:
+def test_the_slowest_resource_is_reported(scaling: Any) -> None:
     def bound(site: Any, **other: float) -> tuple[str, float]:
         found = scaling.predict(10_000, 10, costs(scaling, **other), site)
         return found.bound_by, found.rate

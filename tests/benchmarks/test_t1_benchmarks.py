@@ -38,7 +38,7 @@ def test_the_fit_gives_the_committed_card_and_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_price_of_splitting(tmp_path: Path) -> None:
+def test_the_cost_of_splitting(tmp_path: Path) -> None:
     done = run("spa_split", "--quick", "--json", str(tmp_path / "split.json"))
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "split.json").read_text(encoding="utf-8"))

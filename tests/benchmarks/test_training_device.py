@@ -18,7 +18,7 @@ if find_spec("torchvision") is None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_operators_and_a_step_beside_the_cpu(tmp_path: Path):
+def test_operators_and_a_step_compared_with_the_cpu(tmp_path: Path):
     from tests.torch_sdaa.hard.check import environment
 
     file = tmp_path / "result.json"

@@ -41,7 +41,7 @@ def test_a_script_learns_on_two_and_on_four_devices(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_checkpoint_of_four_goes_on_with_two(tmp_path: Path) -> None:
+def test_a_checkpoint_of_four_ranks_is_resumed_on_two(tmp_path: Path) -> None:
     lines = output("4", tmp_path).splitlines()
     first = [f"3 steps, 16 of 64 rows on sdaa:{rank}" for rank in range(4)]
     then = [f"6 steps, 32 of 64 rows on sdaa:{rank}" for rank in range(2)]

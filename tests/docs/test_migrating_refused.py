@@ -48,7 +48,7 @@ def mine(tmp_path: Path) -> Path:
     return folder
 
 
-def test_files_that_cannot_be_read_and_cells_that_are_no_python(mine: Path, run_python: RunPython) -> None:
+def test_unreadable_files_and_cells_without_python(mine: Path, run_python: RunPython) -> None:
     (mine / "old.py").write_text("import torch\nprint 'cuda'\n", encoding="utf-8")
     (mine / "bad.py").write_text("import torch\nx.cuda(\n", encoding="utf-8")
     cells = [["!pip install torch\n", TRAIN], ["%%bash\n", "nvidia-smi\n"], ["print 'cuda'\n"]]
@@ -97,7 +97,7 @@ def test_a_script_that_is_none_and_a_typo_in_a_rule(mine: Path, run_python: RunP
     said_as_on_the_page(none.stderr, "is not a training script")
 
 
-def test_what_the_import_cannot_redirect(run_python: RunPython) -> None:
+def test_names_that_the_import_cannot_redirect(run_python: RunPython) -> None:
     script = "import torch\nfrom torch_sdaa.contrib import transfer_to_sdaa\ntorch.cuda.CUDAGraph()\n"
     done = run_python("-c", script)
     assert done.returncode == 1
@@ -105,7 +105,7 @@ def test_what_the_import_cannot_redirect(run_python: RunPython) -> None:
 
 
 @pytest.mark.long
-def test_who_cannot_join(run_python: RunPython) -> None:
+def test_ranks_that_cannot_join(run_python: RunPython) -> None:
     joins = (
         ({**ALIKE, "MASTER_ADDR": "no-such-host.invalid"}, "MASTER_ADDR"),
         ({**dict.fromkeys(ALIKE, ""), "RANK": "0"}, "WORLD_SIZE is not set"),
@@ -145,7 +145,7 @@ def test_ranks_that_are_lost_or_hold_other_networks(tmp_path: Path, run_python: 
     assert "'weight' is 4x4 float32 on rank 0 and 5x4 float32 on rank 1" in other.stderr
 
 
-def test_every_row_is_done_above() -> None:
+def test_every_row_of_the_table_is_tested_above() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
     words = re.findall(r'said_as_on_the_page\([^\n]*, "([^"]+)"\)|, "(MASTER_ADDR|WORLD_SIZE is not set)"\),', text)
     done = {one or other for one, other in words}

@@ -34,7 +34,7 @@ def test_a_snippet_runs(
         assert list((tmp_path / "drawn").iterdir())
 
 
-def test_the_table_names_what_a_report_has() -> None:
+def test_the_table_lists_the_fields_of_a_report() -> None:
     section = PAGE.split("| of the report |")[1].split("\n\n")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     for name in re.findall(r"`(\w+)(?:\(\))?`", "".join(cells)):

@@ -129,7 +129,7 @@ def test_the_glossary_has_every_term_once_in_both_languages() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_link_leads_somewhere(name: str) -> None:
+def test_every_link_has_a_target(name: str) -> None:
     for link, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", _prose(name)):
         if not link.startswith("https://"):
             page = (ROOT / name).parent / link if link else ROOT / name

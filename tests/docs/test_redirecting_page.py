@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_each_way_trains_alike(tmp_path: Path) -> None:
+def test_each_way_trains_equally(tmp_path: Path) -> None:
     core = pytest.importorskip("torch_sdaa.loading.core")
     where = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     where["TECO_CACHE_DIR"] = str(Path(core.C.__file__).parents[1])  # the extension is there

@@ -79,7 +79,7 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
         assert done.returncode == 0, f"{page}: {line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
-def test_every_page_with_commands_is_followed_somewhere() -> None:
+def test_every_page_with_commands_is_run_by_a_test() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     pages = [path for path in (ROOT / "docs").glob("*.md") if commands(path.relative_to(ROOT).as_posix())]
     assert len(pages) > 20

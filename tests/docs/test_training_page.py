@@ -78,7 +78,7 @@ def test_which_operators_the_script_needs(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_digits_there_and_back(folder: Path, tmp_path: Path) -> None:
+def test_digits_are_trained_and_brought_back(folder: Path, tmp_path: Path) -> None:
     zoo = copy_zoo(tmp_path / "zoo")
     printed = follow(SECTIONS["6"], zoo, environment(zoo, tmp_path))
     metrics = [float(text) for text in re.findall(r"^eval_metric (\S+)$", printed, re.MULTILINE)]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-def test_what_is_slow_is_named_mended_and_gone(tmp_path: Path) -> None:
+def test_bottlenecks_are_reported_and_fixed(tmp_path: Path) -> None:
     where = {**with_teco(ROOT, tmp_path / "bin"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     if CACHE is not None:
         where["TECO_CACHE_DIR"] = str(CACHE.parent)

@@ -37,7 +37,7 @@ def environment(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     "section", [pytest.param(one, marks=pytest.mark.long) if one in "123" else one for one in NEEDS]
 )
-def test_from_the_framework_to_a_metric(section: str, folder: Path, environment: dict[str, str]) -> None:
+def test_framework_model_is_exported_and_evaluated(section: str, folder: Path, environment: dict[str, str]) -> None:
     missing = [name for name in NEEDS[section] if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"{missing[0]} is not installed")

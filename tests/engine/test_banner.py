@@ -30,7 +30,7 @@ def rows(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in cells}
 
 
-def test_the_banner(run_python: RunPython) -> None:
+def test_banner_lists_versions(run_python: RunPython) -> None:
     done = run_python("-m", "engine", TECO_SIM_CARDS="2", OMPI_COMM_WORLD_RANK="1", SDAA_VISIBLE_DEVICES="0,\n2")
     assert (done.returncode, done.stderr) == (0, "")
     shown = rows(done.stdout)

@@ -168,7 +168,7 @@ def test_third_party_subclasses_inherit_no_promise(
         np.testing.assert_array_equal(other, 2 * x)
 
 
-def test_errors_of_reports_by_other_names_become_the_engines() -> None:
+def test_errors_of_renamed_reports_become_engine_errors() -> None:
     def fails(self: Any) -> Any:
         raise KeyError("no card")
 

@@ -34,7 +34,7 @@ def test_the_onnx_files_store_the_features_of_the_training(name: str) -> None:
     assert (FOLDER / name).stat().st_size < 200_000
 
 
-def test_nothing_of_movielens_is_committed() -> None:
+def test_movielens_is_not_committed() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "example/recommendation/deepfm_ml100k"],  # noqa: S607
         cwd=ROOT,

@@ -205,7 +205,7 @@ def test_gate_detects_rounded_weights(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_there_and_back(tmp_path: Path, run_python: RunPython, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_export_and_evaluate(tmp_path: Path, run_python: RunPython, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on the card as a user does it, exported by the zoo's script, and the same answers from the ONNX file."""
     monkeypatch.delenv("TECO_CACHE_DIR")  # the extension lies in the usual folder
     done = run_python(FOLDER / "train.py", "--device", "sdaa", "--epochs", 4, "--out", tmp_path)

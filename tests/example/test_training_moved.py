@@ -101,7 +101,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["imagenet", "bert"])
-def test_the_cuda_script_on_the_cpu_has_the_moved_ones_losses(
+def test_the_cuda_script_on_the_cpu_has_the_losses_of_the_migrated_one(
     name: str, zoo: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
     folder, environment = zoo

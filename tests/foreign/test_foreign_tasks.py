@@ -113,7 +113,7 @@ def test_pairs_one_and_many(run_python: RunPython, pairs: Path, tmp_path: Path) 
     }
 
 
-def test_help_shows_what_a_script_has(run_python: RunPython, pairs: Path) -> None:
+def test_help_shows_the_flags_of_a_script(run_python: RunPython, pairs: Path) -> None:
     shown = {name: run(run_python, pairs, f"example_{name}.py", "--help") for name in ("valid", "single_batch")}
     for text in shown.values():
         assert "--gain" in text

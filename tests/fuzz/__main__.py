@@ -1,7 +1,7 @@
-"""Attack the zoo: python -m tests.fuzz KIND ... --minutes N; `--list` lists the kinds.
+"""Fuzz the zoo's commands: python -m tests.fuzz KIND ... --minutes N; `--list` lists the kinds.
 
-The same seed makes the same cases. What is wrong is kept in fuzz_found/, each with an again.sh that runs it once more.
-Exit codes: 0 nothing found; 1 something found; 2 unusable arguments; 130 interrupted.
+The same seed makes the same cases. Findings are stored in fuzz_found/, each with an again.sh that repeats the case.
+Exit codes: 0 no findings; 1 findings; 2 invalid arguments; 130 interrupted.
 """
 
 # ruff: noqa: T201 - a command line
@@ -41,10 +41,10 @@ class Tally:
     """Results of the cases of one kind.
 
     Attributes:
-        ended: how many ended how: ``done`` (exit code 0), ``refused`` (another code), ``excused`` (a signal of which
-            the runtime alone dies too), or the word of a finding.
-        found: by cause, how often and the numbers of the first cases.
-        slowest: seconds of the slowest case, and its number.
+        ended: number of cases by result: ``done`` (exit code 0), ``refused`` (another code), ``excused`` (a signal that
+            also ends the runtime alone), or the word of a finding.
+        found: by cause, the count and the numbers of the first cases. slowest: seconds of the slowest case, and its
+            number.
     """
 
     cases: int = 0
@@ -84,14 +84,20 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("kinds", nargs="*", metavar="KIND", help="what to attack (default: all)")
-    add("--list", action="store_true", help="say which kinds there are")
-    add("--minutes", type=float, metavar="N", help="how long each kind is attacked (default: --cases decides)")
-    add("--cases", type=int, metavar="N", help="how many cases of each kind at most (default: 50, or --minutes)")
+    add("kinds", nargs="*", metavar="KIND", help="kinds to fuzz (default: all)")
+    add("--list", action="store_true", help="list the kinds")
+    add("--minutes", type=float, metavar="N", help="duration for each kind (default: no limit, see --cases)")
+    add("--cases", type=int, metavar="N", help="maximum number of cases of each kind (default: 50, or --minutes)")
     add("--first", type=int, default=0, metavar="I", help="number of the first case (default: 0)")
-    add("--seed", default="0", help="another seed makes other cases; today: the date (default: 0)")
+    add("--seed", default="0", help="seed of the cases; today: the date (default: 0)")
     add("--limit", type=float, default=LIMIT, metavar="SECONDS", help=f"when a command hangs (default: {LIMIT:g})")
-    add("--keep", type=Path, default=Path("fuzz_found"), metavar="DIR", help="where findings go (default: fuzz_found)")
+    add(
+        "--keep",
+        type=Path,
+        default=Path("fuzz_found"),
+        metavar="DIR",
+        help="folder of the findings (default: fuzz_found)",
+    )
     add("--json", type=Path, metavar="FILE", help="also write the counts as JSON")
     add("--verbose", action="store_true", help="print each case as it ends")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""An attack: a folder of files, a command on them, and the check of its result."""
+"""A case: a folder of files, a command on them, and the check of its result."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ class Outcome:
     """Result of a command.
 
     Attributes:
-        code: exit code; minus the number of the signal that ended it; ``None`` where it had to be ended.
+        code: exit code; minus the number of the signal that ended it; ``None`` if it had to be killed.
         out, err: output; invalid UTF-8 is escaped.
         seconds: wall time.
-        memory: the most memory that it held, in bytes.
-        left: command lines of processes it left running.
+        memory: peak memory in bytes. left: command lines of processes that are still running.
     """
 
     code: int | None
@@ -36,17 +35,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Case:
-    """One attack.
+    """One case.
 
     Attributes:
-        words: what follows ``python``: a script and its arguments, or ``-m``, a module and its arguments.
-        what: what was done to the files, for people.
-        judge: says what is wrong in an outcome that nothing general is wrong with; ``None`` where nothing is.
-        excused: says of a signal that ended the command why the zoo is not to blame (the runtime alone dies of it too).
-        codes: exit codes that are right.
-        env: environment variables beside those of every case.
+        words: arguments of ``python``: a script and its arguments, or ``-m``, a module and its arguments.
+        what: description of the changes to the files.
+        judge: returns the finding of an outcome that passed the general checks, or ``None``.
+        excused: returns the reason if a signal is not an error of the zoo (it also ends the runtime alone).
+        codes: valid exit codes. env: environment variables in addition to those of every case.
         interrupts: seconds after the start at which Ctrl-C (SIGINT to the whole group) is sent.
-        most_memory: bytes that the command may hold.
+        most_memory: memory limit of the command in bytes.
     """
 
     words: tuple[str, ...]

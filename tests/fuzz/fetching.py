@@ -1,7 +1,7 @@
 """``teco fetch`` with a custom table and a registry on the loopback with planned answers.
 
-``python -m tests.fuzz.fetching FOLDER words of teco``: FOLDER has ``tables/fetch/*.yaml``, and a ``plan.json`` where a
-server is wanted: by the end of a path what is answered, as ``[how, file]``.
+``python -m tests.fuzz.fetching FOLDER words of teco``: FOLDER has ``tables/fetch/*.yaml``, and optionally ``plan.json``
+for a server: the response for the end of a path, as ``[how, file]``.
 """
 
 from __future__ import annotations

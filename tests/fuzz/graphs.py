@@ -183,7 +183,7 @@ def nested(depth: int) -> ModelProto:
 
 
 def functions(count: int, calls: int, recursive: bool = False) -> ModelProto:
-    """Return a model whose functions each call the one before ``calls`` times; the last or first closes a circle."""
+    """Return a model whose functions each call the previous one ``calls`` times; the last or first closes a cycle."""
     domain = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     made = []
     for i in range(count):

@@ -15,7 +15,7 @@ RAW = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\
 """Terminal control and bidirectional characters in the output."""
 
 _UNFORESEEN = re.compile(r"error: ([^\n]*); correct the code there, or report it: TECO_TRACEBACK=1")
-"""Marker of an unforeseen error (:mod:`utils.pipeline.report.unforeseen`)."""
+"""Marker of an unexpected error (:mod:`utils.pipeline.report.unforeseen`)."""
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group)\w*)(?::|$)", re.MULTILINE)

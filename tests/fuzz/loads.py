@@ -2,7 +2,7 @@
 
     python tests/fuzz/loads.py LOADER PATH
 
-Exit codes: 0 loaded; 1 loaded, and some of it is rejected; 2 refused.
+Exit codes: 0 loaded; 1 loaded, with rejected samples; 2 error.
 """
 
 from __future__ import annotations

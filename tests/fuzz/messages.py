@@ -1,4 +1,4 @@
-"""Protobuf messages changed field by field, by what their descriptors say."""
+"""Protobuf messages changed field by field, according to their descriptors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNSIGNED = (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64)
 
 
 def changed(message: Message, rng: random.Random) -> str:
-    """Change one field of a message, or of one within it, and say which."""
+    """Change one field of a message, or of a nested one, and return its description."""
     target = rng.choice(list(within(message)))
     there = [field for field, _ in target.ListFields()]
     field = rng.choice(there if there and rng.random() < 0.75 else target.DESCRIPTOR.fields)

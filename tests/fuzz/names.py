@@ -1,4 +1,4 @@
-"""Names of files that people do not type, and files that are none."""
+"""Unusual file names, and paths that are not regular files."""
 
 from __future__ import annotations
 

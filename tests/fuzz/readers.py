@@ -1,6 +1,6 @@
-"""Read one configuration file as a command does that needs much besides: readers.py WHAT PATH; exit code 2 if refused.
+"""Read one configuration file as a command does, without other inputs: readers.py WHAT PATH; exit code 2 on error.
 
-What lies at a fixed place of a clone, such as a model's scorecard, is read here from anywhere.
+Files with a fixed path in a clone, such as a model's scorecard, are read from any path.
 """
 
 # ruff: noqa: T201 - a command line
@@ -23,7 +23,7 @@ def check(path: Path) -> int:
 
 
 def scorecard(path: Path) -> int:
-    """Read a scorecard, and write an entry more into a copy's place."""
+    """Read a scorecard, and write a copy with an additional entry."""
     from model_config.judge import scorecard as cards
 
     found = cards.read(path.parent, path.name)
@@ -32,7 +32,7 @@ def scorecard(path: Path) -> int:
 
 
 def described(path: Path) -> int:
-    """Read what people say of a model."""
+    """Read the ``zoo.yaml`` of a model."""
     from model_config.reports.described import read_described
 
     print(read_described(path.parent))
@@ -69,7 +69,7 @@ READERS: dict[str, Callable[[Path], int]] = {
 
 
 def main() -> int:
-    """Read what the command line names."""
+    """Read the file of the command line."""
     try:
         return READERS[sys.argv[1]](Path(sys.argv[2]))
     except TecoInferError as error:

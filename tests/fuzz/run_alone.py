@@ -1,4 +1,4 @@
-"""ONNX Runtime alone on a model file, for judging what the zoo's targets answer: python run_alone.py MODEL OUT.npz."""
+"""ONNX Runtime alone on a model file, as reference for the zoo's targets: python run_alone.py MODEL OUT.npz."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 ROWS = 2
-"""Size of every dimension that a model leaves open."""
+"""Size of every dynamic dimension."""
 
 REFUSED, UNABLE, FAILED = 10, 11, 12
-"""Exit codes: the file is refused; it is not implemented; it fails while computing."""
+"""Exit codes: the file is rejected; an operator is not implemented; the computation fails."""
 
 MOST = 1 << 24
-"""Numbers of an input that are still made."""
+"""Maximum number of elements of an input."""
 
 DTYPES: dict[str, Any] = {
     "float": np.float32,
@@ -28,14 +28,14 @@ DTYPES: dict[str, Any] = {
 
 
 class TooLargeError(ValueError):
-    """An input of this shape is not made."""
+    """The shape of an input is too large."""
 
 
 def made(shapes: Sequence[Sequence[int | None]], dtypes: Sequence[Any]) -> list[Any]:
-    """Return the same arrays for the same inputs in every process: floats about 0, whole numbers 0 and 1.
+    """Return the same arrays for the same inputs in every process: floats around 0, integers 0 and 1.
 
     Raises:
-        TooLargeError: one has more numbers than anybody needs here.
+        TooLargeError: an input has more elements than the limit.
     """
     random = np.random.default_rng(7)
     arrays = []
@@ -56,7 +56,7 @@ def made(shapes: Sequence[Sequence[int | None]], dtypes: Sequence[Any]) -> list[
 
 
 def main(path: str, out: str, optimised: str = "yes") -> int:
-    """Run a model by nothing but ONNX Runtime."""
+    """Run a model with ONNX Runtime only."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,8 +1,8 @@
-"""Run a script on an engine that does at some calls what no engine should: run_engine.py PLAN SCRIPT [arguments].
+"""Run a script on an engine that misbehaves at some calls: run_engine.py PLAN SCRIPT [arguments].
 
-The plan is JSON: ``at``, for the number of a call what is done to its results, by the names of
-:mod:`.odd_engines`; ``own_buffer``, whether calls are answered in memory that is used again; ``streams``;
-``promises``, class variables that are set; ``wait``, milliseconds that calls take more.
+The plan is JSON: ``at``, the change of the results by number of the call, with the names of
+:mod:`.odd_engines`; ``own_buffer``, whether calls return the same memory again; ``streams``;
+``promises``, class variables that are set; ``wait``, additional milliseconds of a call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TARGET = "odd"
 
 
 def odd_engine(plan: dict[str, Any]) -> type[Engine]:
-    """Return the class of an engine that follows a plan, and else computes as the baseline does."""
+    """Return the class of an engine that follows a plan, and otherwise computes like the baseline."""
 
     class Odd(Engine):
         def __init__(self, spec: EngineSpec) -> None:
@@ -51,7 +51,7 @@ def odd_engine(plan: dict[str, Any]) -> type[Engine]:
             return {**RESULTS, **HARMLESS}[way](results) if way else results
 
         def _kept(self, found: Array) -> Array:
-            """Return an array in the memory of the last call: of this thread, where several compute at once."""
+            """Return an array in the memory of the last call: of this thread, if several compute at once."""
             key = threading.get_ident() if plan["streams"] > 1 else 0
             room = self._rooms.setdefault(key, np.empty((512, *found.shape[1:]), found.dtype))
             room[:] = np.nan
@@ -64,7 +64,7 @@ def odd_engine(plan: dict[str, Any]) -> type[Engine]:
 
 
 def main() -> None:
-    """Register the engine and become the script."""
+    """Register the engine and run the script."""
     register(TARGET, odd_engine(json.loads(sys.argv[1])))
     script = sys.argv[2]
     sys.argv = [script, *sys.argv[3:], "--target", TARGET]

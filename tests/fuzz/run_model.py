@@ -1,6 +1,6 @@
 """Open a model on a target and call it once: python run_model.py MODEL TARGET [--dtype D] [--out FILE.npz].
 
-As short as a script that a user writes on the engine's own face; ends as the zoo's scripts do.
+A short user script on the engine interface; exit codes are those of the zoo's scripts.
 """
 
 from __future__ import annotations

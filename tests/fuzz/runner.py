@@ -1,4 +1,4 @@
-"""Run a case in a fork of this process: with a group of its own, a limit of time, and its output in files."""
+"""Run a case in a fork of this process, with its own process group, a time limit, and its output in files."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ CHILD_SUBREAPER = 36
 """Linux's PR_SET_CHILD_SUBREAPER: orphaned processes become children of this process, and are found."""
 
 ADDRESS_SPACE = 24 << 30
-"""Bytes of addresses a case may ask for: a mistake must not take the machine's memory."""
+"""Limit of the address space of a case in bytes, to protect the machine."""
 
 MOST_OUTPUT = 4 << 20
 """Characters of each stream that are judged."""
 
 GRACE = 3.0
-"""Seconds that helpers of a command (a resource tracker) have to end after it; a tenth of its limit if that is more."""
+"""Seconds for helper processes (a resource tracker) to end after a command; a tenth of its limit if that is more."""
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all processes that cases leave behind."""
+    """Become the parent of orphaned processes of cases."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def run(case: Case, folder: Path, env: Mapping[str, str], limit: float) -> Outcome:
-    """Run a case in its folder and return how it ended.
+    """Run a case in its folder and return its outcome.
 
     Args:
         folder: the files of the case, its working folder. env: environment variables of every case.
@@ -74,7 +74,7 @@ def _beside(folder: Path, name: str) -> Path:
 
 
 def _become(case: Case, folder: Path, env: Mapping[str, str]) -> NoReturn:
-    """Turn this fork into the command, and end with its exit code."""
+    """Run the command in this fork, and exit with its exit code."""
     code = 1
     try:
         os.setsid()
@@ -101,7 +101,7 @@ def _become(case: Case, folder: Path, env: Mapping[str, str]) -> NoReturn:
 
 
 def _end_threads() -> None:
-    """Do what the interpreter does at its end: wait for threads, run what was registered."""
+    """Do the interpreter's work at exit: wait for threads, run registered functions."""
     import atexit
     import threading
 
@@ -131,7 +131,7 @@ def _execute(words: tuple[str, ...]) -> int:
 
 
 def _wait(pid: int, case: Case, start: float, limit: float) -> tuple[int | None, int]:
-    """Return the exit code and the most memory of a fork; code ``None`` where it had to be killed."""
+    """Return the exit code and the peak memory of a fork; code ``None`` if it had to be killed."""
     ended = os.pidfd_open(pid)
     try:
         for after in sorted(case.interrupts):
@@ -152,7 +152,7 @@ def _wait(pid: int, case: Case, start: float, limit: float) -> tuple[int | None,
 
 
 def _left(session: int, adopter: int, grace: float) -> tuple[str, ...]:
-    """Return the command lines of processes that outlive a case, after a moment of grace, and end them."""
+    """Return the command lines of processes that outlive a case, after a grace period, and kill them."""
     deadline = time.monotonic() + grace
     while (found := _of_session(session, adopter)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -173,7 +173,7 @@ def _reap() -> None:
 
 
 def _of_session(session: int, adopter: int) -> dict[int, str]:
-    """Return the processes of a session, and those that we adopted, with their command lines; zombies are none."""
+    """Return the processes of a session, and adopted ones, with their command lines, without zombies."""
     found = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():

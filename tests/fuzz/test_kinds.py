@@ -1,4 +1,4 @@
-"""A part of every kind of attack with each run of the tests; .ci/long has thirty minutes of each."""
+"""A few cases of every kind of fuzzing in each test run; .ci/long runs thirty minutes of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_two_cases_of_each_kind(tmp_path: Path) -> None:
     _attack(tmp_path, 2, *KINDS)
 
 
-def test_every_kind_has_its_half_hour() -> None:
+def test_every_kind_has_half_an_hour_in_the_suites() -> None:
     suites = yaml.safe_load((ROOT / ".ci" / "suites.yaml").read_text(encoding="utf-8"))
     commands = {name: command for name, command in suites.items() if name.startswith("fuzz-")}
     assert commands == {f"fuzz-{kind}": f"python -m tests.fuzz {kind} --minutes 30 --seed today" for kind in KINDS}

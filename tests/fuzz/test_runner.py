@@ -1,4 +1,4 @@
-"""The fuzzer itself: what is planted is found, what is right is not, and the same seed makes the same cases."""
+"""The fuzzer itself: it finds injected errors only, and the same seed gives the same cases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLANTED = {
     "wrong": "print('7')",
     None: "import sys; print('6', file=sys.stderr); sys.exit(2)",
 }
-"""Word of the finding -> a program that deserves it."""
+"""Word of the finding -> a program that causes it."""
 
 SCRIPT = """\
 import json, sys
@@ -56,7 +56,7 @@ print(json.dumps(found))
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_is_planted_is_found(tmp_path: Path) -> None:
+def test_injected_faults_are_found(tmp_path: Path) -> None:
     planted = json.dumps(list(PLANTED.items()))
     script = SCRIPT.format(root=str(ROOT), work=str(tmp_path), planted=planted)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
@@ -96,7 +96,7 @@ def test_no_command_line_checks_or_runs_the_whole_zoo(tmp_path: Path, monkeypatc
         assert (words[3] and not words[3].startswith("-")) or words[3] in flags.WORDS, words
 
 
-def test_no_language_model_is_asked_for_half_a_minutes_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_language_models_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "_broken_table", lambda rng, content: (content + b"a\n" * 1000, "more lines"))
     rng = random.Random("a")
     for place in range(100):
@@ -107,14 +107,14 @@ def test_no_language_model_is_asked_for_half_a_minutes_work(tmp_path: Path, monk
             assert all(path.read_bytes().count(b"\n") < 200 for path in (folder / "data").iterdir() if path.is_file())
 
 
-def test_changed_values_never_hold_themselves_nor_change_the_next_case() -> None:
+def test_changed_values_are_not_recursive_and_do_not_affect_the_next_case() -> None:
     before = repr(yaml_attacks.VALUES)
     for number in range(300):
         yaml_attacks.changed({"a": {"b": [1, {"c": 2}]}, "d": [[3]]}, random.Random(number), "/outside")
     assert repr(yaml_attacks.VALUES) == before
 
 
-def test_what_a_pass_file_prints_is_not_judged() -> None:
+def test_pass_files_of_cases_print_nothing() -> None:
     assert not [value for value in configs._PASS_VALUES if "print" in value]
 
 
@@ -140,7 +140,7 @@ def test_unknown_kinds_are_one_line() -> None:
     assert ran.stderr == f"image: no such kind; use all, or of: {', '.join(KINDS)}\n"
 
 
-def test_the_same_image_must_have_the_same_answers_where_the_command_was_not_refused(tmp_path: Path) -> None:
+def test_equal_images_must_have_equal_answers(tmp_path: Path) -> None:
     made = kind("images").make(_Same(), tmp_path, 0)
     (tmp_path / "answers.json").write_text('{"answers": []}')
     assert made.judge(Outcome(0, "", "", 0.1, 0)) == "the same image has 0 answers in 0 files"

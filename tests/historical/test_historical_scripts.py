@@ -174,7 +174,7 @@ def test_a_historical_script_that_uses_torch(place: str, copy: Path, digits: Pat
     check(run_python, copy, place, digits, "pytorch", "sdaa", torch=True)
 
 
-def test_contributed_utilities_merge_behind_the_core(copy: Path, run_python: RunPython) -> None:
+def test_contributed_utilities_come_after_the_core(copy: Path, run_python: RunPython) -> None:
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "import utils.preprocess.pytorch.mine as mine, utils.preprocess.pytorch.classification as core, utils\n"

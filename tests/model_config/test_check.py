@@ -89,7 +89,7 @@ def test_a_case_that_passed_is_taken_from_the_cache_and_a_failed_one_runs_again(
     assert [case["cached"] for case in check(root, code=1)["cases"]] == [True, False]
 
 
-def test_a_pass_without_the_cache_replaces_what_is_stored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_without_the_cache_replaces_the_stored_result(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_zoo(root, {"good": good})
     with monkeypatch.context() as broken:
         broken.setattr("model_config.run.runner.sys.executable", str(root / "no_such_python"))

@@ -24,7 +24,7 @@ FETCHES = """
 
 
 @pytest.mark.long
-def test_two_cases_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_parallel_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TECO_FETCH_DIR", "TECO_CACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     root, pages = tmp_path / "zoo", tmp_path / "pages"

@@ -21,7 +21,7 @@ def model(tmp_path: Path) -> Path:
     return Path(shutil.copy(DIGITS / "digits_dyn.onnx", tmp_path / "digits.onnx"))
 
 
-def test_as_a_script_from_anywhere(model: Path, tmp_path: Path, run_python: RunPython) -> None:
+def test_as_a_script_from_any_folder(model: Path, tmp_path: Path, run_python: RunPython) -> None:
     out = tmp_path / "d.tecoengine"
     flags = ["--onnx", model, "--input_shapes", "16*3*32*32", "--fp16", "--out", out]
     done = run_python(SCRIPT, *flags, "--pass_path", "resnet/resnet_pass.py", cwd=tmp_path, path=())

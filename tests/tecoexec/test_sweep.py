@@ -84,7 +84,7 @@ def test_an_oversized_batch_is_reported_and_the_others_run(tmp_path: Path, capsy
     assert "failed: small, batch 90000000: SPA 0" in capsys.readouterr().err
 
 
-def test_without_matplotlib_there_is_no_plot(
+def test_without_matplotlib_no_plot_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -164,7 +164,7 @@ def test_other_programs_keep_their_handler() -> None:
         (None, False),
     ],
 )
-def test_which_programs_are_ours(path: Path | None, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_programs_are_recognized(path: Path | None, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     main = SimpleNamespace(**({} if path is None else {"__file__": str(path)}))
     monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
     assert interrupts.is_command() is own

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, RunPython
 
-from tecoinfer_modelzoo.hidden_flags import hide_aliases
+from tecoinfer_modelzoo.flags import hide_aliases
 from toolkit.cli import execute
 from toolkit.command_table import COMMANDS
 from toolkit.flags_page import KINDS, PAGE, page, parser_of, write_flags

@@ -148,7 +148,7 @@ def test_only_the_first_process_saves_in_other_files_too(tmp_path: Path, capsys:
     capsys.readouterr()
 
 
-def test_a_model_on_the_host_is_moved_and_saved_by_its_own_names_in_a_class() -> None:
+def test_a_model_attribute_is_saved_without_the_wrapper() -> None:
     text = "class T:\n    def keep(self):\n        torch.save({'m': self.model.state_dict()}, 'a')\n"
     lines, _ = moved(HEAD + text + "model = A()\nT().keep()\n")
     assert f"model = {MOVE_AND_WRAP}" in lines

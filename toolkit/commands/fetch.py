@@ -7,7 +7,6 @@ Without a name, list the packages. The files are kept in the cache, also for off
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +14,11 @@ from typing import Any
 
 from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, separated
 from tecoinfer_modelzoo.formatting import aligned
 from toolkit.arguments import Parser
 from toolkit.data_page import write_page
+from toolkit.output import print_or_write
 from utils.fetch import Package, fetched, find_package, kept, packages, remove
 from utils.tasks.find import add_contrib
 
@@ -34,10 +35,10 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     add("names", nargs="*", metavar="NAME", help="packages to fetch (default: list all)")
     add("--from", dest="archive", type=Path, metavar="FILE", help="archive of the package, downloaded elsewhere")
     add("--path", action="store_true", help="print only the folders")
-    add("--json", action="store_true", help="print JSON")
+    add_json_flag(parser)
     add("--remove", action="store_true", help="delete the packages from the cache")
     add("--write_docs", action="store_true", help="write docs/data.md from the tables")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(separated(argv))
     _check(args)
     add_contrib(root)
     if args.write_docs:
@@ -68,15 +69,12 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError(f"--{ways[0]} and --{ways[1]} exclude each other; leave one out")
 
 
-def _list(as_json: bool) -> None:
+def _list(path: Path | None) -> None:
     known = packages().values()
-    if as_json:
-        _print_json([described(package, kept(package)) for package in known])
-        return
     rows = [
         (one.name, megabytes(one.size), "yes" if kept(one) is not None else "-", one.what, one.licence) for one in known
     ]
-    print("\n".join(aligned([COLUMNS, *rows])))
+    print_or_write(_as_json([described(package, kept(package)) for package in known]), path, aligned([COLUMNS, *rows]))
 
 
 def _fetch(chosen: Sequence[Package], args: argparse.Namespace) -> int:
@@ -91,10 +89,10 @@ def _fetch(chosen: Sequence[Package], args: argparse.Namespace) -> int:
         found.append(described(package, folder))
         if args.path:
             print(folder, flush=True)
-        elif not args.json:
+        elif args.json != STDOUT:
             print(f"{package.name}: {megabytes(package.unpacked)} in {folder} ({package.licence})", flush=True)
-    if args.json:
-        _print_json(found)
+    if args.json is not None:
+        print_or_write(_as_json(found), args.json, ())
     return 0 if len(found) == len(chosen) else 1 if found else 2
 
 
@@ -108,5 +106,5 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-def _print_json(found: Sequence[Mapping[str, Any]]) -> None:
-    print(json.dumps({"schema_version": SCHEMA_VERSION, "packages": found}, indent=2))
+def _as_json(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"schema_version": SCHEMA_VERSION, "packages": found}

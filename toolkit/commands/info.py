@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import textwrap
@@ -12,9 +11,11 @@ from typing import Any
 
 from engine import ModelError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.flags import add_json_flag, separated
 from tecoinfer_modelzoo.trees import walk
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe
+from toolkit.output import print_or_write
 from toolkit.scorecard import direction_words
 from toolkit.zoo import Model, find_model, load_zoo, summary
 
@@ -26,11 +27,11 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print the information on a model."""
     parser = Parser("teco info", __doc__)
     parser.add_argument("model", metavar="MODEL", help="name, domain/name, case name or path")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    args = parser.parse_args(argv)
+    add_json_flag(parser)
+    args = parser.parse_args(separated(argv))
     model, _ = find_model(args.model, load_zoo(root).models)
     found = gather(model)
-    print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
+    print_or_write(found, args.json, lines(found))
     return 0
 
 

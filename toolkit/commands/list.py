@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.flags import add_json_flag, separated
 from tecoinfer_modelzoo.formatting import aligned, number
 from toolkit.arguments import Parser
+from toolkit.output import print_or_write
 from toolkit.scorecard import direction_words, last_metrics
 from toolkit.zoo import Model, load_zoo
 
@@ -22,15 +23,15 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print all models, or those that match every word."""
     parser = Parser("teco list", __doc__)
     parser.add_argument("words", nargs="*", metavar="WORD", help="list only models whose line contains all words")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    args = parser.parse_args(argv)
+    add_json_flag(parser)
+    args = parser.parse_args(separated(argv))
     zoo = load_zoo(root)
     for problem in zoo.problems:
         print(f"warning: {problem}", file=sys.stderr)
     kept = [found for found in map(describe, zoo.models) if _matches(_row(found), args.words)]
     if not kept:
         raise ConfigError(f"no model matches {' '.join(args.words)!r}; 'teco list' lists all {len(zoo.models)}")
-    print(json.dumps(kept, indent=2) if args.json else "\n".join(aligned([COLUMNS, *map(_row, kept)])))
+    print_or_write(kept, args.json, aligned([COLUMNS, *map(_row, kept)]))
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS, Case
 from tecoinfer_modelzoo import python_path
+from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
 from toolkit.zoo import Model, find_case, find_model, load_zoo
@@ -106,6 +107,8 @@ def _from_here(flags: Sequence[str], folder: Path) -> list[str]:
 
 def _path_from_here(flag: str, value: str, folder: Path) -> str:
     """Return the value of a flag, made absolute if it is a path relative to the current folder."""
+    if value == str(STDOUT):
+        return value
     if flag in WRITTEN or (flag in READ and _only_here(value, folder)):
         return str(Path(value).absolute())
     name, equals, path = value.partition("=")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError
+from tecoinfer_modelzoo.errors import warn_renamed
 from tecoinfer_modelzoo.files import read_regular
 
 
@@ -95,12 +96,32 @@ class Dataset(ABC):
         """Return the samples at the given places as a data set whose ``rejected`` is empty."""
         return Selection(self, indices)
 
-    def watched(self) -> set[str]:
-        """Return the files and folders whose modification time changes when samples are added or listed again.
+    def __init_subclass__(cls, **how: Any) -> None:
+        """Accept the former name of :meth:`source_files`, with a warning."""
+        super().__init_subclass__(**how)
+        if "watched" in vars(cls) and "source_files" not in vars(cls):
+            warn_renamed(f"{cls.__qualname__}.watched()", "source_files()")
+            cls.source_files = _of_former_name  # type: ignore[method-assign, assignment]
 
-        A journalled run checks them at its end, and the path given by the user in any case.
+    def source_files(self) -> set[str]:
+        """Return the files and folders whose modification time changes when samples are added or changed.
+
+        A run with a journal checks them at its end, in addition to the paths of ``--data_path``.
         """
         return set()
+
+    def watched(self) -> set[str]:
+        """Return :meth:`source_files` (deprecated name); in a class that overrides it, those of the base class."""
+        mro = type(self).__mro__
+        former = [place for place, one in enumerate(mro) if vars(one).get("source_files") is _of_former_name]
+        bases = mro[former[-1] + 1 :] if former else mro
+        found: set[str] = next(vars(one)["source_files"] for one in bases if "source_files" in vars(one))(self)
+        return found
+
+
+def _of_former_name(dataset: Dataset) -> set[str]:
+    """Return the files and folders of a data set of a class that overrides ``watched``."""
+    return dataset.watched()
 
 
 class Selection(Dataset):
@@ -124,9 +145,9 @@ class Selection(Dataset):
         """Return a hash of the fingerprint of the whole data set and of the selected indices."""
         return sha256(f"{self._dataset.fingerprint()} {','.join(map(str, self._indices))}".encode()).hexdigest()
 
-    def watched(self) -> set[str]:
-        """Return the watched paths of the whole data set."""
-        return self._dataset.watched()
+    def source_files(self) -> set[str]:
+        """Return the files and folders of the whole data set."""
+        return self._dataset.source_files()
 
 
 class ListDataset(Dataset):
@@ -182,7 +203,7 @@ class ListDataset(Dataset):
                     digest.update(_content(value))
         return digest.hexdigest()
 
-    def watched(self) -> set[str]:
+    def source_files(self) -> set[str]:
         """Return the files that the samples were read from."""
         return {str(file) for file in self.files}
 

@@ -99,7 +99,7 @@ class TableDataset(Dataset):
                 digest.update(rows[start : start + count].tobytes())
         return digest.hexdigest()
 
-    def watched(self) -> set[str]:
+    def source_files(self) -> set[str]:
         """Return the folders of the files, whose times change when a file is added or removed, and the list."""
         samples = self.samples
         listed = set() if self.listed_in is None else {str(self.listed_in)}

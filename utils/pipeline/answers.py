@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine, Timeline
+from tecoinfer_modelzoo.flags import reserve_stdout
 from tecoinfer_modelzoo.text import printable
 from utils.datasets.base import Batches, Dataset
 from utils.pipeline.flags.options import Options, options, pace
@@ -42,6 +43,7 @@ def main(description: str | None, given: AnyTask, script: str, **defaults: Any) 
     """
     task = task_class(given)
     opt = options(description, task, script, **defaults)
+    reserve_stdout(opt.json)
     supervise_foreign(opt.target, opt.models.values())
     with ending_soon():
         return answered(task(opt))
@@ -227,7 +229,7 @@ class Session:
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **console.about(self.opt)}
         data |= {"answers": self.shown, "failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
         data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
-        data["counts"] = self.counts
+        data["warning_counts"] = self.counts
         data["figures"] = dict(self.figures(len(self.shown)))
         data["int8"] = console.int8_figures(self.engines)
         write_json({**data, **environment()}, path)

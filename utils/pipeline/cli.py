@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine import ConfigError, TecoInferError
+from tecoinfer_modelzoo.flags import restoring_stdout
 from tecoinfer_modelzoo.interrupts import came, ended, raise_on_first_interrupt
 from tecoinfer_modelzoo.process.supervise import commit
 from tecoinfer_modelzoo.streams import Standing, fill_closed
@@ -40,7 +41,7 @@ def run(main: Callable[[], int]) -> None:
     """
     warnings.showwarning = lambda message, *_: warn(escaped_line(f"warning: {message}"))
     fill_closed()
-    with Standing() as output, safe_streams():
+    with Standing() as output, safe_streams(), restoring_stdout():
         try:
             code = _ended(main)
             ended()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, usable_cores
+from tecoinfer_modelzoo.flags import reserve_stdout
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.pipeline.flags.options import Options, limits, options
@@ -42,6 +43,7 @@ def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
     """
     task = task_class(given)
     opt = options(description, task, "valid", **defaults)
+    reserve_stdout(opt.json)
     if opt.launcher == "none" and rank_and_size()[1] == 1:  # mpirun and Ray watch their processes themselves
         supervise_foreign(opt.target, opt.models.values())
     with ending_soon() if opt.launcher == "none" else nullcontext():
@@ -59,7 +61,8 @@ def _run(task: type[Task], opt: Options) -> int:
             _evaluated(task, opt.exactly())  # this process's part of the exact run that rank 0 compares with
         return 0
     try:
-        report = replace(report, remarks=list(task(opt).format_warnings(report.counts, report.samples)))
+        lines = list(task(opt).format_warnings(report.warning_counts, report.samples))
+        report = replace(report, data_warnings=lines)
         if opt.json is not None and report.parts and report.state is not None:
             from utils.pipeline.resume.records import records_path
             from utils.pipeline.resume.records.merging import merged

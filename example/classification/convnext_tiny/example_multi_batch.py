@@ -1,4 +1,4 @@
-"""Read every image of a folder with a ConvNeXt."""
+"""Classify every image of a folder with a ConvNeXt."""
 
 import sys
 from pathlib import Path

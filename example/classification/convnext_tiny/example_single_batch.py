@@ -1,4 +1,4 @@
-"""Read one image with a ConvNeXt."""
+"""Classify one image with a ConvNeXt."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read every image of a folder with a DenseNet."""
+"""Classify every image of a folder with a DenseNet."""
 
 import sys
 from pathlib import Path

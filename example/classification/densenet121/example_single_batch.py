@@ -1,4 +1,4 @@
-"""Read one image with a DenseNet."""
+"""Classify one image with a DenseNet."""
 
 import sys
 from pathlib import Path

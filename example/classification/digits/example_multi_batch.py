@@ -1,4 +1,4 @@
-"""Read every image of a folder with the digits ResNet."""
+"""Classify every image of a folder with the digits ResNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one image with the digits ResNet."""
+"""Classify one image with the digits ResNet."""
 
 import sys
 from pathlib import Path

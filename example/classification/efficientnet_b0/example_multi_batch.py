@@ -1,4 +1,4 @@
-"""Read every image of a folder with an EfficientNet."""
+"""Classify every image of a folder with an EfficientNet."""
 
 import sys
 from pathlib import Path

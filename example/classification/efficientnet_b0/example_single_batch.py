@@ -1,4 +1,4 @@
-"""Read one image with an EfficientNet."""
+"""Classify one image with an EfficientNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read every image of a folder with GoogLeNet."""
+"""Classify every image of a folder with GoogLeNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one image with GoogLeNet."""
+"""Classify one image with GoogLeNet."""
 
 import sys
 from pathlib import Path

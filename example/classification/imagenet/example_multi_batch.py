@@ -1,4 +1,4 @@
-"""Read every image of a folder with an ImageNet classifier."""
+"""Classify every image of a folder with an ImageNet classifier."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one image with an ImageNet classifier."""
+"""Classify one image with an ImageNet classifier."""
 
 import sys
 from pathlib import Path

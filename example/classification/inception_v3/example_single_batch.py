@@ -1,4 +1,4 @@
-"""Read one image with Inception v3."""
+"""Classify one image with Inception v3."""
 
 import sys
 from pathlib import Path

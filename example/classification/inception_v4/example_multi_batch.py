@@ -1,4 +1,4 @@
-"""Read every image of a folder with Inception v4."""
+"""Classify every image of a folder with Inception v4."""
 
 import sys
 from pathlib import Path

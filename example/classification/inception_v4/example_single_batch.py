@@ -1,4 +1,4 @@
-"""Read one image with Inception v4."""
+"""Classify one image with Inception v4."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read every image of a folder with MobileNetV2."""
+"""Classify every image of a folder with MobileNetV2."""
 
 import sys
 from pathlib import Path

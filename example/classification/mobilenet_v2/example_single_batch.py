@@ -1,4 +1,4 @@
-"""Read one image with MobileNetV2."""
+"""Classify one image with MobileNetV2."""
 
 import sys
 from pathlib import Path

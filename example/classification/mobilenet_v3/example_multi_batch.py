@@ -1,4 +1,4 @@
-"""Read every image of a folder with a MobileNetV3."""
+"""Classify every image of a folder with a MobileNetV3."""
 
 import sys
 from pathlib import Path

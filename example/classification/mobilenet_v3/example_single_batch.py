@@ -1,4 +1,4 @@
-"""Read one image with a MobileNetV3."""
+"""Classify one image with a MobileNetV3."""
 
 import sys
 from pathlib import Path

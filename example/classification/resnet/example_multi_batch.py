@@ -1,4 +1,4 @@
-"""Read every image of a folder with a ResNet."""
+"""Classify every image of a folder with a ResNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one image with a ResNet."""
+"""Classify one image with a ResNet."""
 
 import sys
 from pathlib import Path

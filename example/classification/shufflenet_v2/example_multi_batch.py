@@ -1,4 +1,4 @@
-"""Read every image of a folder with a ShuffleNetV2."""
+"""Classify every image of a folder with a ShuffleNetV2."""
 
 import sys
 from pathlib import Path

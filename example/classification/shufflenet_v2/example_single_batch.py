@@ -1,4 +1,4 @@
-"""Read one image with a ShuffleNetV2."""
+"""Classify one image with a ShuffleNetV2."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read every image of a folder with a Swin transformer."""
+"""Classify every image of a folder with a Swin transformer."""
 
 import sys
 from pathlib import Path

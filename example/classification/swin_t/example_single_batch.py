@@ -1,4 +1,4 @@
-"""Read one image with a Swin transformer."""
+"""Classify one image with a Swin transformer."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read every image of a folder with a VGG."""
+"""Classify every image of a folder with a VGG."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one image with a VGG."""
+"""Classify one image with a VGG."""
 
 import sys
 from pathlib import Path

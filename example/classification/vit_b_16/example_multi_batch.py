@@ -1,4 +1,4 @@
-"""Read every image of a folder with a vision transformer."""
+"""Classify every image of a folder with a vision transformer."""
 
 import sys
 from pathlib import Path

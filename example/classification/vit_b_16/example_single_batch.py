@@ -1,4 +1,4 @@
-"""Read one image with a vision transformer."""
+"""Classify one image with a vision transformer."""
 
 import sys
 from pathlib import Path

@@ -19,7 +19,7 @@ def arguments() -> argparse.Namespace:
     """Return the command line's options."""
     flags = argparse.ArgumentParser(description=__doc__)
     add_common(flags, HERE)
-    flags.add_argument("--arch", choices=ARCHS, default="detr", help="of random weights; a folder says its own")
+    flags.add_argument("--arch", choices=ARCHS, default="detr", help="architecture, without a folder of weights")
     flags.add_argument("--weights", required=True, help="folder that save_pretrained wrote, or random: a tiny network")
     flags.add_argument(
         "--input_size", type=int, nargs="+", metavar="N", help="height (and width) of the example, of 32"

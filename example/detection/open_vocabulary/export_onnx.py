@@ -18,7 +18,7 @@ def arguments() -> argparse.Namespace:
     """Return the command line's options."""
     flags = argparse.ArgumentParser(description=__doc__)
     add_common(flags, HERE)
-    flags.add_argument("--arch", choices=KINDS, default="owlv2", help="of random weights; a folder says its own")
+    flags.add_argument("--arch", choices=KINDS, default="owlv2", help="architecture, without a folder of weights")
     flags.add_argument("--weights", required=True, help="folder that save_pretrained wrote, or random: a tiny network")
     flags.add_argument("--tokenizer", help="its tokenizer.json (default: the one in the folder)")
     return flags.parse_args()

@@ -1,4 +1,4 @@
-"""Evaluate dlib's face descriptor behind CenterFace: verification of pairs of faces."""
+"""Evaluate dlib's face descriptor with CenterFace: verification of pairs of faces."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say which class a classifier of texts like BERT sees in each of some texts."""
+"""Classify several texts with a classifier like BERT."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say which class a classifier of texts like BERT sees in a text."""
+"""Classify a text with a classifier like BERT."""
 
 import sys
 from pathlib import Path

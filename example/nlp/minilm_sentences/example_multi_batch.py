@@ -1,4 +1,4 @@
-"""Say how alike the sentences of each pair are, or which is the nearest of many."""
+"""Compute the similarity of the sentences of each pair, or the nearest of many sentences."""
 
 import sys
 from pathlib import Path

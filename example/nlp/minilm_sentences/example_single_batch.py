@@ -1,4 +1,4 @@
-"""Say how alike two sentences are."""
+"""Compute the similarity of two sentences."""
 
 import sys
 from pathlib import Path

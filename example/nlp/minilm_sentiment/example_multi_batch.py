@@ -1,4 +1,4 @@
-"""Say of each of some texts whether it speaks well of a film."""
+"""Classify whether each of several film reviews is positive."""
 
 import sys
 from pathlib import Path

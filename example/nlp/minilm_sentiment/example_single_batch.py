@@ -1,4 +1,4 @@
-"""Say whether a text speaks well of a film."""
+"""Classify whether a film review is positive."""
 
 import sys
 from pathlib import Path

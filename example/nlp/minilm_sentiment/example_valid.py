@@ -1,4 +1,4 @@
-"""Evaluate the sentiment model on film snippets that its training never saw."""
+"""Evaluate the sentiment model on film snippets that are not in the training data."""
 
 import sys
 from pathlib import Path

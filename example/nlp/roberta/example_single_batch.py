@@ -1,4 +1,4 @@
-"""Say which class a classifier of texts like RoBERTa sees in a text."""
+"""Classify a text with a classifier like RoBERTa."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate the small language model on pages it has not seen: perplexity and timing."""
+"""Evaluate the small language model on held-out pages: perplexity and timing."""
 
 import sys
 from pathlib import Path

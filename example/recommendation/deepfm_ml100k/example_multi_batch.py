@@ -1,4 +1,4 @@
-"""Say how likely a user is to give each of that user's held-out films at least four stars."""
+"""Predict, for each held-out film of a user, the probability of a rating with at least four stars."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say how likely a user is to give one film at least four stars."""
+"""Predict the probability that a user rates a film with at least four stars."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say how likely a person is to click on each thing of a table."""
+"""Predict the probability of a click for each row of a table."""
 
 import sys
 from pathlib import Path

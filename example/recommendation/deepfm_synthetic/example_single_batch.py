@@ -1,4 +1,4 @@
-"""Say how likely a person is to click on one thing: the first row of a table."""
+"""Predict the probability of a click for one row: the first of a table."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate DeepFM on made-up clicks that its training has not seen."""
+"""Evaluate DeepFM on held-out synthetic clicks."""
 
 import sys
 from pathlib import Path

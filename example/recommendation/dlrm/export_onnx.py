@@ -76,10 +76,8 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--size", choices=tuple(SIZES), default="tiny", help="of a network with random weights")
     parser.add_argument("--max_rows", type=int, default=100_000, help="of a random table at most; 0: no limit")
-    parser.add_argument("--weights", type=Path, help="that the authors' program saved; they say the sizes")
-    parser.add_argument(
-        "--hash", choices=HASHES, default="crc32", help="what the row of a category's value follows from"
-    )
+    parser.add_argument("--weights", type=Path, help="checkpoint of the authors' program; the sizes are read from it")
+    parser.add_argument("--hash", choices=HASHES, default="crc32", help="how the row of a category's value is computed")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
     add_exporter(parser)

@@ -59,11 +59,9 @@ def main() -> int:
     parser.add_argument("--size", choices=tuple(SIZES), default="tiny", help="of a network with random weights")
     parser.add_argument("--max_rows", type=int, default=100_000, help="of a random table at most; 0: no limit")
     parser.add_argument(
-        "--weights", type=Path, help="of DeepCTR-Torch's WDL on I1 to I13, C1 to C26; they say the sizes"
+        "--weights", type=Path, help="of DeepCTR-Torch's WDL on I1 to I13, C1 to C26; the sizes are read from it"
     )
-    parser.add_argument(
-        "--hash", choices=HASHES, default="crc32", help="what the row of a category's value follows from"
-    )
+    parser.add_argument("--hash", choices=HASHES, default="crc32", help="how the row of a category's value is computed")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
     add_exporter(parser)

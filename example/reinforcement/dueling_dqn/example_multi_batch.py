@@ -1,4 +1,4 @@
-"""Let the dueling DQN play, in several episodes side by side."""
+"""Let the dueling DQN play, in several parallel episodes."""
 
 import sys
 from pathlib import Path

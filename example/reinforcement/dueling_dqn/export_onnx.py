@@ -29,7 +29,7 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--arch", choices=tuple(ARCHS), default="vector", help="what it sees (default: vector)")
     parser.add_argument("--weights", default=RANDOM, help="a state dict, such as train.py's, or random (the default)")
-    parser.add_argument("--env", help="environment that it plays; the network's sizes are those that it asks for")
+    parser.add_argument("--env", help="environment; it determines the network's sizes")
     parser.add_argument("--width", type=int, help="of the hidden layers (default: vector 128, frames 512)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)

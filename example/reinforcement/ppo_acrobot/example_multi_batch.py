@@ -1,4 +1,4 @@
-"""Swing a two-link pendulum up, in several episodes side by side."""
+"""Swing a two-link pendulum up, in several parallel episodes."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Balance a pole on a cart, in several episodes side by side."""
+"""Balance a pole on a cart, in several parallel episodes."""
 
 import sys
 from pathlib import Path

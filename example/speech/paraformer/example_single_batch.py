@@ -1,4 +1,4 @@
-"""Write down what is said in a recording."""
+"""Transcribe a recording."""
 
 import sys
 from pathlib import Path

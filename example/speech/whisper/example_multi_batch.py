@@ -1,4 +1,4 @@
-"""Write down what is said in the recordings of a folder."""
+"""Transcribe the recordings of a folder."""
 
 import sys
 from pathlib import Path

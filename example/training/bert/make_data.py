@@ -26,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument(
-        "--out", type=Path, default=HERE / "data", metavar="DIR", help="default: data, beside this file"
+        "--out", type=Path, default=HERE / "data", metavar="DIR", help="default: data, in the folder of this file"
     )
     out = parser.parse_args().out
     check_folder("--out", out)

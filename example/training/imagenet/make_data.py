@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument(
-        "--out", type=Path, default=HERE / "data", metavar="DIR", help="default: data, beside this file"
+        "--out", type=Path, default=HERE / "data", metavar="DIR", help="default: data, in the folder of this file"
     )
     parser.add_argument("--train", type=int, default=1437, help="images to train on (default: all 1437)")
     parser.add_argument("--val", type=int, default=360, help="images held out (default: all 360)")

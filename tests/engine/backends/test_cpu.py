@@ -141,7 +141,7 @@ def test_a_single_installed_engine_is_used_without_a_trial(
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["installed", "missing"])
-def test_float16_is_onnx_runtimes(there: bool, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float16_equals_onnx_runtime(there: bool, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     if not there:
         monkeypatch.setitem(sys.modules, "openvino", None)
     with opened(save_onnx(DYNAMIC), dtype="float16") as engine:
@@ -175,7 +175,7 @@ def test_a_free_dimension_means_no_trial(save_onnx: SaveOnnx, trials: list[int])
 
 
 @needs_openvino
-def test_bfloat16_is_openvinos(digits: Path) -> None:
+def test_bfloat16_is_computed_by_openvino(digits: Path) -> None:
     require_bfloat16()
     with opened(digits / "digits_dyn.onnx", dtype="bfloat16") as engine:
         assert (engine.dtype, engine.input_dtype) == ("bfloat16", "float32")
@@ -303,12 +303,12 @@ def test_int8_requires_calibration_samples(save_onnx: SaveOnnx) -> None:
         engine.calibrate([[random(7, 4)]])
 
 
-def test_int8_wants_a_positive_number_of_samples() -> None:
+def test_int8_requires_a_positive_number_of_samples() -> None:
     with pytest.raises(ConfigError, match=r"calibration 0 .* 1 sample"):
         EngineSpec(ckpt=Path("m.onnx"), calibration=0)
 
 
-def test_int8_is_not_made_of_float16(digits: Path) -> None:
+def test_int8_of_a_float16_model_is_an_error(digits: Path) -> None:
     with pytest.raises(ModelError, match=r"float16; int8 .*float32"):
         opened(digits / "digits_float16_dyn.onnx", dtype="int8")
 
@@ -337,7 +337,7 @@ def test_int8_keeps_the_metric_of_the_digits(digits: Path, images: tuple[Array, 
 
 
 @pytest.mark.slow
-def test_int8_is_made_once_of_the_same_samples(
+def test_int8_model_is_created_once_for_the_same_samples(
     digits: Path, images: tuple[Array, Array], cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     x, _ = images

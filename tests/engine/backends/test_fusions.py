@@ -139,7 +139,7 @@ def test_whole_numbers_are_divided_first(save_onnx: SaveOnnx) -> None:
     assert HostSession(save_onnx(WHOLE)).run([np.asarray([3, 1]), np.asarray([7, 7])])[0].tolist() == [0, 7]
 
 
-def test_onnx_runtime_by_itself_is_wrong(save_onnx: SaveOnnx) -> None:
+def test_onnx_runtime_alone_is_wrong(save_onnx: SaveOnnx) -> None:
     """If this fails, ONNX Runtime was fixed, and :data:`engine.backends.ort.WRONG_FUSIONS` can be shortened."""
 
     def bare(model: bytes, feed: list[np.ndarray], off: tuple[str, ...] = ()) -> np.ndarray:

@@ -309,7 +309,7 @@ def test_session_from_path_bytes_and_model(save_onnx: SaveOnnx) -> None:
     np.testing.assert_array_equal(open_session(path).run_named({"x": x})[0], want)
 
 
-def test_cuda_session_says_what_is_missing(save_onnx: SaveOnnx) -> None:
+def test_cuda_session_reports_missing_packages(save_onnx: SaveOnnx) -> None:
     import onnxruntime
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():

@@ -61,7 +61,7 @@ def test_float32_is_not_silently_bfloat16(digits: Path) -> None:
 
 
 @needs_openvino
-def test_bfloat16_is_bfloat16(digits: Path) -> None:
+def test_bfloat16_is_computed_in_bfloat16(digits: Path) -> None:
     require_bfloat16()
     path, x = digits / "digits_dyn.onnx", random(20, 3, 32, 32)
     with OnnxRuntimeEngine(EngineSpec(ckpt=path)) as baseline, opened(path, dtype="bfloat16") as half:

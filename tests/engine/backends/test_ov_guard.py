@@ -365,7 +365,7 @@ def test_bfloat16_names_the_reason(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("batch", ["N", "4"])
-def test_calls_side_by_side(streams: int, batch: str, save_onnx: SaveOnnx) -> None:
+def test_parallel_calls(streams: int, batch: str, save_onnx: SaveOnnx) -> None:
     """NaN in one of them does not change what the others give."""
     path = save_onnx(f"g (float[{batch},6] x) => (float[{batch},6] y) {{ y = Relu(x) }}")
     with open_engine("cpu", EngineSpec(ckpt=path, streams=streams)) as engine:

@@ -224,7 +224,7 @@ def drop_record(path: Path) -> None:
         (None, {"pass_path": PASS_PATH / "default_pass.py"}, "pass_sha256 was"),
     ],
 )
-def test_a_stale_plan_is_rebuilt_and_the_log_says_why(
+def test_a_stale_plan_is_rebuilt_with_the_reason_in_the_log(
     gpu: type[StandIn],
     model: Path,
     caplog: pytest.LogCaptureFixture,
@@ -290,7 +290,7 @@ def test_a_missing_plan(gpu: type[StandIn], tmp_path: Path) -> None:
         CudaEngine(EngineSpec(ckpt=tmp_path / "none.engine"))
 
 
-def test_a_static_model_is_run_in_its_own_batch(gpu: type[StandIn], model: Path) -> None:
+def test_a_static_model_is_run_with_its_batch_size(gpu: type[StandIn], model: Path) -> None:
     proto = onnx.load(str(model))
     for axis, size in enumerate((2, 3, 8, 8)):
         proto.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = size

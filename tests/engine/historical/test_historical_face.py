@@ -35,7 +35,7 @@ def test_unknown_input_names_warn(face: type[TecoInferEngine], name: object, sav
 
 
 @pytest.mark.parametrize("name", [["mask", "a"], ["b", "b"], ["b", "x"]])
-def test_names_in_another_place_than_the_model_has_them(name: list[str], save_onnx: SaveOnnx) -> None:
+def test_input_names_in_another_order_are_an_error(name: list[str], save_onnx: SaveOnnx) -> None:
     with pytest.raises(ConfigError, match=r"does not match the model's inputs: a, b; name each once, or none$"):
         TecoInferEngine(ckpt=save_onnx(SUB), target="onnx", input_name=name)
 

@@ -68,7 +68,7 @@ def test_concurrency_is_limited_to_the_slots() -> None:
     assert most[0] == 2
 
 
-def test_the_urgent_go_first() -> None:
+def test_urgent_requests_are_first() -> None:
     slots, order = Slots(1), []
 
     def wait(name: str, urgent: bool) -> None:

@@ -85,7 +85,7 @@ class CountingSource(BytesSource):
 
 
 @pytest.mark.parametrize("junk", [b"\xff" * 10**6, b"\x00" * 10**6, b"\x08\x00" * 10**6, b"\x0a\xff\xff\xff\xff\x7f"])
-def test_little_is_read_of_invalid_models(junk: bytes) -> None:
+def test_invalid_models_are_not_read_completely(junk: bytes) -> None:
     source = CountingSource(junk)
     assert not _has_functions(source, len(junk))
     assert source.count < 250_000

@@ -37,7 +37,7 @@ def spread(deviation: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("deviation", [1e-30, 1e-6, 1e-4, 3e-4, 5e-4, 8e-4, 2e-3, 0.01, 1.0, 1e20, 1e30])
-def test_surely_kept_implies_not_vanishing(deviation: float) -> None:
+def test_kept_weights_do_not_vanish(deviation: float) -> None:
     weights = (np.random.default_rng(1).standard_normal((64, 64)) * deviation).astype(np.float32)
     sparse = np.where(np.arange(64) < 1, weights, weights / 1e4)
     for values in (weights, sparse, np.zeros_like(weights), np.full_like(weights, np.inf), weights * np.nan):

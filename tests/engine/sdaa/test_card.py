@@ -16,7 +16,7 @@ def described(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_t1() -> None:
+def test_the_card_description_of_the_t1() -> None:
     card = load_card()
     assert (card.name, card.memory_bytes) == ("TECO_AICARD_01", 15296 * 2**20)
     assert set(card.layouts) == {"plain", "blocked"}

@@ -179,7 +179,7 @@ def test_more_spa_compute_more_but_never_more_than_as_many_times(
 
 
 @pytest.mark.slow
-def test_the_committed_card_meets_the_targets(save_onnx: SaveOnnx) -> None:
+def test_the_committed_card_is_within_the_target_errors(save_onnx: SaveOnnx) -> None:
     pytest.importorskip("scipy")
     import fit_t1
 

@@ -186,7 +186,7 @@ def test_nan_does_not_affect_integers() -> None:
     assert np.isnan(result[1]).all()
 
 
-def test_none_left() -> None:
+def test_no_spa_left() -> None:
     ours = card(*(Fault("lose" if k % 2 else "hang", k, 2) for k in range(4)))
     ours.run(shards(4))
     ours.run(shards(4))

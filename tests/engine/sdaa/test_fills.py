@@ -32,7 +32,7 @@ def test_a_fully_masked_row_is_not_nan(form: str) -> None:
     assert np.allclose(found[1].sum(), 1, atol=1e-3)  # was NaN
 
 
-def test_infinities_in_the_file_stay_infinite() -> None:
+def test_infinities_in_the_file_are_kept() -> None:
     filled = on_card("{ f = Constant<value = float {-inf}>() y = Where(m, x, f) }")
     assert np.array_equal(filled == -np.inf, ~MASK)
 

@@ -221,7 +221,7 @@ def test_a_kept_node_reads_unrounded_weights() -> None:
     assert y == -1  # 2049 has no float16: it would round to 2048
 
 
-def test_a_relu_behind_a_kept_node_is_rounded() -> None:
+def test_a_relu_after_a_float32_node_is_rounded() -> None:
     text = """g (float[1] x) => (float[1] y, float[1] r) <float[1] w={0.1}> {
         s = Mul(x, w)
         r = Relu(s)
@@ -271,7 +271,7 @@ def test_float64_stays_float64() -> None:
 # --------------------------------------------------------------------------------------------------- shapes of a graph
 
 
-def test_an_output_that_is_read_inside_too() -> None:
+def test_an_output_that_is_also_an_intermediate_value() -> None:
     s, y = run(
         "g (float[1] x) => (float[1] s, float[1] y) <float[1] w={0.1}> { s = Mul(x, w)\n y = Sub(s, w) }", half(1)
     )
@@ -399,7 +399,7 @@ def test_nested_bodies() -> None:
     assert run(text, half(1), np.array(True))[0] == -H(0.1)
 
 
-def test_a_body_may_use_an_outer_name_for_its_own() -> None:
+def test_a_body_may_redefine_an_outer_name() -> None:
     text = """g (float[1] x, bool c) => (float[1] y) {
         y = If <then_branch = t () => (float[1] u) <float[1] k={5}> { u = Add(k, k) },
                 else_branch = e () => (float[1] v) { v = Neg(x) }> (c)

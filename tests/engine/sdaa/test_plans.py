@@ -330,7 +330,7 @@ def test_several_plans_are_not_saved(save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize(("visible", "size"), [("0", 64), ("0,2", 32), ("3,1,0", 22), ("0,1,2,3", 16)])
-def test_the_batch_is_divided_over_the_spa_one_sees(
+def test_the_batch_is_divided_over_the_visible_spa(
     visible: str, size: int, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SDAA_VISIBLE_DEVICES", visible)

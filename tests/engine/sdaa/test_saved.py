@@ -351,7 +351,7 @@ def test_a_stale_saved_engine_is_refused_by_default(case: str, save_onnx: SaveOn
     assert "\n" not in str(caught.value)
 
 
-def test_an_option_that_does_not_fit_the_model_is_the_callers_mistake(save_onnx: SaveOnnx) -> None:
+def test_an_option_that_does_not_fit_the_model_is_a_config_error(save_onnx: SaveOnnx) -> None:
     saved = save(save_onnx(LINE), batch_size=8)
     with pytest.raises(ConfigError, match="input_size has 2 shapes"):
         opened(saved, input_size=((2, 3), (2, 3)))

@@ -86,7 +86,7 @@ def test_answers_are_those_of_whole_tables(
                 np.testing.assert_array_equal(ours, theirs)
 
 
-def test_every_row_is_found_and_others_are_refused(tmp_path: Path) -> None:
+def test_every_row_is_found_and_others_are_errors(tmp_path: Path) -> None:
     every = np.arange(-ROWS, ROWS)
     ids = np.stack([np.zeros_like(every), every, np.zeros_like(every)], 1)
     dense = np.zeros((len(every), WIDTH), np.float32)

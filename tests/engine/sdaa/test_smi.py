@@ -338,7 +338,7 @@ def test_the_command_of_the_vendor_takes_precedence(ours: Path, tmp_path: Path) 
     assert "TECO_AICARD_01" in done.stdout
 
 
-def test_our_command_is_not_mistaken_for_the_vendors(ours: Path, tmp_path: Path) -> None:
+def test_our_command_is_distinguished_from_the_vendors(ours: Path, tmp_path: Path) -> None:
     other = command(tmp_path / "other", (ours / "teco-smi").read_text())  # in another environment
     linked = tmp_path / "linked"
     linked.mkdir()

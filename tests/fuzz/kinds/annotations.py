@@ -1,4 +1,4 @@
-"""Annotations of image sets: changed values, structure, text and bytes, and other objects in place of files."""
+"""Annotations of image sets: changed values, structure, text and bytes, and other objects instead of files."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Shape(NamedTuple):
 
     Attributes:
         write: writes images and annotations into a folder, and returns the annotations' files, the first one first.
-        words: what reads them: a script of ``example/``, or a loader of :mod:`tests.fuzz.loads`.
-        given: what of the folder the path is.
+        words: the reader: a script of ``example/``, or a loader of :mod:`tests.fuzz.loads`.
+        given: the part of the folder that is passed as the path.
     """
 
     write: Callable[[Path], list[Path]]

@@ -340,7 +340,7 @@ def _attack(rng: random.Random, key: str, data: Path) -> object:
 
 
 def _given(rng: random.Random, data: Path, name: str, content: bytes) -> str:
-    """Write a list, and return what --data_path is given: the list, its folder, or both by name."""
+    """Write a list, and return the value of --data_path: the list, its folder, or both by name."""
     path = data / name
     if rng.random() < 0.04:
         not_a_file_reason(rng, data / "none.jsonl")

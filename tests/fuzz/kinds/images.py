@@ -47,7 +47,7 @@ LABELS = (
     ),
     "../%d",
 )
-"""Names of classes that a model may store; ``%d`` stands for the class's number."""
+"""Names of classes that a model may store; ``%d`` is the number of the class."""
 
 GS = '#!/bin/sh\ntouch "$(dirname "$0")/gs-was-here"\nexec sleep 60\n'
 """Fake program on ``PATH`` that Pillow would start for an EPS."""

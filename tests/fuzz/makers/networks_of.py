@@ -42,7 +42,7 @@ OPCODES += (b"]q\x00h\x00a", b"\x8a\xff" + b"\x01" * 255, b"N", b".", b"cnumpy\n
 
 
 def planetoid(rng: random.Random, folder: Path) -> tuple[Path, str]:
-    """Write a network, and return its path and what was done."""
+    """Write a network, and return its path and a description of the change."""
     import numpy as np
     import scipy.sparse as sparse
 
@@ -103,7 +103,7 @@ def planetoid(rng: random.Random, folder: Path) -> tuple[Path, str]:
 
 
 def ogb(rng: random.Random, folder: Path) -> tuple[bool, str]:
-    """Write a folder ``net``; return whether it is one graph with classes of nodes, and what was done."""
+    """Write a folder ``net``; return whether it is one graph with node classes, and a description of the change."""
     chance = rng
     nodes, arcs = 12, 30
     whole = rng.random() < 0.5

@@ -28,7 +28,7 @@ def saved(mode: str, form: str, size: tuple[int, int] = (28, 28), **options: Any
 
 
 def chunk(kind: bytes, data: bytes, length: int | None = None) -> bytes:
-    """Return a chunk of a PNG; ``length``: declared instead of its own."""
+    """Return a chunk of a PNG; ``length``: declared instead of the real one."""
     said = len(data) if length is None else length
     return struct.pack(">I", said) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -239,7 +239,7 @@ def _ppm(rng: random.Random) -> Made:
 
 
 def _webp_header(rng: random.Random) -> Made:
-    """A WebP whose canvas is as large as can be."""
+    """A WebP with the largest possible canvas."""
     side = rng.choice((16_382, 16_383)).to_bytes(3, "little")
     body = b"WEBPVP8X" + struct.pack("<I", 10) + bytes([rng.choice((0, 2, 0x12))]) + b"\0\0\0" + side + side
     whole = saved("RGB", "WEBP")

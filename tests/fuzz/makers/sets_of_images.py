@@ -46,7 +46,7 @@ def _copied(data: Path, below: str = "") -> list[str]:
 
 
 def coco(data: Path) -> list[Path]:
-    """Write scenes with boxes as COCO has them."""
+    """Write scenes with boxes in COCO's format."""
     _copied(data, "val")
     (data / "val.json").write_text(json.dumps(_scenes()))
     return [data / "val.json"]
@@ -61,7 +61,7 @@ def _boxes(name: str) -> list[tuple[int, list[float]]]:
 
 
 def voc(data: Path) -> list[Path]:
-    """Write scenes with an XML file each as Pascal VOC has them."""
+    """Write scenes with an XML file each in Pascal VOC's format."""
     names, files = [one["name"] for one in _scenes()["categories"]], []
     for name in _copied(data):
         rows = [
@@ -80,7 +80,7 @@ def voc(data: Path) -> list[Path]:
 
 
 def yolo(data: Path) -> list[Path]:
-    """Write scenes with a text file each, and data.yaml, as Ultralytics has them."""
+    """Write scenes with a text file each, and data.yaml, in Ultralytics' format."""
     (data / "labels" / "val").mkdir(parents=True)
     files = [data / "data.yaml"]
     names = [one["name"] for one in _scenes()["categories"]]
@@ -107,7 +107,7 @@ def masks(data: Path) -> list[Path]:
 
 
 def regions(data: Path) -> list[Path]:
-    """Write scenes with polygons and run lengths as COCO has them."""
+    """Write scenes with polygons and run lengths in COCO's format."""
     _copied(data, "val")
     content = json.loads(json.dumps(_scenes()))
     for place, one in enumerate(content["annotations"]):
@@ -145,7 +145,7 @@ def lines(data: Path) -> list[Path]:
 
 
 def wider(data: Path) -> list[Path]:
-    """Write scenes as WIDER FACE has them."""
+    """Write scenes in WIDER FACE's format."""
     rows = []
     for name in _copied(data):
         boxes = _boxes(name)
@@ -155,7 +155,7 @@ def wider(data: Path) -> list[Path]:
 
 
 def retina(data: Path) -> list[Path]:
-    """Write scenes with points as RetinaFace has them."""
+    """Write scenes with points in RetinaFace's format."""
     rows = []
     for name in _copied(data):
         rows += [f"# {name}", *(" ".join(map(str, box)) + " 1.0 2.0 0.0" * 5 + " 0.9" for _, box in _boxes(name))]
@@ -164,7 +164,7 @@ def retina(data: Path) -> list[Path]:
 
 
 def pages(data: Path) -> list[Path]:
-    """Write scenes as pages, as PaddleOCR has them."""
+    """Write scenes as pages in PaddleOCR's format."""
     entry = [
         {"transcription": "a b", "points": [[1, 1], [50, 1], [50, 20], [1, 20]]},
         {"transcription": "###", "points": [[1, 30], [9, 30], [9, 40]]},
@@ -174,7 +174,7 @@ def pages(data: Path) -> list[Path]:
 
 
 def icdar(data: Path) -> list[Path]:
-    """Write scenes as pages, as ICDAR 2015 has them."""
+    """Write scenes as pages in the format of ICDAR 2015."""
     files = []
     for name in _copied(data):
         files.append(data / f"gt_{Path(name).stem}.txt")
@@ -183,7 +183,7 @@ def icdar(data: Path) -> list[Path]:
 
 
 def pairs(data: Path) -> list[Path]:
-    """Write images of people, and pairs of them as LFW has them."""
+    """Write images of people, and pairs of them in LFW's format."""
     source = SCENES / "val" / "0000.jpg"
     for person in ("ann", "bob", "cy"):
         (data / person).mkdir()
@@ -195,7 +195,7 @@ def pairs(data: Path) -> list[Path]:
 
 
 def kaggle(data: Path) -> list[Path]:
-    """Write ImageNet's images as Kaggle has them."""
+    """Write ImageNet's images in Kaggle's layout."""
     folder = data / "ILSVRC" / "Data" / "CLS-LOC" / "val"
     folder.mkdir(parents=True)
     rows = ["ImageId,PredictionString"]

@@ -11,7 +11,7 @@ ODD = (
     *("\x1b[31m", "\x00", "\u202e", "\ufeff", "\ud800", "a\x0bb", "a\x85b", "a\u2028b", '"', '""', '"a', "a,b", "a\tb"),
     *("::", "|", "|" * 2000, "=cmd|' /C calc'!A0", "../../etc/passwd", "%s%n", "{}", "[" * 500, "\r", "'; --"),
 )
-"""Texts in place of a number, a name or an id."""
+"""Texts instead of a number, a name or an id."""
 
 
 WORDS = (
@@ -22,7 +22,7 @@ WORDS = (
 
 
 def spoiled(rows: Sequence[Sequence[str]], rng: random.Random) -> tuple[list[list[str]], str]:
-    """Return a table with one to five odd fields, lines or columns, and what was done."""
+    """Return a table with one to five odd fields, lines or columns, and a description of the change."""
     found, done = [list(row) for row in rows], []
     for _ in range(rng.randint(1, 5)):
         place = rng.randrange(len(found))
@@ -58,7 +58,7 @@ def encoded(text: str, rng: random.Random) -> bytes:
 
 
 def changed_lines(text: str, rng: random.Random) -> tuple[str, str]:
-    """Return a text with one word or line changed, and what was done."""
+    """Return a text with one word or line changed, and a description of the change."""
     lines = text.split("\n")
     place = rng.randrange(len(lines))
     how = rng.random()

@@ -28,7 +28,7 @@ def odd_value(rng: random.Random) -> Any:
 
 
 def changed(document: Any, rng: random.Random, most: int = 3) -> tuple[Any, str]:
-    """Return a copy of a document changed in one to ``most`` places, and what was done."""
+    """Return a copy of a document changed in one to ``most`` places, and a description of the changes."""
     document, done = copy.deepcopy(document), []
     for _ in range(rng.randint(1, most)):
         if rng.random() < 0.04:
@@ -38,7 +38,7 @@ def changed(document: Any, rng: random.Random, most: int = 3) -> tuple[Any, str]
 
 
 def change(document: Any, rng: random.Random) -> str:
-    """Change one value within a document, and say what was done."""
+    """Change one value within a document, and return a description of the change."""
     places = list(_places(document))
     if not places:
         return "nothing"
@@ -88,7 +88,7 @@ def _change(holder: Any, key: Any, rng: random.Random) -> str:
 
 
 def written(document: Any, rng: random.Random) -> str:
-    """Return the JSON of a document, now and then one that no ``json.dumps`` writes."""
+    """Return the JSON of a document, sometimes in a form that ``json.dumps`` never writes."""
     text = json.dumps(document)
     if rng.random() < 0.06:
         depth = rng.choice((60, 200, 100_000))
@@ -99,6 +99,6 @@ def written(document: Any, rng: random.Random) -> str:
 
 
 def mutated_json(value: Any, rng: random.Random, most: int = 2) -> tuple[str, str]:
-    """Return JSON text of a value changed in one to ``most`` places, and what was done."""
+    """Return JSON text of a value changed in one to ``most`` places, and a description of the changes."""
     document, what = changed(value, rng, most)
     return written(document, rng), what

@@ -1,4 +1,4 @@
-"""Environments that go wrong as JSON in ``ODD_WORLD`` says: ``when`` (init, reset, step, close), ``at`` and ``how``."""
+"""Environments with faults, defined by JSON in ``ODD_WORLD``: ``when`` (init, reset, step, close), ``at``, ``how``."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ SPACES: dict[str, Any] = {
 
 
 class World(gymnasium.Env):  # type: ignore[misc]
-    """A world of four numbers and two actions, which ends after ten steps unless it is endless."""
+    """An environment with four numbers and two actions, which ends after ten steps unless it is endless."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 -- gymnasium's own form
 

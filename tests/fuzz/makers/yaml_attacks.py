@@ -1,4 +1,4 @@
-"""YAML that is hostile: what the language allows and no reader wants, and values that fit nowhere."""
+"""Hostile YAML: valid but harmful constructs, and values of wrong types."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ RAW = (
 
 
 def changed(data: Any, rng: random.Random, outside: str) -> tuple[str, str]:
-    """Return a configuration with one to three of its values changed as YAML, and what was done."""
+    """Return a configuration with one to three of its values changed as YAML, and a description of the changes."""
     done = []
     for _ in range(rng.randint(1, 3)):
         holder, key = rng.choice(list(_places(data)))
@@ -125,7 +125,7 @@ def changed(data: Any, rng: random.Random, outside: str) -> tuple[str, str]:
 
 
 def _places(data: Any) -> list[tuple[Any, Any]]:
-    """Return every key of every mapping and every place of every list."""
+    """Return every key of every mapping and every index of every list."""
     found: list[tuple[Any, Any]] = []
     waiting = [data]
     while waiting:
@@ -137,7 +137,7 @@ def _places(data: Any) -> list[tuple[Any, Any]]:
 
 
 def encoded(text: str, rng: random.Random) -> tuple[bytes, str]:
-    """Return a text as bytes, mostly as it should be."""
+    """Return a text as bytes, mostly in the right encoding."""
     how = rng.choice(("utf-8",) * 8 + ("utf-8-sig", "utf-16", "utf-32", "latin-1", "crlf", "cr"))
     if how in ("crlf", "cr"):
         return text.replace("\n", "\r\n" if how == "crlf" else "\r").encode("utf-8", "surrogatepass"), how

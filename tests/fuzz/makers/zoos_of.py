@@ -1,4 +1,4 @@
-"""Zoos that are broken (cases, scorecards, READMEs, models, folders), and the commands that look at all of one."""
+"""Broken zoos (cases, scorecards, READMEs, models, folders), and commands that read a whole zoo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = (HTML, "=1+1", "\x1b[31m", "| a | b |", "[x](javascript:alert(1))", "n" 
 
 
 def zoo(rng: random.Random, folder: Path) -> tuple[list[str], str]:
-    """Write a zoo of two models, break something in it, and return a command on it and what was done."""
+    """Write a zoo of two models, break a part of it, and return a command on it and a description of the change."""
     root = folder / "zoo"
     model = root / "example" / "classification" / "digits"
     model.mkdir(parents=True)
@@ -129,7 +129,7 @@ def _folders(rng: random.Random, root: Path, model: Path) -> str:
 
 
 def deep(folder: Path, levels: int) -> None:
-    """Make folders in one another, each with a name of 250 characters: 30 are longer than PATH_MAX."""
+    """Create nested folders with names of 250 characters each: 30 of them are longer than PATH_MAX."""
     handle = os.open(folder, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir("d" * 250, dir_fd=handle)

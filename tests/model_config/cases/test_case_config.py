@@ -401,7 +401,7 @@ def test_every_precision_an_engine_may_take_is_accepted(root: Path, dtype: str) 
     assert load(root, [changed("run_example_valid.params.dtype", dtype)])
 
 
-def test_data_may_lie_on_a_shared_disk_but_not_behind_a_link_out_of_the_repository(root: Path, tmp_path: Path) -> None:
+def test_data_may_be_absolute_but_not_a_link_out_of_the_repository(root: Path, tmp_path: Path) -> None:
     (root / "example/a/b/shared").symlink_to(tmp_path)
     (root / "example/a/b/m.onnx").symlink_to(tmp_path / "m.onnx")
     case = good_case()

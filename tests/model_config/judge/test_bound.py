@@ -125,7 +125,7 @@ def test_300_samples_bound_a_deviation_of_float16() -> None:
     assert estimated(counted, TopK()).bound > 0.01
 
 
-def test_a_planted_drift_of_half_a_percent_is_seen_with_1000_samples() -> None:
+def test_an_injected_change_of_half_a_percent_is_detected_with_1000_samples() -> None:
     seen = 0
     for run in range(100):
         rng = np.random.default_rng(run)
@@ -145,7 +145,7 @@ def test_a_planted_drift_of_half_a_percent_is_seen_with_1000_samples() -> None:
     assert seen >= 90
 
 
-def test_a_changed_prediction_counts_whatever_its_margin() -> None:
+def test_a_changed_prediction_counts_for_any_margin() -> None:
     ratios = np.full(100, 1e-6)
     assert tail_share(ratios, np.arange(100))[0] < 1e-6
     ratios[:10] = 1.0
@@ -167,7 +167,7 @@ def test_a_margin_that_is_infinite_in_one_run_counts_as_a_change() -> None:
     assert ratios.tolist() == [0, 1, 0, 1]
 
 
-def test_more_samples_that_would_do() -> None:
+def test_number_of_sufficient_samples() -> None:
     make = classified(100, 0.002, "normal")
     one = next(
         found for run in range(50) if (found := estimated(make(np.random.default_rng(run)), TopK())).needed is not None

@@ -74,7 +74,7 @@ def test_records_are_judged_by_their_metric(pairs: Pairs, verdict: Verdict, diff
     assert f"{differing} of {pairs.total}" in result.reason.replace(" ", " ") or pairs.total >= 10_000
 
 
-def test_a_strict_gate_asks_for_a_bound_too() -> None:
+def test_a_strict_gate_requires_a_bound_too() -> None:
     few, many = (judged(paired(count, 0, 0, 0), strict=True) for count in (360, 4000))
     assert (few.verdict, many.verdict) == (Verdict.INCONCLUSIVE, Verdict.PASS)
     assert few.needed is not None

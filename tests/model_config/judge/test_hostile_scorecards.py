@@ -42,7 +42,7 @@ def test_a_scorecard_with_keys_of_several_types_has_no_digest(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "5", json.dumps({"metric": 10**400}), json.dumps({"answers": [5]}), '{"samples": Infinity}']
 )
-def test_the_json_of_a_script_may_hold_anything(text: str, tmp_path: Path) -> None:
+def test_the_json_of_a_script_may_contain_anything(text: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
     assert (accuracy.read_result(path), agreement._outputs(path)) == ({}, {})

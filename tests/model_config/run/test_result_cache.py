@@ -289,7 +289,7 @@ def test_the_key_follows_weights_outside_of_a_model_elsewhere(root: Path) -> Non
     assert case_key(one, root) == before
 
 
-def test_the_key_follows_data_outside_that_has_its_old_time(root: Path) -> None:
+def test_the_key_changes_with_data_outside_that_keeps_its_time(root: Path) -> None:
     one = case(data_path=str(root.parent / "disk"))
     file = root.parent / "disk" / "3.png"
     before, times = case_key(one, root), file.stat()

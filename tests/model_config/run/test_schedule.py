@@ -27,7 +27,7 @@ def result(case: Case) -> CaseResult:
     return CaseResult(case.name, case.run_dir)
 
 
-def test_no_core_is_in_two_slots_and_there_are_no_more_slots_than_cores() -> None:
+def test_slots_have_disjoint_cores() -> None:
     found = slots(1000)
     taken = [core for slot in found for core in slot.cores]
     assert len(found) == usable_cores()

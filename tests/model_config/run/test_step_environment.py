@@ -69,7 +69,7 @@ def found_by_a_step(folder: Path, *more: str, slot: Slot | None = None) -> dict[
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_step_sees_no_secret(tmp_path: Path, shared: bool) -> None:
+def test_steps_get_no_secret_variables(tmp_path: Path, shared: bool) -> None:
     if shared and Preloaded().given_up:
         pytest.skip("no forks here")
     server = Preloaded(modules=EXAMPLES[:1])
@@ -88,7 +88,7 @@ def test_a_variable_is_handed_on_by_name(tmp_path: Path) -> None:
     assert {name for name in SECRETS if name in seen} == {"GITHUB_TOKEN", "HF_TOKEN"}
 
 
-def test_queries_of_contributed_code_see_no_secret(tmp_path: Path) -> None:
+def test_queries_of_contributed_code_get_no_secret_variables(tmp_path: Path) -> None:
     package = tmp_path / "contrib/utils/tasks"
     package.mkdir(parents=True)
     for folder in (package, package.parent):
@@ -110,7 +110,7 @@ def test_the_zoos_own_variables_are_handed_on(tmp_path: Path, monkeypatch: pytes
     assert environment_of(tmp_path)["TECO_CACHE_DIR"] == str(tmp_path / "cache")  # a step starts in another folder
 
 
-def test_names_that_cannot_be_handed_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_cannot_be_passed_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check_names(["GITHUB_TOKEN"])
     for name in ("NOT_SET_ANYWHERE", "PYTHONPATH"):
         with pytest.raises(ConfigError, match=name):

@@ -220,7 +220,7 @@ def test_lines_are_passed_on_while_the_step_runs(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV")])
-def test_a_step_killed_by_a_signal_says_which(bench: Bench, number: int, name: str) -> None:
+def test_a_step_killed_by_a_signal_reports_the_signal(bench: Bench, number: int, name: str) -> None:
     result = bench(f"import os\nprint('working')\nos.kill(os.getpid(), {int(number)})\n")
     shows = ", a crash in native code (`python -X faulthandler` shows where)" if name == "SIGSEGV" else ""
     assert (result.reason, result.exit_code) == (f"killed by {name}{shows}: working", -number)

@@ -35,7 +35,7 @@ def test_network_has_nodes_of_resnet50() -> None:
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("kind", ["overflow", "underflow", "weights", "attribute"])
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.long)])
-def test_planted_errors_are_found(name: str, kind: str, count: int, tmp_path: Path) -> None:
+def test_injected_errors_are_found(name: str, kind: str, count: int, tmp_path: Path) -> None:
     planter = planter_of(name)
     wrong, planted = planter.plant(kind, count, seed=count)
     names = [node for fault in planted for node in fault.nodes]

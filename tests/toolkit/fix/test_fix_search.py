@@ -34,7 +34,7 @@ def test_all_candidates_if_even_all_fail() -> None:
     assert smallest(["a", "b"], lambda chosen: False) == ["a", "b"]
 
 
-def test_likely_candidates_first_take_few_trials() -> None:
+def test_ranked_candidates_take_few_trials() -> None:
     asked = 0
 
     def passes(chosen: frozenset[str]) -> bool:

@@ -105,7 +105,7 @@ def test_roof_share_is_at_most_1() -> None:
     assert step("a", "Conv", 4e-3, flops=2e9).roof_share == 0.5
 
 
-def test_bound_is_that_of_most_time() -> None:
+def test_the_bottleneck_is_the_stage_with_most_time() -> None:
     steps = [
         step("a", "Conv", 3e-3, flops=1e8, bound="launch"),
         step("b", "Conv", 5e-3, flops=1e8, bound="memory"),

@@ -81,7 +81,7 @@ def test_operator_that_the_device_lacks_is_wrong(tmp_path: Path) -> None:
     assert "the device has no kernel for it" in record["ops"]["reasons"]["erfinv"]
 
 
-def test_excuse_of_a_correct_entry_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exceptions_for_correct_entries_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.torch_sdaa.conformance import ops, tally
 
     def more(family: str) -> Any:
@@ -93,7 +93,7 @@ def test_excuse_of_a_correct_entry_is_stale(tmp_path: Path, monkeypatch: pytest.
     assert (code, record["ops"]["stale"]) == (1, 1)
 
 
-def test_excuses_name_entries_of_the_databases() -> None:
+def test_exceptions_are_entries_of_the_databases() -> None:
     from tests.torch_sdaa.conformance import modules, ops, optimizers
     from tests.torch_sdaa.conformance.tally import excuses
 

@@ -44,7 +44,7 @@ def test_a_large_sum_costs_its_bytes_without_assumptions() -> None:
     assert price == (pytest.approx(PLAIN.launch_us * 1e-6 + 3 * 4 * n / (PLAIN.memory_gb_s * 1e9)), 0.0, True)
 
 
-def test_marks_of_the_card_decide_what_is_assumed() -> None:
+def test_marks_of_the_card_determine_assumed_figures() -> None:
     guessed = dataclasses.replace(CARD, marks=dict.fromkeys(CARD.marks, "assumed"))
     price = prices.Pricer(guessed).price("aten::add", [_float(10)] * 2, [_float(10)])
     assert price.assumed == pytest.approx(price.seconds)

@@ -275,7 +275,7 @@ def test_spawn(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.long
-def test_every_rank_is_seen_by_teco_smi_and_may_see_one_device(tmp_path: Path) -> None:
+def test_every_rank_is_in_teco_smi_and_may_use_one_device(tmp_path: Path) -> None:
     env = {"TECO_SMI_DIR": str(tmp_path / "smi"), "SDAA_VISIBLE_DEVICES": "1,3"}
     with hosted(tmp_path / "ranks", env) as host:
         for found in host.values(2, "tccl_failures:seen"):

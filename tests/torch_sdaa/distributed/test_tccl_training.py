@@ -39,7 +39,7 @@ def test_ddp_and_synchronised_norms_are_one_process_up_to_rounding(ranks: Host, 
         assert one["buffers"] < 2e-6
 
 
-def test_two_ranks_gradients_are_the_sum_of_the_parts_bit_for_bit(ranks: Host) -> None:
+def test_gradients_of_two_ranks_equal_the_sum_of_the_parts(ranks: Host) -> None:
     found = ranks.values(2, HERE + "accumulated")
     assert {one[name] for one in found for name in ("alone", "ddp", "twice")} == {found[0]["alone"]}
     assert len({one["own"] for one in found}) == 2, "no_sync synchronised"

@@ -146,7 +146,7 @@ def test_an_invalid_dump_configuration_is_an_error_at_once(
         torch.sdaa.finalize_dump()
 
 
-def test_little_room_is_reported_after_the_first_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_low_disk_space_is_reported_after_the_first_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for limit, warned in ((1_000_000, True), (100_000_000, False)):
         caplog.clear()
         with caplog.at_level(logging.WARNING), dumper(use_dump=True, dump_path=tmp_path / f"{limit}.h5", limit=limit):

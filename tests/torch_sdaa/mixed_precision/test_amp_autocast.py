@@ -139,7 +139,7 @@ def test_weights_that_changed_are_cast_again_in_the_next_block() -> None:
         assert model(x).tolist() == [[8] * 4]
 
 
-def test_gradients_are_those_of_casts_made_by_hand() -> None:
+def test_gradients_equal_those_of_manual_casts() -> None:
     torch.manual_seed(0)
     layers = nn.Linear(8, 16), nn.Linear(16, 4)
     x, y = torch.randn(5, 8), torch.randint(4, (5,))

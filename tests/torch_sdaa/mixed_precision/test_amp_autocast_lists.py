@@ -269,7 +269,7 @@ def _computed_in(policy: str, low: Any, first: Any, others: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("low", LOW, ids=str)
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - {NO_KERNEL}))
-def test_its_values_are_those_of_operands_cast_by_hand(name: str, low: Any) -> None:
+def test_values_equal_those_of_manually_cast_operands(name: str, low: Any) -> None:
     for first, others in _operands(low):
         if name == "linalg_matrix_norm" and first == low:
             continue

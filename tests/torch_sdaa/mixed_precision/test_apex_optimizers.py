@@ -189,7 +189,7 @@ def test_the_gradient_scaler_skips_its_steps() -> None:
     assert scaler.get_scale() == 4.0
 
 
-def test_its_launch_has_a_price() -> None:
+def test_a_fused_optimizer_launch_has_a_cost() -> None:
     params = _params("sdaa")
     optimizer = optimizers.SdaaFusedAdam(params, lr=0.1)
     _step(params, optimizer, 1)

@@ -98,7 +98,7 @@ def test_a_missing_module_is_an_error(name: str, message: str, unimported: None)
     assert "\n" not in str(caught.value)
 
 
-def test_the_finder_is_offered_once_and_last() -> None:
+def test_the_finder_is_registered_once_and_last() -> None:
     apex_import.offer()
 
     assert sum(isinstance(finder, apex_import.Finder) for finder in sys.meta_path) == 1
@@ -201,7 +201,7 @@ def test_arguments_of_other_types_are_errors() -> None:
     assert _refused(nn.Linear(2, 2).sdaa().half()).startswith("weight of Linear is float16 already")
 
 
-def test_before_it_is_initialised() -> None:
+def test_use_before_initialization_is_an_error() -> None:
     model, optimizer = _pair()
     with pytest.raises(RuntimeError, match=r"^amp.scale_loss before amp.initialize"):
         amp.scale_loss(model.weight.sum(), optimizer).__enter__()

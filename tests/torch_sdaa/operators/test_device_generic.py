@@ -83,7 +83,7 @@ def test_each_test_has_an_outcome_and_a_reason(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_classes_that_are_for_no_device(tmp_path: Path):
+def test_classes_without_a_device(tmp_path: Path):
     (tmp_path / "test_own.py").write_text(OWN.replace("os._exit(9)", "pass"))
     _, outcomes = run(tmp_path, "--all-classes")
     assert outcomes["test_cpu"][0] == "passed"

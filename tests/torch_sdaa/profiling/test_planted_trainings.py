@@ -83,7 +83,7 @@ def test_a_healthy_training_has_no_bottleneck(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
-def test_only_the_planted_bottleneck_is_reported(name: str) -> None:
+def test_only_the_injected_bottleneck_is_reported(name: str) -> None:
     found = bottlenecks(profiled(name))
     assert [one.kind for one in found] == [KINDS[name.partition("_")[0]]]
     (one,) = found
@@ -94,7 +94,7 @@ def test_only_the_planted_bottleneck_is_reported(name: str) -> None:
     assert (file, int(line)) == (planted_trainings.__file__, planted_line(name))
 
 
-def test_every_kind_is_planted_at_least_three_times() -> None:
+def test_every_kind_is_injected_at_least_three_times() -> None:
     assert set(FIXES) == set(PLANTED)
     assert all(sum(name.startswith(f"{kind}_") for name in PLANTED) >= 3 for kind in KINDS)
 

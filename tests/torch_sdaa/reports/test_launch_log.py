@@ -107,7 +107,7 @@ def test_ctrl_c_during_pricing_is_raised_and_pricing_continues_later(pricer: Any
     assert C.times(2)["compute"] - before == pytest.approx(2e-3)
 
 
-def test_a_long_log_is_priced_without_being_asked(limits: None, pricer: Any) -> None:
+def test_a_long_log_is_priced_automatically(limits: None, pricer: Any) -> None:
     x = torch.ones(2, 53, device="sdaa:2")
     C.settle()
     longest = 0

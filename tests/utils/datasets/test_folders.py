@@ -90,7 +90,7 @@ def test_class_folders_order_without_torchvision(tmp_path: Path) -> None:
     assert in_b[7:] == ["linked.png", "nested-link/1.png", "sub/1.webp", "sub.d/1.tiff", "sub/deep/1.png"]
 
 
-def test_class_folders_report_what_torchvision_skips(tmp_path: Path) -> None:
+def test_class_folders_report_files_that_torchvision_skips(tmp_path: Path) -> None:
     dataset = class_folders(odd_tree(tmp_path / "data"))
     reasons = {rejected.path.name: rejected.reason for rejected in dataset.rejected}
     assert sorted(reasons) == ["1.gif", "1.png.txt", "README.md", "jpg", "notes.txt", "stray.png"]

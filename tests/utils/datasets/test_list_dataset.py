@@ -125,3 +125,16 @@ def test_a_subclass_needs_three_methods() -> None:
 
     assert rows(Squares().select([3, 5]), 1) == [(3, 9, "n3", "n3"), (5, 25, "n5", "n5")]
     assert [len(batch.names) for batch in Squares().batches(3)] == [3, 3, 1]
+
+
+def test_former_name_of_source_files() -> None:
+    with pytest.warns(FutureWarning, match=r"Former\.watched.*source_files"):
+
+        class Former(ListDataset):
+            def watched(self) -> set[str]:
+                return super().watched() | {"index.db"}
+
+    dataset = Former(["a"], files=["a.txt"])
+    assert dataset.source_files() == dataset.watched() == {"a.txt", "index.db"}
+    assert dataset.select([0]).source_files() == {"a.txt", "index.db"}
+    assert ListDataset(["a"], files=["a.txt"]).watched() == {"a.txt"}

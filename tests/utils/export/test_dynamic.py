@@ -39,7 +39,7 @@ class TestDynamicInputs:
         x, scale = dynamic_inputs([np.zeros((2, 3)), np.float32(2)], [{0: "batch"}, {}])[1]
         assert (x.shape, scale.shape) == ((5, 3), ())
 
-    def test_nothing_dynamic(self) -> None:
+    def test_inputs_without_dynamic_axes(self) -> None:
         assert len(dynamic_inputs([X], [{}])) == 1
 
     @given(hnp.arrays(np.int64, hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), elements=st.integers(-9, 9)))

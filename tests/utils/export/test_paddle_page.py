@@ -24,7 +24,7 @@ def section(number: int) -> str:
 
 
 @pytest.mark.slow
-def test_from_paddle_to_a_metric(tmp_path: Path) -> None:
+def test_paddle_model_is_exported_and_evaluated(tmp_path: Path) -> None:
     """Without scikit-learn: three quarters of the zoo's 360 images are for training, the others for evaluation."""
     for place, image in enumerate(sorted((DIGITS / "data" / "val").glob("*/*.png"))):
         part = "val" if place % 4 == 0 or image.stem == "0081" else "train"

@@ -287,7 +287,7 @@ class TestFloat16:
         assert text.endswith("written: m.onnx, m_dyn.onnx")
         assert [one.error is None for one in caught.value.results] == [True, True, False]
 
-    def test_small_but_right(self, tmp_path: Path) -> None:
+    def test_small_outputs_are_compared_relatively(self, tmp_path: Path) -> None:
         *_, half = scripted(Calls(lambda self, x: x.softmax(1) * 1e-5), X, tmp_path / "m")
         assert half.max_relative_error < 5e-2
 

@@ -145,7 +145,7 @@ def test_further_notes_are_stored_and_invalid_ones_raise(net: Net, images: Any, 
     assert not list(tmp_path.glob("none*"))
 
 
-def test_nothing_of_this_machine_is_in_the_files(exported: list[ExportResult]) -> None:
+def test_files_contain_no_data_of_this_machine(exported: list[ExportResult]) -> None:
     for result in exported:
         data = result.path.read_bytes()
         assert b"torch_export" not in data
@@ -221,7 +221,7 @@ def test_unknown_dynamic_name_raises(net: Net, images: Any, tmp_path: Path) -> N
 
 
 class TestLoadWeights:
-    def test_loads_what_was_saved(self, net: Net, tmp_path: Path) -> None:
+    def test_saved_files_are_loaded(self, net: Net, tmp_path: Path) -> None:
         torch.save(net.state_dict(), tmp_path / "net.pth")
         loaded = load_weights(Net(), tmp_path / "net.pth")
         assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), net.parameters(), strict=True))

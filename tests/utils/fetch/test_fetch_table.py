@@ -20,7 +20,7 @@ from utils.fetch.table import read_table
 CORE = read_table(ROOT / "utils" / "fetch" / "packages.yaml")
 
 
-def test_the_cores_rows() -> None:
+def test_rows_of_the_core() -> None:
     assert len(CORE) >= 15
     assert len({package.sha256 for package in CORE}) == len({package.name for package in CORE}) == len(CORE)
     assert [package.name for package in packages().values()][: len(CORE)] == [package.name for package in CORE]

@@ -18,7 +18,7 @@ from engine import ConfigError, DataError, Engine, EngineError, InputError, Mode
 from utils.pipeline import answers, cli
 from utils.pipeline.flags.options import Options, limits, options as parse
 from utils.pipeline.report.console import finish, print_engines
-from utils.pipeline.report.report import Report
+from utils.pipeline.report.report import SCHEMA_VERSION, Report
 from utils.pipeline.run.loops import Answer
 from utils.pipeline.run.pipeline import Failure
 from utils.pipeline.session import open_engines
@@ -75,12 +75,12 @@ def test_every_flag_of_the_historical_scripts() -> None:
 
 
 @pytest.mark.parametrize("text", ["yes", "TRUE", "t", "y", "1"])
-def test_truth(text: str) -> None:
+def test_true_words(text: str) -> None:
     assert str2bool(text) is True
 
 
 @pytest.mark.parametrize("text", ["no", "False", "f", "N", "0"])
-def test_untruth(text: str) -> None:
+def test_false_words(text: str) -> None:
     assert str2bool(text) is False
 
 
@@ -183,7 +183,7 @@ def test_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
     data = json.loads((tmp_path / "r.json").read_text())
     assert {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "kind": "evaluation",
         "target": "sdaa",
         "provider": "built-in",
@@ -229,7 +229,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert data.keys() == {
         *("schema_version", "kind", "target", "provider", "model", "task", "answers", "failures", "environment"),
-        *("nan_inputs", "nan_outputs", "int8", "counts", "figures", "finished"),
+        *("nan_inputs", "nan_outputs", "int8", "warning_counts", "figures", "finished"),
     }
     assert data["finished"] is True
     assert data["answers"][0]["answer"] == [{"score": 0.5, "label": "red"}, {"score": None, "label": "green"}]

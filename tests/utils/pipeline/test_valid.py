@@ -23,7 +23,7 @@ from support import DIGITS, ROOT, RunPython
 from engine import ConfigError, EngineError, ModelError
 from utils.pipeline import valid as runs
 from utils.pipeline.flags.options import Options
-from utils.pipeline.report.report import Report
+from utils.pipeline.report.report import SCHEMA_VERSION, Report
 from utils.pipeline.valid import DROPPED, evaluate_task, main
 from utils.tasks.base import Task
 from utils.tasks.classification.task import CLASSIFICATION
@@ -136,7 +136,7 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
     change = (comparison["metric"] - comparison["exact_metric"]) / comparison["exact_metric"]
     assert comparison["relative_change"] == pytest.approx(change)
     assert float(found["change"]) == pytest.approx(100 * change, abs=0.005)
-    assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, 1)
+    assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, SCHEMA_VERSION)
 
 
 @pytest.mark.long
@@ -329,7 +329,7 @@ def test_int8_in_several_processes_is_one_error(_installed: None) -> None:
     assert err.count("int8 is calibrated in one process") == 1
 
 
-def test_numbers_are_plain(valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_metrics_are_written_as_plain_numbers(valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric that is a numpy number ends up in the JSON as any other."""
 
     def numpy_metric(task: Task, opt: Options, **how: Any) -> Report:

@@ -50,7 +50,7 @@ def test_padding_by_a_half_rounds_to_even() -> None:
     assert np.argwhere(ours > 0).min() == 2  # paddle rounds -1.5 to -2 where torchvision floors to 1
 
 
-def test_same_face_and_errors() -> None:
+def test_same_interface_and_errors() -> None:
     assert preprocess(image_path=[Image.new("L", (9, 9))] * 2).shape == (2, 3, 224, 224)
     with pytest.raises(ConfigError, match="unknown dtype"):
         preprocess(Image.new("L", (9, 9)), dtype="bfloat16")

@@ -146,7 +146,7 @@ def exported(own: dict[str, ModuleType], tmp_path: Path) -> tuple[dict[str, Modu
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(("target", "dtype", "apart"), [("onnx", "float32", 1e-4), ("sdaa", "float16", 0.03)])
-def test_both_models_equal_the_whole_network(
+def test_encoder_and_decoder_equal_the_whole_network(
     exported: tuple[dict[str, ModuleType], Any, Path], target: str, dtype: str, apart: float
 ) -> None:
     """Recordings of other lengths, padded to planned sizes in batches of 3, against each by itself."""

@@ -109,7 +109,7 @@ def test_vectors_are_stored_with_the_journal(data: Path, tmp_path: Path) -> None
     assert _run("valid", tmp_path, ckpt, *words, data_path=data)["metric"] == first["metric"]
 
 
-def test_nan_in_the_corpus_makes_every_ranking_unsure(data: Path, tmp_path: Path) -> None:
+def test_nan_in_the_corpus_invalidates_every_ranking(data: Path, tmp_path: Path) -> None:
     ckpt = {"embedder": word_vectors(tmp_path / "m.onnx")}
     (data / "corpus.jsonl").write_text((data / "corpus.jsonl").read_text() + '\n{"_id": "p5", "text": "music"}')
     import onnx

@@ -199,7 +199,7 @@ def test_texts_follow_the_template_except_a_few(tmp_path: Path) -> None:
     assert 0 < wrong < len(sentences_of) / 10
 
 
-def test_classification_draws_what_the_scaffold_draws(tmp_path: Path) -> None:
+def test_classification_draws_the_same_as_the_scaffold(tmp_path: Path) -> None:
     words = sample_images.fill_shapes(tmp_path)
     assert words == {"shapes": "circle, cross, square", "size": "32", "labels": '["circle", "cross", "square"]'}
     listed = (tmp_path / "images" / "val.txt").read_text().splitlines()[1:]

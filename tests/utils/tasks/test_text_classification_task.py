@@ -86,7 +86,7 @@ def test_inputs_go_by_name() -> None:
     assert flags[0].dtype == np.float32
 
 
-def test_models_it_cannot_feed() -> None:
+def test_models_with_unsupported_inputs() -> None:
     with pytest.raises(ModelError, match=r"tokenizer .*vocabulary.*--tokenizer"):
         bound(TextClassification, replace(MODEL, metadata={})).prepare(["x"])
     with pytest.raises(ModelError, match="has no token <unk>"):

@@ -101,7 +101,7 @@ class Trials(Dataset):
         digest.update(self.pairs.astype("<i4").tobytes())
         return digest.hexdigest()
 
-    def watched(self) -> set[str]:
+    def source_files(self) -> set[str]:
         """Return the folder of the recordings."""
         return {str(self.voices.root)}
 

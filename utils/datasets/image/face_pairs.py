@@ -129,7 +129,7 @@ class FacePairs(Dataset):
         digest.update(self.listed.pairs.astype("<i4").tobytes() + self.listed.folds.astype("<i2").tobytes())
         return digest.hexdigest()
 
-    def watched(self) -> set[str]:
+    def source_files(self) -> set[str]:
         """Return the folder of the images."""
         return {str(self.root)}
 

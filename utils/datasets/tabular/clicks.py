@@ -135,7 +135,7 @@ class RatedRows(Dataset):
                 digest.update(b"gone")
         return digest.hexdigest()
 
-    def watched(self) -> set[str]:
+    def source_files(self) -> set[str]:
         """Return the files."""
         return {str(file) for file in self._ratings.files}
 

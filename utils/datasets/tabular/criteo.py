@@ -121,7 +121,7 @@ class CriteoRows(Dataset):
         """Return a hash of the file's content at the time of opening."""
         return self._digest
 
-    def watched(self) -> set[str]:
+    def source_files(self) -> set[str]:
         """Return the file."""
         return {str(self.file)}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ALL_DTYPES, ConfigError, add_version
+from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import one_line, printable
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flags.named_values import located, models_of, named_paths
@@ -57,7 +58,7 @@ COMMON = (
         "output",
         Flag("--skip_postprocess", "print the raw outputs", False, str2bool, nargs="?", scripts=SHOWN),
         Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?"),
-        Flag("--json", "write the result as JSON", None, Path, metavar="FILE"),
+        Flag("--json", "write the result as JSON to FILE or stdout", None, Path, nargs="?", metavar="FILE"),
         Flag("--show", "print the answers to these samples (from 0)", [], int, None, "+", "N", scripts=VALID),
         Flag("--save", "write every sample with its answer (valid: with --show)", None, Path, metavar="DIR"),
         Flag("--resume", "store finished steps, and resume from them", None, Path, metavar="DIR", scripts=VALID),
@@ -186,9 +187,11 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str2bool: "BOOL"}
 def _argument(flag: Flag, default: Any) -> dict[str, Any]:
     metavar = flag.metavar or (None if flag.choices else _METAVARS.get(flag.type))
     given = {"type": flag.type, "choices": flag.choices, "nargs": flag.nargs, "metavar": metavar}
-    found = {key: value for key, value in given.items() if value is not None}
+    found: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if flag.type is str2bool:
         found["const"] = True
+    elif flag.name == "--json":
+        found["const"] = STDOUT
     if flag.nargs in ("+", "*") and default is not None and not isinstance(default, (list, Path, Mapping)):
         default = [default]
     return {**found, "default": default, "help": flag.help}
@@ -240,18 +243,19 @@ def _check_places(opt: Options, saves_folder: bool) -> None:
     saved = opt.save_predictions
     into_folder = saves_folder and saved is not None and os.path.lexists(saved)
     check_folder("--save_predictions", saved if into_folder else None)
-    outputs = {"--json": opt.json, "--save_predictions": None if into_folder else saved}
+    json = None if opt.json == STDOUT else opt.json
+    outputs = {"--json": json, "--save_predictions": None if into_folder else saved}
     folders = {"--resume": opt.resume, "--save": opt.save, "--save_predictions": saved if into_folder else None}
-    if opt.json is not None and opt.script == "valid" and (opt.json.is_file() or not opt.json.exists()):
+    if json is not None and opt.script == "valid" and (json.is_file() or not json.exists()):
         from utils.pipeline.resume.records.names import companions, refuse_others
 
-        refuse_others(opt.json, saved)
-        outputs |= companions(opt.json)
+        refuse_others(json, saved)
+        outputs |= companions(json)
     check_outputs(outputs, read)
     check_folder("--resume", opt.resume)
     check_folder("--save", opt.save)
     check_apart(outputs, folders)
-    if opt.resume is not None and opt.json is not None:
+    if opt.resume is not None and json is not None:
         from utils.pipeline.resume.journal import refuse_own
 
         refuse_own(opt.resume, outputs)

@@ -87,7 +87,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
     slowest = max(reports, key=lambda report: report.e2e_time)
     counts: dict[str, int] = {}
     for report in reports:
-        add_counts(counts, report.counts)
+        add_counts(counts, report.warning_counts)
     return replace(
         slowest,
         metric=state.compute(),
@@ -99,7 +99,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         per_class=per_class(state),
-        counts=counts,
+        warning_counts=counts,
         figures=_listed([report.figures for report in filled]),
         hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, provider
+from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import printable, shortened
 from utils.pipeline.run.nan import input_line, output_line
 from utils.pipeline.run.pipeline import Failure
@@ -90,7 +91,7 @@ def _print(report: Report) -> None:
     for line in _device_lines(report.device) if ran else ():
         print(line)
     list_failures(report.failures)
-    lines = [*report.remarks]
+    lines = [*report.data_warnings]
     if report.resumed_steps:
         lines.append(
             f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
@@ -98,7 +99,7 @@ def _print(report: Report) -> None:
     if report.busy and ran:
         lines.append(report.bottleneck())
     lines += [*int8_lines(report.int8), *_class_lines(report)]
-    lines += figure_lines(f"beside {report.metric_name}", report.secondary)
+    lines += figure_lines("secondary metrics", report.secondary)
     lines += [*figure_lines("figures", report.figures), *report.closing_lines()]
     for line in lines:
         print(line)
@@ -160,8 +161,11 @@ def about(parsed: Options) -> dict[str, Any]:
 
 
 def write_result(report: Report, parsed: Options, **extra: Any) -> None:
-    """Write the JSON (with ``extra``) and its records, with ``--json``; raise ConfigError if that is not possible."""
-    if parsed.json is None:
+    """Write the JSON (with ``extra``) and its records, with ``--json``; raise ConfigError if that is not possible.
+
+    On standard output, the JSON of a run in a faster mode is written once, with the comparison to the exact run.
+    """
+    if parsed.json is None or (parsed.json == STDOUT and parsed.faster and not extra):
         return
     from utils.pipeline.report.report import commit
     from utils.pipeline.resume.records import HASH

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import ConfigError, usable_cores
+from tecoinfer_modelzoo.errors import warn_renamed
 from tecoinfer_modelzoo.files import same_access, write_file
+from tecoinfer_modelzoo.flags import STDOUT, write_stdout
 from tecoinfer_modelzoo.json_values import plain
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
     from utils.pipeline.report.advice import OwnAdvice
     from utils.pipeline.resume.records import Kept
 
-SCHEMA_VERSION = 1
-"""Version of the JSON layout; raised when a field changes its meaning or is removed."""
+SCHEMA_VERSION = 2
+"""Version of the JSON layout; raised when a field changes its meaning or is removed.
+
+2: ``warning_counts`` and ``data_warnings``, which were ``counts`` and ``remarks`` in version 1.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Report:
         processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
         task: name of the task; empty for plain functions.
         advice: the task's advice by stage, and the flags in use; not in the JSON.
-        counts: the task's ``warning_counts``. remarks: its lines on them.
+        warning_counts: of the task, by name. data_warnings: the task's lines on them (``format_warnings``).
         hints: suspected wrong settings, from the task's diagnostics.
         unwritten: further files that could not be written, a line each; not in the JSON.
         state: the metric, for merging; not in the JSON.
@@ -101,8 +106,8 @@ class Report:
     figures: dict[str, Any] = field(default_factory=dict)
     task: str = ""
     advice: OwnAdvice | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
+    warning_counts: dict[str, int] = field(default_factory=dict)
+    data_warnings: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     unwritten: tuple[str, ...] = ()
     state: Metric | None = None
@@ -125,7 +130,19 @@ class Report:
         if self.nan_outputs:
             lines.append(output_line(self.nan_outputs, self.samples, self.nan_inputs, self.engine))
         further = (line for line in (self.unknown_metric, self.cut_short) if line)
-        return [*lines, *self.hints, *further, *self.remarks, *self.unwritten]
+        return [*lines, *self.hints, *further, *self.data_warnings, *self.unwritten]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return ``warning_counts`` (deprecated name)."""
+        warn_renamed("Report.counts", "warning_counts")
+        return self.warning_counts
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return ``data_warnings`` (deprecated name)."""
+        warn_renamed("Report.remarks", "data_warnings")
+        return self.data_warnings
 
     @property
     def unknown_metric(self) -> str:
@@ -199,10 +216,14 @@ def environment() -> dict[str, Any]:
 
 
 def write_json(data: dict[str, Any], path: Path) -> None:
-    """Write a result atomically, NumPy values as plain ones, NaN and infinities as ``null``; ConfigError if that fails.
+    """Write a result atomically, or to standard output; NumPy values as plain ones, NaN and infinities as ``null``.
 
     Bytes of a file name that are not valid UTF-8 become escapes such as ``\\udcff``, which Python's reader accepts.
+    Raises ConfigError if the file cannot be written.
     """
+    if path == STDOUT:
+        write_stdout(_content(data).decode())
+        return
     with _writing(path):
         write_file(path, _content(data))
 

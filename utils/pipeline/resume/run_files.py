@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, DataError, Engine, provider
 from tecoinfer_modelzoo import expanded
+from tecoinfer_modelzoo.flags import STDOUT
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.base import Metric
@@ -69,7 +70,7 @@ def open_run_files(
             inputs = inputs or own.enter_context(RunInputs(task))
             journaled = _Journaled(task, engines, inputs, dataset, metric)
             keep["journal"] = journaled.open(opt.resume)
-        if opt.json is not None:
+        if opt.json is not None and opt.json != STDOUT:  # without a file, no records
             from utils.pipeline.resume.records import record_writer, records_path
             from utils.pipeline.resume.records.merging import part_path
 
@@ -170,11 +171,11 @@ class _Journaled:
 
 
 def _times(opt: Options, dataset: Dataset) -> dict[str, int]:
-    """Return the modification times of the data paths and of :meth:`Dataset.watched`, in nanoseconds.
+    """Return the modification times of the data paths and of :meth:`Dataset.source_files`, in nanoseconds.
 
     Adding or removing a file changes its folder's time; rewriting a file changes only its own.
     """
-    names = {str(expanded(path)) for path in opt.paths.values()} | dataset.watched()
+    names = {str(expanded(path)) for path in opt.paths.values()} | dataset.source_files()
     return {name: os.stat(name).st_mtime_ns for name in names if os.path.exists(name)}
 
 

@@ -244,7 +244,7 @@ class RunState:
             failures=self.failures,
             nan_inputs=self.nan_inputs,
             nan_outputs=self.nan_outputs,
-            counts=self.counts,
+            warning_counts=self.counts,
             finished=finished,
             resumed_steps=self.resumed,
             higher_is_better=self.metric.higher_is_better,

@@ -75,7 +75,7 @@ def _read(file: Path) -> list[Any]:
 
 def _listing(dataset: Dataset) -> dict[str, Any]:
     """Return ids of images and categories in the data set's JSON; empty if it has no JSON."""
-    files = map(Path, sorted(dataset.watched()))
+    files = map(Path, sorted(dataset.source_files()))
     file = next((one for one in files if one.suffix.lower() == ".json" and one.is_file()), None)
     if file is None:
         return {}

@@ -163,7 +163,7 @@ def test_only_long_recordings_are_drawn(people: Path) -> None:
         drawn(voices_of(people), 0, 9.0, 0)
 
 
-def test_too_few(people: Path, tmp_path: Path) -> None:
+def test_too_few_recordings(people: Path, tmp_path: Path) -> None:
     sound(tmp_path / "one" / "a" / "1.wav")
     with pytest.raises(DataError, match="1 recordings are too few"):
         paired(voices_of(tmp_path / "one"), "all", 0)

@@ -56,7 +56,7 @@ def test_a_file_of_coco(folder: Path) -> None:
     (rejected,) = found.rejected
     assert rejected.path == folder / "gone.png"
     assert rejected.reason == "it does not exist but is listed in val.json"
-    assert found.watched() == {str(folder / "val.json")}
+    assert found.source_files() == {str(folder / "val.json")}
 
 
 def test_a_folder_is_loaded_through_its_file(folder: Path) -> None:

@@ -201,7 +201,7 @@ def test_bad_yaml(text: str, expected_error: str, tmp_path: Path) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_data_in_several_formats_need_a_flag(tmp_path: Path) -> None:
+def test_data_in_several_formats_require_a_flag(tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "annotations").mkdir()
     content = '{"images": [{"id": 1, "file_name": "val/a.png"}], "categories": [], "annotations": []}'

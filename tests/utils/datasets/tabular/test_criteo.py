@@ -28,7 +28,7 @@ def line(label: str = "1", number: str = "5", category: str = "68fd1e64") -> str
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(LINE, min_size=1, max_size=5), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_every_field_comes_back(
+def test_every_field_is_restored(
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[tuple[int, tuple[str, ...], tuple[str, ...]]],
     end: str,

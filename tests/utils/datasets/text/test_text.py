@@ -38,7 +38,7 @@ def test_all_formats_give_the_same_data(tmp_path: Path) -> None:
         batch = load_texts(path).batch(range(len(ROWS)))
         assert list(zip(batch.samples, batch.targets or (), strict=True)) == ROWS
         assert batch.names[0] == ("a.jsonl:1" if path.suffix == ".jsonl" else f"{path.name}:2")
-        assert load_texts(path).watched() == {str(path)}
+        assert load_texts(path).source_files() == {str(path)}
 
 
 plain = st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n"), min_size=1).filter(lambda text: text.strip())

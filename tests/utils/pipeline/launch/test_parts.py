@@ -173,6 +173,6 @@ def test_metrics_that_cannot_be_merged() -> None:
         merge(parts(report(1, 0), report(1, 0, state=None)))
 
 
-def test_hosts_in_words() -> None:
+def test_number_of_processes_and_machines() -> None:
     assert hosts(parts(report(1, 0))) == "1 processes on 1 machine"
     assert hosts(parts(report(1, 0), report(1, 0), report(1, 0))) == "3 processes on 2 machines"

@@ -58,7 +58,7 @@ def test_to_dict(tmp_path: Path) -> None:
     write_json(full.to_dict(target="sdaa"), path)
     data = json.loads(path.read_text())
     assert data.keys() == {
-        *("counts", "hints", "remarks"),
+        *("warning_counts", "hints", "data_warnings"),
         *("schema_version", "kind", "target", "metric_name", "metric", "samples", "steps", "e2e_time", "avg_sps"),
         *("avg_inference_time", "avg_preprocess_time", "avg_postprocess", "engine", "simulated", "failures"),
         *(
@@ -134,3 +134,12 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     names = ["b\udcff.png", "a\nb\x1b[31m\u202e.png", "\U0001f600"]
     write_json({"names": names}, tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_bytes().decode("utf-8")) == {"names": names}
+
+
+def test_former_names_of_fields() -> None:
+    found = report(warning_counts={"truncated": 2}, data_warnings=["2 texts were cut"])
+    with pytest.warns(FutureWarning, match=r"Report\.counts.*warning_counts"):
+        assert found.counts == {"truncated": 2}
+    with pytest.warns(FutureWarning, match=r"Report\.remarks.*data_warnings"):
+        assert found.remarks == ["2 texts were cut"]
+    assert found.warnings == ["2 texts were cut"]

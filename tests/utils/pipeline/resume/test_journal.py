@@ -275,7 +275,7 @@ def test_concurrent_runs_are_refused_until_one_ends(tmp_path: Path) -> None:
     check(tmp_path, 1)
 
 
-def test_of_two_simultaneous_runs_one_gets_the_lock(tmp_path: Path) -> None:
+def test_one_of_two_simultaneous_runs_gets_the_lock(tmp_path: Path) -> None:
     code = """
 try:
     journal = Journal.open(Path(sys.argv[1]), IDENTITY)

@@ -161,7 +161,7 @@ def test_all_settings_equal_the_serial_loop(
 @pytest.mark.parametrize("out", [False, True])
 @pytest.mark.parametrize("streams", [1, 2, 3])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 5])
-def test_long_runs_too(engines: dict[int, Engine], workers: int, streams: int, out: bool) -> None:
+def test_long_runs_equal_the_serial_loop(engines: dict[int, Engine], workers: int, streams: int, out: bool) -> None:
     bad = frozenset({5, 6, 50, 99})
     serial = results(engines[1], 120, 4, bad, out=False, workers=0)
     assert results(engines[streams], 120, 4, bad, out=out, workers=workers) == serial

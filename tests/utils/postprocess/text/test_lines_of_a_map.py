@@ -134,7 +134,7 @@ def test_length_of_an_arcs_midline() -> None:
     assert outline[0][1] < outline[-1][1]  # the upper side first
 
 
-def test_small_weak_and_no_lines() -> None:
+def test_small_faint_and_missing_lines() -> None:
     weak = drawn(rectangle(0)) * 0.45
     assert find_lines(weak) == []
     assert len(find_lines(weak, Settings(box_threshold=0.4))) == 1

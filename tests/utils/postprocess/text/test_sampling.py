@@ -48,7 +48,7 @@ def test_logits_equal_transformers(seed: int, temperature: float, top_k: int, to
     np.testing.assert_allclose(processed(logits, texts.tolist(), how), found.numpy(), rtol=1e-6)
 
 
-def test_greedy_takes_the_first_of_equal_ones() -> None:
+def test_greedy_selects_the_first_of_equal_values() -> None:
     logits = np.array([[1.0, 3.0, 3.0], [2.0, 0.0, 1.0]], np.float32)
     assert Chooser(Sampling())(logits, [0, 1], [[0], [0]]).tolist() == [1, 0]
 

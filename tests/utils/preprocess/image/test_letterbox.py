@@ -83,7 +83,7 @@ def test_lengths_must_be_positive() -> None:
         fit(0, 5, (9, 8))
 
 
-def test_other_layings() -> None:
+def test_other_resize_modes() -> None:
     corner = fit(100, 50, (64, 64), Placement("corner"))
     assert (corner.left, corner.top, corner.down) == (0, 0, 0.64)
     stretched = fit(100, 50, (64, 32), Placement("stretch"))
@@ -99,7 +99,7 @@ def test_other_layings() -> None:
 @given(
     lengths, lengths, st.tuples(lengths, lengths), st.sampled_from(RESIZES), st.sampled_from(ROUNDINGS), st.booleans()
 )
-def test_roundtrip_of_boxes_for_every_laying(
+def test_roundtrip_of_boxes_for_every_resize_mode(
     width: int, height: int, size: tuple[int, int], resize: str, rounding: str, enlarge: bool
 ) -> None:
     geometry = fit(width, height, size, Placement(resize, rounding=rounding, enlarge=enlarge))

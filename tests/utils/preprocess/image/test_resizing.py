@@ -105,7 +105,7 @@ def test_usual_sizes(old: tuple[int, int], new: tuple[int, int], mode: str) -> N
     assert resized_crop(image, new, crop) == whole(image, new, crop)
 
 
-def test_exactly_one_known_order_fits_this_pillow() -> None:
+def test_exactly_one_known_order_matches_this_pillow() -> None:
     """If this fails, Pillow has a new rule for the order of its passes, and images are resized as a whole."""
     known = (resizing._order_of_pillow_13, resizing._horizontal_first)
     assert [resizing._is_followed(order) for order in known].count(True) == 1

@@ -154,7 +154,7 @@ def test_a_class_without_a_label_is_refused_or_reported(names: Any, arrays: list
         (("rows",), [np.full((9, 7), 64.0) * [0, 1, 1, 1, 1, 0, 1]]),
     ],
 )
-def test_other_layouts_too(names: Any, arrays: list[Array]) -> None:
+def test_scores_outside_probabilities_are_rejected_in_other_layouts(names: Any, arrays: list[Array]) -> None:
     with pytest.raises(InputError, match="score of"):
         found([one.astype(np.float32) for one in arrays], None, names)
 

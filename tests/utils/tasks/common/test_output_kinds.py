@@ -192,7 +192,7 @@ def test_labels_without_a_known_number_of_classes(tmp_path: Path) -> None:
         CASES["classification"].run(strange)
 
 
-def test_flags_go_first(tmp_path: Path) -> None:
+def test_flags_override_the_graph(tmp_path: Path) -> None:
     """A scaled softmax is nothing that the graph tells; the flag does, and says what it is not as well."""
     scaled: list[Step] = [*SOFTMAX, ("Mul", {"inputs": [np.float32(1)]})]
     file = extended(DIGITS, tmp_path / "m.onnx", scaled, 2)

@@ -186,7 +186,7 @@ def test_the_committed_model(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     found = json.loads((tmp_path / "r.json").read_text())
     assert found["metric"] == pytest.approx(0.795535, abs=1e-4)
     assert found["secondary"]["gauc"] == pytest.approx(0.769528, abs=1e-4)
-    assert found["counts"] == {"unknown age": 213, "unknown user_id": 102}
+    assert found["warning_counts"] == {"unknown age": 213, "unknown user_id": 102}
     said = "user_id: 102 of 4000 rows"
     assert said in capsys.readouterr().out
     assert task().format_warnings({"unknown user_id": 0}, 5) == []

@@ -112,7 +112,7 @@ def test_bad_files_of_names(text: str, said: str, tmp_path: Path) -> None:
         read_renames(tmp_path / "gone")
 
 
-def test_classes_that_only_have_numbers(tmp_path: Path) -> None:
+def test_classes_without_names(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("2 0.5 0.5 1 1\n")
     assert made(tmp_path).compute is not None

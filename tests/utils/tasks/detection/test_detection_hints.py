@@ -74,7 +74,7 @@ CASES: list[tuple[Any, Mapping[str, Any], str]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("change", "right", "flag"), CASES)
-def test_each_mistake_is_named_and_its_flag_silences_it(
+def test_each_mistake_has_a_hint_and_its_flag_removes_the_hint(
     tiny: Path, change: Any, right: Mapping[str, Any], flag: str
 ) -> None:
     (line,) = hints(tiny, change)

@@ -316,7 +316,7 @@ def test_thresholds_are_the_flags_else_the_stored_ones() -> None:
         count(valid, iou_threshold="x")
 
 
-def test_only_so_many_of_each_class_are_candidates() -> None:
+def test_candidates_per_class_are_limited() -> None:
     from utils.postprocess.image.layouts.base import highest_per_class
 
     rng = np.random.default_rng(0)

@@ -103,7 +103,7 @@ def test_the_answer_to_two_images(tiny: Path, tmp_path: Path, capsys: pytest.Cap
     assert (code, found["answers"][0]["answer"]["same"]) == (0, False)
 
 
-def test_images_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None:
+def test_all_pairs_of_images_of_a_folder(tiny: Path, tmp_path: Path) -> None:
     how: dict[str, Any] = {"ckpt": ckpt(tiny, both=False)["descriptor"], "data_path": tiny / "data" / "ada"}
     code, found = run("multi", tmp_path / "r.json", "--save", str(tmp_path / "out"), **how)
     assert (code, len(found["answers"])) == (0, 6)

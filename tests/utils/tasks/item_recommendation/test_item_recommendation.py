@@ -120,7 +120,7 @@ def test_unknown_items_are_left_out_counted_and_missed(
     # of the first four items u0 loses i0 and i1, u1 i1, and u2 to u5 i5; what is right for u1 is i5
     assert "7 items in 6 of 7 histories are not in the model" in said
     assert "1 of the target items" in said
-    assert found["counts"] == {"unknown items": 7, "histories with unknown items": 6, "unknown right items": 1}
+    assert found["warning_counts"] == {"unknown items": 7, "histories with unknown items": 6, "unknown right items": 1}
 
 
 def test_user_with_unknown_items_only_is_skipped(data: Path, tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_an_environment_may_reuse_its_arrays(tmp_path: Path) -> None:
     assert np.abs(found.actions).max() <= 1
 
 
-def test_observations_that_the_policy_would_cut_off(tmp_path: Path) -> None:
+def test_observations_of_another_type_are_an_error(tmp_path: Path) -> None:
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
 walker (int64[batch,2] observation) => (float[batch,2] logits) { logits = Cast<to = 1>(observation) }"""

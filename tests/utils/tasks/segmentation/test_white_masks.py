@@ -77,13 +77,13 @@ def test_255_is_foreground_for_two_classes(channels: int, made: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("flags", [{"ignore_label": 255}, {"data_format": "index"}])
-def test_flags_decide_first(flags: dict[str, Any], tmp_path: Path) -> None:
+def test_flags_override_the_content_of_masks(flags: dict[str, Any], tmp_path: Path) -> None:
     found = truths(data(tmp_path, [square(255)]), 1, **flags)
     assert levels(found) == [[-1, 0]]
     assert not bound(Segmentation, None).warning_counts(found)
 
 
-def test_one_mask_with_class_1_makes_255_the_border(tmp_path: Path) -> None:
+def test_a_mask_with_class_1_means_that_255_is_the_border(tmp_path: Path) -> None:
     found = truths(data(tmp_path, [square(255), square(255), square(1), square(255, 1)]), 1)
     assert levels(found) == [[-1, 0], [-1, 0], [0, 1], [-1, 1]]
     assert not bound(Segmentation, None).warning_counts(found)
@@ -182,5 +182,5 @@ def test_a_run_reports_it_and_its_metric_is_right(tmp_path: Path, capsys: pytest
     assert valid.main(None, Segmentation, argv=argv, ckpt=tmp_path / "m.onnx", data_path=folder, batch_size=2) == 0
     found = json.loads((tmp_path / "r.json").read_text())
     assert found["metric"] == 1
-    assert found["counts"] == {"masks_255_foreground": 3}
+    assert found["warning_counts"] == {"masks_255_foreground": 3}
     assert "--ignore_label 255" in capsys.readouterr().out

@@ -98,7 +98,7 @@ def test_invalid_recordings_fail_their_trials(tiny: Path, tmp_path: Path) -> Non
         assert words in reasons
 
 
-def test_a_folder_of_recordings_each_with_each(tiny: Path, tmp_path: Path) -> None:
+def test_all_pairs_of_recordings_of_a_folder(tiny: Path, tmp_path: Path) -> None:
     """Four recordings are six pairs; each is described once, so its sound counts once."""
     code, found = run("multi", tmp_path / "r.json", tiny, tiny / "data" / "ada")
     assert (code, len(found["answers"])) == (0, 6)
