@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -85,6 +83,8 @@ def atomic_replacement(path: Path, suffix: str = "") -> Iterator[Path]:
     A new file gets the permissions of the umask; a replacement keeps those of the replaced file. Raises OSError if the
     folder is not writable.
     """
+    import tempfile  # here and in hash_files: an evaluation with target onnx needs neither
+
     special = path.exists() and not path.is_file() and not path.is_dir()  # /dev/stdout, a pipe: not replaced
     place, mode = (Path(tempfile.gettempdir()), 0o600) if special else (path.parent, 0o666)
     temporary = _new_file(place, f".{path.name[:40]}-", suffix, mode)
@@ -142,6 +142,8 @@ def _write_special(path: Path, content: bytes) -> None:
 
 def hash_files(*paths: Path, chunk: int = _CHUNK) -> str:
     """Return the SHA-256 of the concatenated files in hexadecimal; raise OSError if a file cannot be read."""
+    import hashlib
+
     digest = hashlib.sha256()
     for path in paths:
         with open_regular(path) as file:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +46,7 @@ def below(top: Path, pattern: str = "*") -> Iterator[Path]:
 
 def copy_tree(source: Path, target: Path, left_out: str) -> None:
     """Copy a folder with permissions, times and links, except entries named ``left_out``; raise OSError on failure."""
+    import shutil  # 1 ms
 
     def refuse(error: OSError) -> None:
         raise error

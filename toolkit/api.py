@@ -24,9 +24,9 @@ from utils.pipeline.run.loops import predict_pipeline
 from utils.pipeline.run.pipeline import Failure, Pipeline
 from utils.pipeline.session import load_data, open_engines
 from utils.pipeline.valid import evaluate_task
-from utils.tasks.base import Rendering, Task
+from utils.tasks.base import AnyTask, Rendering, Task, task_class
 from utils.tasks.find import add_contrib
-from utils.tasks.legacy import AnyTask, is_task, task_class
+from utils.tasks.legacy import is_task
 
 if TYPE_CHECKING:
     from utils.pipeline.report.report import Report

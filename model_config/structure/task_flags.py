@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from model_config.run.foreign import is_core
 from model_config.structure.source import Folder, SourceFile
 from model_config.structure.syntax import aliases, called, dotted, text_of
-from utils.tasks.base import SCRIPTS
-from utils.tasks.legacy import AnyTask, is_task
+from utils.tasks.base import SCRIPTS, AnyTask
+from utils.tasks.legacy import is_task
 
 _CALLS = {f"utils.pipeline.cli.{script}": script for script in SCRIPTS}
 _OPTIONS = "utils.pipeline.flags.options.options"

@@ -24,7 +24,7 @@ class RunPython(Protocol):
 
 def made(task: Any, options: Any, model: Any = None) -> Any:
     """Return an object of a task, in either form, for a run with these options."""
-    from utils.tasks.legacy import task_class
+    from utils.tasks.base import task_class
 
     found = task_class(task)(options)
     return found if model is None else found.bind(model)

@@ -38,7 +38,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     args = parse(argv)
     path = model_file(args.model, root)
     held = source(path)  # loaded once, for the inputs and both engines
-    dumps = _dumps(path, args.a, args.b)
+    # A name of a target is never a dump, even if such a folder exists.
+    dumps = {name: Golden(path, Path(name)) for name in (args.a, args.b) if is_dump(Path(name)) and not is_target(name)}
     if args.a_model is not None and args.a in dumps:
         raise ConfigError(f"--a {args.a} is a dump; --a_model {args.a_model} cannot be combined with it")
     golden = dumps.get(args.a) or dumps.get(args.b)
@@ -59,11 +60,6 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if found.code == 2:
         print(f"error: {path}: {lead(found)}; compare targets that return the same tensors", file=sys.stderr)
     return found.code
-
-
-def _dumps(path: Path, *names: str) -> dict[str, Golden]:
-    """Return the dumps among the names; a name of a target is never a dump, even if such a folder exists."""
-    return {name: Golden(path, Path(name)) for name in names if is_dump(Path(name)) and not is_target(name)}
 
 
 def is_target(name: str) -> bool:

@@ -37,9 +37,7 @@ COLUMNS = (
     Column("name", "node"),
     Column("slot", "slot"),
     Column("position", "position", True, brief=False),
-    Column("tensor", "tensor"),
-    Column("dtype", "dtype"),
-    Column("shape", "shape"),
+    *(Column(name, name) for name in ("tensor", "dtype", "shape")),
     Column("key", "where"),
 )
 

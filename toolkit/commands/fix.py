@@ -95,18 +95,14 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError(f"{other} cannot be combined with --reference or --golden; leave one out")
     if not args.data and args.task is None:
         raise ConfigError("the following arguments are required: --data (see teco fix --help)")
-    if args.reference is not None and args.golden is None and not _has_labels(args):
+    has_labels = args.task is not None or needs_labels(args.metric or "top1")
+    if args.reference is not None and args.golden is None and not has_labels:
         raise ConfigError(f"--reference needs a metric with labels; with --metric {args.metric} pass --golden FILE.npz")
 
 
 def _looks_for_mistakes(args: argparse.Namespace) -> bool:
     """Return whether to search for causes other than precision."""
     return args.reference is not None or args.golden is not None
-
-
-def _has_labels(args: argparse.Namespace) -> bool:
-    """Return whether the metric may have labels."""
-    return args.task is not None or needs_labels(args.metric or "top1")
 
 
 def _say(trial: Trial) -> None:
@@ -220,15 +216,11 @@ def _charts(found: Fix) -> tuple[Chart, ...]:
     differences = [abs(trial.accuracy.relative_difference) for trial in found.trials]
     runs = [None if math.isnan(size) else size for size in differences]
     passed = [Line("difference (0: lower edge)", "var(--accent)", runs)]
+    first = next((i for i, node in enumerate(found.nodes) if node.name in found.culprits), None)
     return (
-        Chart("Isolated error of every node", "node", lines, None, _first(found)),
+        Chart("Isolated error of every node", "node", lines, None, first),
         Chart("Relative difference of the metric, run by run", "run", passed, found.before.tolerance),
     )
-
-
-def _first(found: Fix) -> int | None:
-    """Return the index of the first found node."""
-    return next((i for i, node in enumerate(found.nodes) if node.name in found.culprits), None)
 
 
 def _mistakes(path: Path, args: argparse.Namespace, wanted: SampleRequest) -> tuple[ToolReport, bool]:

@@ -38,9 +38,7 @@ exit code: 0 all operators are supported, 1 an operator is missing or runs on th
 COLUMNS = (
     Column("op", "operator"),
     Column("count", "nodes", True),
-    Column("support", "support"),
-    Column("reads", "reads"),
-    Column("writes", "writes"),
+    *(Column(name, name) for name in ("support", "reads", "writes")),
     Column("first", "first node"),
     Column("fix", "what to do"),
     Column("source", "known from", brief=False),
@@ -139,11 +137,7 @@ def row(one: Judgement) -> dict[str, Any]:
 
 
 def write_rewrites(found: Sequence[Judgement], folder: Path) -> list[Path]:
-    """Write every suggested rewrite; return the files.
-
-    Raises:
-        DataError: the folder cannot be written.
-    """
+    """Write every suggested rewrite; return the files; raise DataError if the folder cannot be written."""
     files = []
     for i, one in enumerate(found):
         if one.rewrite is None:

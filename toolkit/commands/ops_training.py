@@ -27,9 +27,7 @@ exit code: 0 all operators are supported, 1 an operator is missing, 2 the traini
 
 COLUMNS = (
     Column("op", "operator"),
-    Column("forward", "forward", True),
-    Column("backward", "backward", True),
-    Column("update", "update", True),
+    *(Column(name, name, True) for name in ("forward", "backward", "update")),
     Column("device", "device"),
     Column("share", "% (simulated)", True, spare=1),
     Column("dtypes", "dtypes", spare=3),
@@ -90,11 +88,9 @@ def _asked(watched: Watched, stored: bool) -> tuple[DeviceTable, Asked | None, l
 def report(
     what: str, watched: Watched, found: Sequence[Served], table: DeviceTable, notes: Sequence[str] = ()
 ) -> ToolReport:
-    """Return the report of the command.
+    """Return the report of the command on ``what``, the name of the training.
 
-    Args:
-        what: name of the training. watched: record of the run. found: every operator. table: the support table used.
-        notes: first notes of the report.
+    ``watched``: record of the run; ``table``: the support table used; ``notes``: first notes of the report.
     """
     total = sum(one.seconds or 0.0 for one in found)
     bad = frozenset(i for i, one in enumerate(found) if one.level == MISSING)

@@ -80,21 +80,13 @@ def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:
 def describe(path: Path, case: NodeTest, outcomes: Sequence[Outcome], data: str) -> ToolReport:
     """Return the report of the command."""
     rows = [
-        {
-            "target": one.target,
-            "dtype": one.dtype,
-            "result": "pass" if one.passed else "FAIL",
-            "error": one.error,
-            "tolerance": one.tolerance,
-            "reason": one.reason,
-        }
+        {c.key: getattr(one, c.key, None) for c in COLUMNS} | {"result": "pass" if one.passed else "FAIL"}
         for one in outcomes
     ]
     bad = frozenset(i for i, one in enumerate(outcomes) if not one.passed)
     failed = ", ".join(f"{outcomes[i].target} {outcomes[i].dtype}" for i in sorted(bad))
-    lead = (
-        f"{case.op} node {case.node}: {'fails on ' + failed if bad else 'passes everywhere'}; run: pytest {case.test}"
-    )
+    state = f"fails on {failed}" if bad else "passes everywhere"
+    lead = f"{case.op} node {case.node}: {state}; run: pytest {case.test}"
     notes = [f"inputs: {data}; the expected values are those of the baseline (ONNX Runtime, float32)"]
     facts = {"node": case.node, "operator": case.op, "folder": str(case.folder)}
     return ToolReport("teco optest", path.name, lead, COLUMNS, rows, bad, facts, notes)

@@ -60,15 +60,11 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     words, flags = split_flags(argv)
     args = parser.parse_args(words)
     report = examine(model_file(args.model, root), sample_request(args, flags, root), find_pass(args.pass_path))
-    publish(report, args, report if args.all else _affected(report))
-    return 1 if report.bad else 0
-
-
-def _affected(report: ToolReport) -> ToolReport:
-    """Return a report of the nodes and weights with values outside the range."""
-    kept = [i for i, row in enumerate(report.rows) if row.get("told", any(row[k] for k in ("beyond", *ACTUAL)))]
+    affected = [i for i, row in enumerate(report.rows) if row.get("told", any(row[k] for k in ("beyond", *ACTUAL)))]
+    kept = range(len(report.rows)) if args.all else affected
     bad = frozenset(j for j, i in enumerate(kept) if i in report.bad)
-    return replace(report, rows=[report.rows[i] for i in kept], bad=bad)
+    publish(report, args, replace(report, rows=[report.rows[i] for i in kept], bad=bad))
+    return 1 if report.bad else 0
 
 
 def examine(path: Path, wanted: SampleRequest, pass_path: Path | None = None) -> ToolReport:
@@ -152,10 +148,9 @@ def _row(one: NodeRange) -> dict[str, Any]:
 
 
 def _chart(found: Sequence[NodeRange], mark: int | None) -> Chart:
+    smallest = [one.smallest if one.elements and one.largest else None for one in found]
     lines = [
         Line("largest |x|", "var(--accent)", [one.largest or None for one in found]),
-        Line(
-            "smallest |x| > 0", "var(--pass)", [one.smallest if one.elements and one.largest else None for one in found]
-        ),
+        Line("smallest |x| > 0", "var(--pass)", smallest),
     ]
     return Chart("Range of every node's float32 values", "node", lines, LARGEST, mark)

@@ -136,8 +136,7 @@ def write_all(
 ) -> list[Path]:
     """Write the output files that the flags name; return their paths.
 
-    Raises:
-        DataError: a file cannot be written. ConfigError: the page needs a package that is not installed.
+    Raises DataError if a file cannot be written, ConfigError if the page needs a package that is not installed.
     """
     written = write_files(whole(profile, comparison, suggestion), Namespace(json=args.json, csv=None, html=None))
     written += write_files(table(profile), Namespace(json=None, csv=args.csv, html=None))

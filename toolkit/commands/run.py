@@ -43,8 +43,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 def command_line(model: Model, case: Case | None, step: str, flags: Sequence[str]) -> list[str]:
     """Return the script and its arguments: the parameters of the case without those given as flags, then the flags.
 
-    Raises:
-        ConfigError: the model has no script for the step.
+    Raises ConfigError if the model has no script for the step.
     """
     if step not in model.scripts:
         raise ConfigError(f"{model.path} has no step {step!r}; it has: {', '.join(model.scripts)}")
@@ -71,7 +70,10 @@ def _arguments(argv: Sequence[str], root: Path) -> tuple[Model, Case | None, str
     model, case = find_model(args.model, zoo.models)
     named, flags = _take_case(args.flags)
     name = named or args.case
-    return model, find_case(model, name) if name else case or _only_case(model), args.step, flags
+    if not name and case is None and len(model.cases) > 1:
+        names = ", ".join(one.name for one in model.cases)
+        raise ConfigError(f"{model.path} has several cases: {names}; choose one with --case NAME")
+    return model, find_case(model, name) if name else case or next(iter(model.cases), None), args.step, flags
 
 
 def _take_case(flags: Sequence[str]) -> tuple[str, list[str]]:
@@ -87,13 +89,6 @@ def _take_case(flags: Sequence[str]) -> tuple[str, list[str]]:
         if not name:
             raise ConfigError("--case needs the name of a case (see teco run --help)")
     return name, rest
-
-
-def _only_case(model: Model) -> Case | None:
-    if len(model.cases) > 1:
-        names = ", ".join(case.name for case in model.cases)
-        raise ConfigError(f"{model.path} has several cases: {names}; choose one with --case NAME")
-    return model.cases[0] if model.cases else None
 
 
 def _from_here(flags: Sequence[str], folder: Path) -> list[str]:

@@ -121,8 +121,7 @@ def _unknown(rows: Sequence[dict[str, Any]]) -> list[str]:
 def write_markdown(path: Path, rows: Sequence[dict[str, Any]], notes: Sequence[str], batches: Sequence[int]) -> Path:
     """Write the table between the marks of a Markdown file; return its path.
 
-    Raises:
-        DataError: the file cannot be read or written, or lacks the marks.
+    Raises DataError if the file cannot be read or written, or lacks the marks.
     """
     try:
         text = text_of(path)

@@ -42,6 +42,9 @@ COLUMNS = (
 
 CHANGED = "changed"
 
+_EDIT = ("start", "end", "old", "new", "rule", "why")
+"""Attributes of an edit in the JSON."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Migrate the input and print the lines that need manual work; return 1 if there are any."""
@@ -118,11 +121,7 @@ class _Sub(argparse.ArgumentParser):
 
 
 def _entry(given: Path, root: Path, only: str) -> str:
-    """Return the file of ``-m`` relative to the root of the input.
-
-    Raises:
-        ConfigError: the file is not a Python file of the input.
-    """
+    """Return the file of ``-m`` relative to the root of the input; raise ConfigError if it is no Python file of it."""
     for base in (root, Path.cwd()):
         path = (base / given).resolve()
         if path.is_file() and path.is_relative_to(root.resolve()) and path.suffix == ".py":
@@ -163,16 +162,7 @@ def report(title: str, outcome: Outcome, target: Path | None, wrong: Sequence[st
     data = {
         "output": str(target) if target else None,
         "changes": [
-            {
-                "file": change.file,
-                "line": change.line,
-                "start": change.edit.start,
-                "end": change.edit.end,
-                "old": change.edit.old,
-                "new": change.edit.new,
-                "rule": change.edit.rule,
-                "why": change.edit.why,
-            }
+            {"file": change.file, "line": change.line, **{key: getattr(change.edit, key) for key in _EDIT}}
             for change in outcome.changes
         ],
         "todo": len(outcome.todo),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,8 @@ LABELS = ("labels", "y")
 class ArraySamples(Samples):
     """Rows of arrays, or images preprocessed for a classifier.
 
-    Args:
-        count, labelled, specs, batch: as the attributes.
-        made: yields the parts; accepts keyword arguments that change the preprocessing of images.
-        notes: preprocessing of images. images: the samples are images.
-        folders: class folders, if the targets are indices of class folders.
+    ``made`` yields the parts; it accepts keyword arguments that change the preprocessing of images; ``notes`` is that
+    in the model's metadata; ``folders``: class folders, if the targets are indices of these. Others: as the attributes.
     """
 
     def __init__(
@@ -62,16 +59,14 @@ class ArraySamples(Samples):
 
     def chosen(self, indices: Sequence[int]) -> list[Feed]:
         """Return single samples as one part, in data set order."""
-        axes = [spec.batch_axis for spec in self.specs]
-        found = [_picked(part, rows, axes) for part, rows in self._places(set(indices)) if rows]
-        return [_joined(found, axes)]
-
-    def _places(self, wanted: Collection[int]) -> Iterator[tuple[Feed, list[int]]]:
-        """Yield the parts, each with the rows of the wanted samples."""
-        first = 0
+        axes, wanted = [spec.batch_axis for spec in self.specs], set(indices)
+        first, found = 0, []
         for part in self:
-            yield part, [row for row in range(len(part.names)) if first + row in wanted]
+            rows = [row for row in range(len(part.names)) if first + row in wanted]
             first += len(part.names)
+            if rows:
+                found.append(_picked(part, rows, axes))
+        return [_joined(found, axes)]
 
 
 def _picked(part: Feed, rows: Sequence[int], axes: Sequence[int | None]) -> Feed:
@@ -102,9 +97,7 @@ def load_samples(
         inputs: of the model. batch: samples per part. limit: number of samples, from the beginning.
         metadata: of the model; images are preprocessed accordingly (:class:`utils.stored.ModelMetadata`).
 
-    Raises:
-        DataError: the data is missing or does not fit the model.
-        ModelError: the metadata on images is invalid.
+    Raises DataError: the data is missing or does not fit the model; ModelError: the metadata on images is invalid.
     """
     stored = ModelMetadata(metadata)
     if path.suffix == ".npz":
@@ -195,16 +188,14 @@ def preprocess_like(
     squash: bool = False,
     **scale: Any,
 ) -> Array:
-    """Preprocess images as the classification models of the zoo do, optionally with one change.
+    """Preprocess images as the zoo's classification models do, optionally with one change: N x 3 x height x width,
+    float32.
 
     Args:
         images: paths. resize: short side in pixels, or height and width. crop: height and width.
         filter_name: another Pillow filter for resizing, such as ``NEAREST``.
         squash: resize to the size of the crop, without keeping the aspect ratio.
         scale: ``mean``, ``std`` and ``interpolation`` of the model; by default those of ImageNet.
-
-    Returns:
-        N x 3 x height x width, float32.
     """
     from utils.preprocess.pytorch.classification import preprocess
 

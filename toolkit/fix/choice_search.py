@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,11 +78,8 @@ class FoundChoices:
 
 @dataclass
 class Search:
-    """Search for the values of settings that explain a measure.
-
-    Attributes:
-        bench: runs trials on the samples of the search. screen: on a few of them, for pairs.
-        on_trial: called with every trial.
+    """Search for the values of settings that explain a measure: ``bench`` runs trials on the samples of the search,
+    ``screen`` on a few of them, for pairs; ``on_trial`` is called with every trial.
     """
 
     bench: Bench
@@ -97,8 +95,9 @@ class Search:
         while not _exact(self.bench, best.value):
             low = not self._worth(best) > LOW * abs(self.bench.goal.reference)
             # far from the reference a fine setting changes nothing; near it two wrong rough settings are unlikely
-            orders = (self._pairs, self._fine) if low else (self._fine, self._pairs)
-            for look in (self._rough, *orders):
+            fine = partial(self._single, fine=True)
+            orders = (self._pairs, fine) if low else (fine, self._pairs)
+            for look in (partial(self._single, fine=False), *orders):
                 found = look(best)
                 if found is not None:
                     break
@@ -106,12 +105,6 @@ class Search:
                 break
             best = found
         return best
-
-    def _rough(self, best: Tried) -> Tried | None:
-        return self._single(best, fine=False)
-
-    def _fine(self, best: Tried) -> Tried | None:
-        return self._single(best, fine=True)
 
     def _single(self, best: Tried, fine: bool) -> Tried | None:
         """Return the best trial with one more change, or ``None`` if none is significantly better."""
@@ -134,9 +127,8 @@ class Search:
 
     def _singles(self, best: Tried, stage: str, fine: bool) -> Iterator[Changes]:
         """Yield the best values with one setting changed."""
-        for choice in self._of(stage, fine):
-            for value in self._others(choice, best):
-                yield self._with(best.values, {choice.key: value})
+        for choice, value in self._changes(best, stage, fine):
+            yield self._with(best.values, {choice.key: value})
 
     def _both(self, best: Tried, first: str, second: str) -> Iterator[Changes]:
         """Yield the best values with two settings changed, grouped by the value of the first."""
@@ -146,23 +138,18 @@ class Search:
                 if apart and self.screen.runs < RUNS:
                     yield self._with(best.values, {one.key: a, other.key: b})
 
-    def _changes(self, best: Tried, stage: str) -> list[tuple[ExportSetting, Any]]:
-        return [(choice, value) for choice in self._of(stage, False) for value in self._others(choice, best)]
+    def _changes(self, best: Tried, stage: str, fine: bool = False) -> list[tuple[ExportSetting, Any]]:
+        """Return the settings of a stage that affect the goal, each with every other value; ``fine``: the fine too."""
+        if stage not in self.bench.goal.stages:
+            return []
+        own = [choice for choice in self.bench.choices if choice.stage == stage and (fine or not choice.fine)]
+        now = {choice.key: best.values.get(choice.key, self.bench.now(choice)) for choice in own}
+        return [(choice, value) for choice in own for value in choice.values if value != now[choice.key]]
 
     def _screened(self, several: Iterator[Changes]) -> Iterator[Changes]:
         """Yield the values that are best on the screened samples."""
         tried = [self.screen.tried(values) for values in several]
         yield from (one.values for one in sorted(tried, key=self._worth, reverse=True)[:FINALISTS])
-
-    def _of(self, stage: str, fine: bool) -> list[ExportSetting]:
-        """Return the settings of a stage that affect the goal; ``fine`` includes the fine ones."""
-        if stage not in self.bench.goal.stages:
-            return []
-        return [choice for choice in self.bench.choices if choice.stage == stage and (fine or not choice.fine)]
-
-    def _others(self, choice: ExportSetting, best: Tried) -> list[Any]:
-        now = best.values.get(choice.key, self.bench.now(choice))
-        return [value for value in choice.values if value != now]
 
     def _with(self, values: Values, changes: Changes) -> Changes:
         """Return values with changes, without those equal to the initial values."""
@@ -204,8 +191,7 @@ def find_choices(
         make: returns a bench for the samples at some indices. count: number of samples.
         on_trial: called with every trial. start: values that are already known.
 
-    Raises:
-        DataError: there are too few samples.
+    Raises DataError if there are too few samples.
     """
     known = dict(start or {})
     whole = make(range(count))
@@ -238,11 +224,7 @@ def find_choices(
 
 
 def halves(count: int) -> tuple[list[int], list[int]]:
-    """Return the sample indices of the search and of the confirmation, drawn with a fixed seed.
-
-    Raises:
-        DataError: there are too few samples.
-    """
+    """Return the sample indices of search and confirmation, of a fixed seed; raise DataError for too few samples."""
     if count < 2 * LEAST:
         raise DataError(f"{count} samples are too few for a search and its confirmation; pass {2 * LEAST} or more")
     order = np.random.default_rng(0).permutation(count)

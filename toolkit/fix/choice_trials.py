@@ -128,11 +128,7 @@ class Bench:
         return choice.now(self.samples.model, self.samples.opt)
 
     def tried(self, values: Values, keep: bool = True) -> Tried:
-        """Run a trial.
-
-        Args:
-            values: of settings. keep: keep the outputs for trials of the decoding.
-        """
+        """Run a trial of values of settings; ``keep``: keep the outputs for trials of the decoding."""
         self.tries += 1
         metric, found = self.metric, list[tuple[Feed, Any]]()
         own = None if self.task_metric is None else self.task_metric()
@@ -149,9 +145,8 @@ class Bench:
         return Tried(dict(values), value, columns, math.nan if own is None else own.compute())
 
     def is_better(self, one: Tried, other: Tried) -> bool:
-        """Return whether one trial is significantly better than another, by a bootstrap over the samples (95 %).
-
-        Values equal to the source's need no test.
+        """Return whether a trial is significantly better, by a bootstrap (95 %); values equal to the source's need
+        none.
         """
         if one.columns is None or other.columns is None:
             return other.columns is None and one.columns is not None
@@ -219,9 +214,7 @@ class Bench:
 def raw_goal(names: Sequence[str], arrays: Mapping[str, Array], outputs: Sequence[str], metric: str) -> Goal:
     """Return the goal for arrays of the source model: its inputs if all are present, else its outputs.
 
-    Args:
-        names: of the model's inputs. arrays: of the file. outputs: names of the model's outputs.
-        metric: name of a metric of raw outputs.
+    ``names``: of the model's inputs; ``outputs``: names of its outputs; ``metric``: name of a metric of raw outputs.
     """
     if set(names) <= set(arrays):
         return Goal(RawMeasure(metric), "inputs", [arrays[name] for name in names], 1.0)

@@ -27,11 +27,8 @@ AGREE = 0.005
 
 @dataclass(frozen=True)
 class Questions:
-    """Values of the source model to explain.
-
-    Attributes:
-        golden: file of its arrays (.npz) or final answers. reference: its metric.
-        metric: name; ``None``: the task's own, or ``close`` for arrays.
+    """Values of the source model to explain: ``golden``: file of its arrays (.npz) or final answers; ``reference``: its
+    value of ``metric`` (``None``: the task's own, or ``close`` for arrays).
     """
 
     golden: Path | None
@@ -50,8 +47,7 @@ def explain(
 ) -> tuple[ToolReport, bool]:
     """Search for the settings that explain the values of the source; return the report, and whether any do.
 
-    Raises:
-        ConfigError, DataError: a file or a flag does not fit the task.
+    Raises ConfigError or DataError if a file or a flag does not fit the task.
     """
     from toolkit.graph.nodes import load_named
 

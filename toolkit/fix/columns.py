@@ -69,35 +69,21 @@ def joined(found: Iterable[tuple[Feed, Array | Records]]) -> Columns:
     for part, record in found:
         columns = record if isinstance(record, Records) else Records(record)
         values.append(np.asarray(columns.values))
-        samples.append(_places(columns) + count)
+        own = np.arange(len(columns.values)) if columns.samples is None else np.asarray(columns.samples, np.int64)
+        samples.append(own + count)
         units += columns.units or ()
         names += part.units or ()
         margins.append(columns.margins)
         count += len(part.names)
+    filled = [array for array in values if len(array)] or values[:1]  # the columns of empty ones may differ
+    together = np.concatenate(filled) if filled else np.zeros(0)
     known = [one for one in margins if one is not None]
     whole = np.concatenate(known) if known and len(known) == len(margins) else None
-    return Columns(_together(values), np.concatenate(samples), count, units or None, names or None, whole)
-
-
-def _together(values: Sequence[Array]) -> Array:
-    """Return concatenated arrays, without empty ones, whose columns may differ."""
-    filled = [array for array in values if len(array)] or values[:1]
-    return np.concatenate(filled) if filled else np.zeros(0)
-
-
-def _places(records: Records) -> Array:
-    """Return the sample index of each record; by default one record per sample."""
-    if records.samples is None:
-        return np.arange(len(records.values))
-    return np.asarray(records.samples, np.int64)
+    return Columns(together, np.concatenate(samples), count, units or None, names or None, whole)
 
 
 def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
-    """Return the records of a run paired with the baseline's by unit.
-
-    Args:
-        ours, theirs: records of the run and of the baseline, over the same samples. name: of the metric.
-    """
+    """Return the records of a run of metric ``name`` paired, by unit, with the baseline's over the same samples."""
     if ours.bare and theirs.bare and ours.values.shape == theirs.values.shape:
         return _with_margins(Pairs(ours.values, theirs.values, name), ours, theirs, np.arange(ours.count))
     first: Sequence[Hashable] = ()
@@ -130,13 +116,8 @@ def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:
 
     It is the loss over the records of the sample. A metric that is undefined for one sample (a ranking, an area under a
     curve) is computed over the records of its unit, or else over all records of the baseline with those of the unit
-    replaced by the run's.
-
-    Args:
-        metric: the metric. ours, theirs: records of the run and of the baseline, over the same samples.
-
-    Returns:
-        float64, one per sample; infinite if only the run has no value.
+    replaced by the run's. ``ours`` and ``theirs`` (the baseline) are records over the same samples; the result is
+    float64, one per sample; infinite if only the run has no value.
     """
     both = (ours, theirs)
     samples = [list(run.samples.tolist()) for run in both]

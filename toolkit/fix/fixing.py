@@ -8,18 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import ConfigError
+from engine import ConfigError, ModelError
 from engine.passes import PassOptions
 from model_config.results import Accuracy
-from toolkit.fix.graft import check_twins, grafted
 from toolkit.fix.guide import overflowing, peaks, ranked
 from toolkit.fix.isolated import isolated_errors
 from toolkit.fix.opening import SampleRequest, open_samples
-from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import metric_named
 from toolkit.fix.saving import prepare_folder, saving_on_interrupt, writing
 from toolkit.fix.search import smallest
-from toolkit.fix.trials import Trial, Trials
+from toolkit.fix.trials import Trial, Trials, write_pass
 from toolkit.fix.wide import float32_form, lifted
 from toolkit.graph.inputs import Dims, Shapes, batched_specs, static_batch
 from toolkit.graph.nodes import Node, load_named, nodes_of
@@ -105,13 +103,10 @@ def fix(
         path: the ONNX file. data: its data set (:func:`toolkit.fix.opening.open_samples`).
         metric: name of a metric of raw outputs (:func:`toolkit.fix.records.metric_named`); ``None`` takes the task's
             own, without a task top1.
-        out: output folder. tolerance: relative tolerance of the gate.
-        batch: samples per call. limit: number of samples; ``None`` takes all.
+        out: output folder. tolerance: relative tolerance of the gate. on_trial: called with every run.
         baseline: a correct model with the same node names; ``None`` takes the model itself in float32.
         pass_path: a pass file used already; the fix is added to it.
-        shapes: shapes by input name, for images of other sizes. dims: sizes of symbolic dimensions.
-        asked: the task of the samples; ``None``: arrays, or images for a classifier.
-        on_trial: called with every run.
+        batch, limit, shapes, dims, asked: as of :class:`~toolkit.fix.opening.SampleRequest`.
 
     Raises:
         ConfigError, DataError, ModelError: the metric, the data or a model is invalid.
@@ -137,10 +132,8 @@ def fix(
 
 
 def _named(path: Path) -> tuple[ModelProto, bool]:
-    """Load a model in float32 with unique node names that are not operator names, since ``skip_ops`` accepts both.
-
-    Returns:
-        The model, and whether node names differ from the file's.
+    """Load a model in float32 with unique node names that are not operator names, since ``skip_ops`` accepts both;
+    return it, and whether node names differ from the file's.
     """
     from engine.onnx import load_model
     from engine.sdaa import inlined
@@ -213,7 +206,7 @@ class _Search:
         before = trials.host(self.named, "this model in float32")
         if trials.enough(before):
             return None
-        check_twins(model, donor, str(self.path))
+        _check_twins(model, donor, str(self.path))
         calls = [part.inputs for part in trials.samples.chosen(trials.worst(before, GUIDES))]
         errors = isolated_errors(donor, model, *calls, batch=self.batch)
 
@@ -221,7 +214,7 @@ class _Search:
             if not names:
                 return False  # the trial `before`
             file = trials.folder / "grafted.onnx"
-            save_model(grafted(model, donor, names), file)
+            save_model(_grafted(model, donor, names), file)
             what = f"{len(names)} of {len(nodes)} nodes from the baseline"
             return trials.enough(trials.host(file, what, sorted(names)))
 
@@ -229,7 +222,7 @@ class _Search:
         culprits = _ordered(nodes, smallest(ranked(nodes, errors), passes, likely))
         repaired = self.out / f"{self.path.stem}_repaired.onnx"
         with writing(self.out):
-            save_model(grafted(model, donor, culprits), repaired)
+            save_model(_grafted(model, donor, culprits), repaired)
         after = trials.host(repaired, "the repaired model", culprits)
         verdict = "model" if trials.enough(after) else "other"
         found = Fix(verdict, trials.metric, metric, nodes, before.accuracy, after.accuracy, errors=errors)
@@ -334,3 +327,38 @@ class _Search:
 def _ordered(nodes: list[Node], names: Collection[str]) -> list[str]:
     chosen = set(names)
     return [node.name for node in nodes if node.name in chosen]
+
+
+def _grafted(model: ModelProto, donor: ModelProto, names: Collection[str]) -> ModelProto:
+    """Return a copy of a model with the named nodes and their weights replaced by the donor's."""
+    from engine.onnx import copy_model
+
+    copy = copy_model(model)
+    weights = {tensor.name: tensor for tensor in donor.graph.initializer}
+    donors = {node.name: node for node in donor.graph.node}
+    added: set[str] = set()
+    for node in copy.graph.node:
+        if node.name not in names:
+            continue
+        node.CopyFrom(donors[node.name])
+        for i, name in enumerate(node.input):
+            if name in weights:
+                node.input[i] = f"{name}:donor"
+                added.add(name)
+    for name in sorted(added):
+        tensor = copy.graph.initializer.add()
+        tensor.CopyFrom(weights[name])
+        tensor.name = f"{name}:donor"
+    del copy.graph.value_info[:]
+    return copy
+
+
+def _check_twins(model: ModelProto, donor: ModelProto, where: str) -> None:
+    """Raise ModelError if two models differ in their node or tensor names."""
+    ours, theirs = ({node.name: list(node.output) for node in m.graph.node} for m in (model, donor))
+    if ours != theirs:
+        lone = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        raise ModelError(
+            f"{where}: node {lone[0]!r} differs between the models ({len(lone)} nodes differ), so nodes cannot be "
+            "exchanged; export both with the same exporter"
+        )

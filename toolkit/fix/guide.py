@@ -28,11 +28,7 @@ def peaks(model: ModelProto, parts: Iterable[Feed], batch: int | None) -> dict[s
     """Return the largest finite magnitude of every float output of a node, over a data set in float32.
 
     Masked elements, such as -3.4e38 of an attention mask, are excluded. The graph returns one number per tensor, which
-    keeps memory small.
-
-    Args:
-        model: the float32 model. parts: inputs over the data set. batch: fixed batch of the model; ``None`` runs each
-            part unchanged.
+    keeps memory small. ``batch``: fixed batch of the model; ``None`` runs each part unchanged.
     """
     from engine.backends import HostSession
 
@@ -80,9 +76,7 @@ def overflowing(
 ) -> set[str]:
     """Return the names of nodes that write a stored tensor beyond float16, of nodes in its kernel, and of its readers.
 
-    Args:
-        model: the float32 model. nodes: its nodes. largest: magnitudes by tensor name (:func:`peaks`).
-        keep: returns whether a node is float32 already.
+    ``largest``: magnitudes by tensor name (:func:`peaks`); ``keep`` returns whether a node is float32 already.
     """
     from engine.sdaa import inner_tensors
 

@@ -34,7 +34,8 @@ def isolated_errors(
     batch: int | None = None,
     keep: Callable[[NodeProto], bool] = lambda node: False,
 ) -> dict[str, float]:
-    """Return sqrt(sum (a-b)^2 / sum b^2) of each node's worst output; ``inf`` if not finite.
+    """Return by node name sqrt(sum (a-b)^2 / sum b^2) of its worst output; ``inf`` if not finite; nodes without float
+    outputs or twin are absent.
 
     Args:
         right: the float32 model, with unique node names.
@@ -42,9 +43,6 @@ def isolated_errors(
         calls: one array per input for each call; the error is over all calls.
         batch: fixed batch of the model; ``None`` runs each call unchanged.
         keep: returns whether a node stays float32; such nodes have no twin and are not fused.
-
-    Returns:
-        Node name -> error; nodes without float outputs or twin are absent.
     """
     from engine.backends import HostSession
 
@@ -94,28 +92,22 @@ class _Twins:
 
     def _add(self, node: NodeProto) -> None:
         """Add the twin of a node, if it has one, and the norms of its outputs."""
+        from engine.onnx import subgraphs
+
         twin = self.twins.get(node.name)
         outputs = [name for name in node.output if name in self.floats]
-        if twin is None or not outputs or not self._can_stand_in(twin, node):
+        if twin is None or not outputs or (self.half and self.keep(node)):
             return
-        group = [node.name, *(other for name in twin.input for other in self._inside(name))]
+        if list(twin.output) != list(node.output) or any(True for _ in subgraphs(node)):
+            return
+        # with the nodes in the kernel of its inputs
+        group = [node.name, *(one for name in twin.input if name in self.inner for one in self.kernel.get(name, ()))]
         self.added.append(self._copy(twin, node))
         for name in outputs:
             if name in self.inner:
                 self.kernel[name] = group
             else:
                 self._measure(name, group)
-
-    def _can_stand_in(self, twin: NodeProto, node: NodeProto) -> bool:
-        """Return whether a twin can replace a node."""
-        from engine.onnx import subgraphs
-
-        kept = self.half and self.keep(node)
-        return not kept and list(twin.output) == list(node.output) and not any(True for _ in subgraphs(node))
-
-    def _inside(self, name: str) -> list[str]:
-        """Return the nodes in the kernel of a tensor's readers."""
-        return self.kernel.get(name, []) if name in self.inner else []
 
     def _copy(self, twin: NodeProto, node: NodeProto) -> NodeProto:
         copy = type(node)()

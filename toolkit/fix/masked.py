@@ -19,11 +19,8 @@ _BOOL = 9
 class MaskedElements:
     """Nodes that exclude the elements of :class:`toolkit.graph.masks.Masks` within a float32 graph.
 
-    Args:
-        model: the graph; constants are added to it. floats: names of its float32 tensors.
-
-    Attributes:
-        nodes: to be appended to the graph; every method may add more.
+    ``model``: the graph; constants are added to it. ``floats``: names of its float32 tensors. ``nodes``: to be appended
+    to the graph; every method may add more.
     """
 
     def __init__(self, model: ModelProto, floats: Collection[str]) -> None:
@@ -31,7 +28,8 @@ class MaskedElements:
         self._constants = {tensor.name for tensor in self._graph.initializer}
         self.nodes: list[NodeProto] = []
         written = {name for node in self._graph.node for name in node.output}
-        known = masks_of(model).found if _has_where(model) else {}
+        has_where = any(one.version >= 9 for one in model.opset_import if one.domain in ("", "ai.onnx"))
+        known = masks_of(model).found if has_where else {}
         self._found = {name: mask for name, mask in known.items() if name in written and self._can_tell(name, mask)}
         alive = {sink: self._alive(sink) for mask in self._found.values() for sink in mask.sinks}
         self._far = {
@@ -93,8 +91,3 @@ class MaskedElements:
         name = f"@masked:{op}:{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [name], name, **how))
         return name
-
-
-def _has_where(model: ModelProto) -> bool:
-    """Return whether the model's opset has Where."""
-    return any(one.version >= 9 for one in model.opset_import if one.domain in ("", "ai.onnx"))

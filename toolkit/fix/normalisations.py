@@ -90,9 +90,8 @@ def own_name(notes: ImageNotes) -> str:
 def table_changes(notes: ImageNotes, arrays: Sequence[Array], images: bool) -> Iterator[tuple[str, Affine]]:
     """Yield the changes between known normalisations and channel orders, with a description of the mistake.
 
-    Args:
-        notes: preprocessing in the model's metadata. arrays: some inputs.
-        images: the inputs were prepared according to ``notes``; otherwise every plausible normalisation is tried.
+    ``arrays``: some inputs; ``images``: they were prepared according to ``notes``, the model's metadata; otherwise
+    every plausible normalisation is tried.
     """
     own = own_name(notes)
     known = {own: (notes.mean, notes.std), **TABLE} if len(notes.mean) == 3 else dict(TABLE)
@@ -173,11 +172,8 @@ def _affine(numbers: Array, like: Affine) -> Affine:
 
 
 def described(found: Affine, notes: ImageNotes, images: bool) -> str:
-    """Return the description of a fitted change as means and standard deviations.
-
-    Args:
-        found: the change. notes: preprocessing in the model's metadata. images: the data follow the notes and the
-            source differs; otherwise the source is assumed to follow the notes and the data differ.
+    """Return the description of a fitted change as means and standard deviations; ``images``: the data follow the
+    model's ``notes`` and the source differs; otherwise the source is assumed to follow them and the data differ.
     """
     scale, shift = np.array(found.scale), np.array(found.shift)
     mean, std = np.array(notes.mean), np.array(notes.std)
@@ -215,13 +211,10 @@ def likely(
     notes: ImageNotes,
     images: bool,
 ) -> list[tuple[str, Affine]]:
-    """Return the changes that make a model's outputs for a few samples equal the source's, with a description.
+    """Return the changes that make a model's outputs (``run``) for a few samples equal the source's (``golden``),
+    described.
 
-    All changes of the table are tried; if none is near, one is fitted.
-
-    Args:
-        run: function from inputs to outputs. inputs: a few samples. golden: outputs of the source for them.
-        notes, images: as for :func:`table_changes`.
+    All changes of the table are tried (:func:`table_changes`); if none is near, one is fitted.
     """
     goal = _row(golden)
 

@@ -37,13 +37,9 @@ class SampleRequest:
 
 
 def open_samples(path: Path, model: ModelProto, wanted: SampleRequest) -> Samples:
-    """Open the data set of a model.
+    """Open the data set of a model; ``path``: the ONNX file; ``model``: the loaded file.
 
-    Args:
-        path: the ONNX file. model: the loaded file. wanted: the selected samples.
-
-    Raises:
-        ConfigError, DataError, ModelError: flags, data and model do not fit.
+    Raises ConfigError, DataError or ModelError if flags, data and model do not fit.
     """
     specs = batched_specs(model, wanted.dims)
     check_dims(specs, wanted.dims)

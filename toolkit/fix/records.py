@@ -54,10 +54,7 @@ class Outputs:
 
 
 class Agree(MeanMetric):
-    """Share of positions with the same best class as the baseline, for the worst output; both are :class:`Outputs`.
-
-    The class axis is the second of arrays with at least four dimensions, else the last.
-    """
+    """Share of positions with the baseline's best class, for the worst output (:class:`Outputs`)."""
 
     name = "agree"
     bounds = (0.0, 1.0)
@@ -69,7 +66,7 @@ class Agree(MeanMetric):
             if ours.shape != theirs.shape:
                 return np.zeros(len(predictions))
             ours, theirs = (a[:, None] if a.ndim == 1 else a for a in (ours, theirs))
-            axis = -1 if ours.ndim < 4 else 1
+            axis = -1 if ours.ndim < 4 else 1  # of the classes
             right = (ours.argmax(axis) == theirs.argmax(axis)) & np.isfinite(ours).all(axis)
             same.append(right.reshape(len(right), -1).mean(axis=1))
         return np.asarray(np.min(same, axis=0), np.float64)
@@ -96,11 +93,7 @@ class Close(MeanMetric):
 
 
 def metric_named(name: str) -> Metric:
-    """Return a metric of raw outputs by its name.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Return a metric of raw outputs by its name; raise ConfigError if it is unknown."""
     from utils.metrics import TopK
 
     top = re.fullmatch(r"top([1-9]\d*)", name)
@@ -163,8 +156,7 @@ class RawMeasure:
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Update the metric with the outputs of a part and return the records.
 
-        Raises:
-            DataError: an output has not one row of numbers per sample, or labels are missing.
+        Raises DataError if an output has not one row of numbers per sample, or labels are missing.
         """
         rows = [self._rows(array, i) for i, array in enumerate(listed(ours))]
         check_rows(rows, len(part.names))
@@ -204,27 +196,20 @@ class TaskMeasure:
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Decode the outputs of a part, update the metric and return the records.
 
-        Raises:
-            DataError: samples have no targets, or the number of predictions differs from that of samples.
+        Raises DataError if samples have no targets, or the number of predictions differs from that of samples.
         """
         if part.targets is None:
-            raise DataError(
-                f"{part.names[0]} has no target; pass data with targets ({self.needs}), or --metric agree or close"
-            )
+            fix = f"pass data with targets ({self.needs}), or --metric agree or close"
+            raise DataError(f"{part.names[0]} has no target; {fix}")
         predictions = self.decode(ours, part.contexts)
         if isinstance(predictions, (list, tuple)) and len(predictions) != len(part.names):
-            raise DataError(
-                f"decode returned {len(predictions)} answers for {len(part.names)} samples; expected one each"
-            )
+            fix = "expected one each"
+            raise DataError(f"decode returned {len(predictions)} answers for {len(part.names)} samples; {fix}")
         return metric.update(predictions, part.targets, part.contexts)
 
 
 def check_rows(outputs: Sequence[Array], samples: int) -> None:
-    """Check that outputs have one row of numbers per sample, as metrics of raw outputs need.
-
-    Raises:
-        DataError: an output has not.
-    """
+    """Raise DataError if an output has not one row of numbers per sample, as metrics of raw outputs need."""
     for i, array in enumerate(outputs):
         what = ""
         if array.dtype.kind not in "fiub":

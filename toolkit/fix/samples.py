@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
 from engine.batching import batch_of, split
 from toolkit.fix.records import Feed, Measure, listed
 from utils.stored import ImageNotes
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 KEPT = 2**30
 """Largest number of bytes of preprocessed samples kept in memory; more are preprocessed again for every run."""
@@ -43,10 +40,9 @@ class Samples(ABC):
     Attributes:
         count: number of samples; with a task, of those that could be prepared, known after the first iteration.
         labelled: whether samples have labels. batch: samples per call. where: the data path, for messages.
-        images: whether samples are images, which can be preprocessed in other ways (:meth:`prepared`).
+        images: whether samples are images, which can be preprocessed in other ways (:meth:`parts`).
         specs: inputs of the model in order, with their batch axes.
-        notes: preprocessing of images in the model's metadata.
-        one_call: whether a part is one call of the model.
+        notes: preprocessing of images in the model's metadata. one_call: whether a part is one call of the model.
         left_out: note on samples that could not be prepared, or "".
         reference: the correct model, whose calls are used if calls depend on outputs.
     """
@@ -70,15 +66,14 @@ class Samples(ABC):
 
     @abstractmethod
     def parts(self, **changes: Any) -> Iterator[Feed]:
-        """Yield newly prepared parts in order; ``changes`` as of :meth:`prepared`."""
+        """Yield newly prepared parts in order; ``changes``: other parameters of the preprocessing of images."""
 
     @abstractmethod
     def measure(self, metric: str | None) -> Measure:
         """Return the measure of the runs: the named metric, or the default.
 
-        Raises:
-            ConfigError: the name is unknown, or the metric does not support these samples.
-            DataError: the metric needs labels, but the data has none.
+        Raises ConfigError if the name is unknown, or the metric does not support these samples; DataError if it needs
+        labels that the data lacks.
         """
 
     @abstractmethod
@@ -98,7 +93,7 @@ class Samples(ABC):
         if size <= KEPT:
             self._kept = kept
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Samples:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,10 +101,6 @@ class Samples(ABC):
 
     def close(self) -> None:  # noqa: B027 -- arrays need no closing
         """Close opened models."""
-
-    def prepared(self, **changes: Any) -> Iterator[Feed]:
-        """Yield images with other parameters of the preprocessing."""
-        return self.parts(**changes)
 
     def spec(self, path: Path) -> EngineSpec:
         """Return the engine settings of a model with the same inputs."""
@@ -131,12 +122,7 @@ class Samples(ABC):
         yield from self
 
     def sizes(self) -> Sizes:
-        """Return the shapes of all calls, with the batch set to :attr:`batch`.
-
-        Raises:
-            ConfigError: calls have too many combinations of sizes.
-            DataError: a dimension without a name has several sizes.
-        """
+        """Return the shapes of all calls, with the batch set to :attr:`batch`; errors as of :func:`sizes_of`."""
         if not self._seen:
             self._seen = {shapes_of(part.inputs) for part in self.calls()}
         specs = [replace(spec, batch_axis=None) for spec in self.specs] if self.sharded else self.specs
@@ -145,10 +131,9 @@ class Samples(ABC):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return one static shape per input, the largest of all calls."""
         shapes, dims = self.sizes()
-        pairs = zip(shapes, self.specs, strict=True)
         return tuple(
             tuple(dims[spec.symbols[axis] or ""][-1] if size is None else size for axis, size in enumerate(shape))
-            for shape, spec in pairs
+            for shape, spec in zip(shapes, self.specs, strict=True)
         )
 
 
@@ -167,19 +152,15 @@ def shapes_of(arrays: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
 
 
 def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSpec], batch: int) -> Sizes:
-    """Return the shapes of all calls, in the form of an engine.
+    """Return the shapes of all calls, in the form of an engine; ``seen``: the shapes of each call, one per input.
 
-    Args:
-        seen: the shapes of each call, one per input. specs: of the inputs. batch: samples per call.
-
-    Raises:
-        ConfigError: there are too many combinations of sizes.
-        DataError: a dimension that differs has no name.
+    Raises ConfigError for too many combinations of sizes, DataError if a dimension that differs has no name.
     """
     shapes, dims = [], dict[str, set[int]]()
     for spec, column in zip(specs, zip(*seen, strict=True), strict=True):
         sizes = list(zip(*column, strict=True))
-        shape = tuple(batch if axis == spec.batch_axis else _only(found) for axis, found in enumerate(sizes))
+        alone = [found[0] if len(set(found)) == 1 else None for found in sizes]
+        shape = tuple(batch if axis == spec.batch_axis else size for axis, size in enumerate(alone))
         for axis, found in enumerate(sizes):
             if shape[axis] is None:
                 dims.setdefault(_symbol(spec, axis, found), set()).update(found)
@@ -193,11 +174,6 @@ def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSp
             f"each; pad to a few sizes: --dim {symbol}={','.join(map(str, few))}"
         )
     return Sizes(tuple(shapes), {symbol: tuple(sorted(values)) for symbol, values in dims.items()})
-
-
-def _only(found: Sequence[int]) -> int | None:
-    """Return the size if it is unique, else ``None``."""
-    return found[0] if len(set(found)) == 1 else None
 
 
 def _symbol(spec: TensorSpec, axis: int, found: Sequence[int]) -> str:

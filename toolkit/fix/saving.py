@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Convert OSError to DataError.
-
-    Raises:
-        DataError: the folder cannot be written.
-    """
+    """Convert OSError to DataError: the folder cannot be written."""
     try:
         yield
     except OSError as error:
@@ -31,11 +27,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Create a folder and test that it is writable, before a search.
-
-    Raises:
-        DataError: it cannot be written.
-    """
+    """Create a folder and test, before a search, that it is writable; raise DataError if not."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

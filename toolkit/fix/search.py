@@ -8,22 +8,20 @@ Passes = Callable[[frozenset[str]], bool]
 
 
 def smallest(candidates: Sequence[str], passes: Passes, likely: int = 1) -> list[str]:
-    """Return a minimal set of candidates that passes: none can be removed.
+    """Return a minimal set of candidates that passes (none can be removed), the last in order first; all if none
+    passes.
 
     The shortest passing prefix is found by doubling and bisection. Its last candidate is needed; it is set aside, and
     the search continues within the prefix until the candidates set aside pass alone (the quick case of delta debugging:
     Zeller and Hildebrandt, IEEE TSE 28(2), 2002). The candidate before the one set aside is tried first, since needed
-    candidates are adjacent in a good order. With k of n candidates needed, the search takes at most
-    (k + 2) * (log2(n) + 2) trials, and about k if they are the first k.
+    candidates are adjacent in a good order. With k of n candidates needed, the search takes at most (k + 2) * (log2(n)
+    + 2) trials, and about k if they are the first k.
 
     Args:
         candidates: names, the likeliest first.
         passes: returns whether a set is enough, called at most once per set. If a set can fail although a subset
             passes, the result still passes but may not be minimal.
         likely: length of the prefix to try first.
-
-    Returns:
-        The needed candidates, the last in order first; empty if none is needed, all if even all do not pass.
     """
     known: dict[frozenset[str], bool] = {}
 

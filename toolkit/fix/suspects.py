@@ -58,9 +58,8 @@ def try_suspects(
         golden: outputs of the source, a row per sample, if the metric compares with them.
         tolerance: largest relative difference to the reference that counts as explained.
 
-    Raises:
-        ConfigError: a sample takes several calls of the model.
-        DataError: the number of golden outputs differs from that of the samples.
+    Raises ConfigError: a sample takes several calls of the model; DataError: the number of golden outputs differs from
+    that of the samples.
     """
     if not samples.one_call or samples.sharded:
         raise ConfigError("--reference and --golden support tasks with a single call only; this task makes several")
@@ -131,8 +130,8 @@ def _inputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[O
     if samples.images:
         for name in FILTERS:
             if name != samples.notes.interpolation:
-                yield f"resize mode: {name}", samples.prepared(filter_name=name), _same
-        yield "resize: squashed to the input's size, no crop", samples.prepared(squash=True), _same
+                yield f"resize mode: {name}", samples.parts(filter_name=name), _same
+        yield "resize: squashed to the input's size, no crop", samples.parts(squash=True), _same
 
 
 def _outputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[Outputs], Outputs]]]:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from engine import ConfigError
 from utils.pipeline.flags.options import COMMON, MODEL, Options, options
-from utils.tasks.base import Task
-from utils.tasks.legacy import task_class
+from utils.tasks.base import Task, task_class
 
 _OURS = ("batch_size", "dim", "input_shapes", "input_name")
 """Common flags of the scripts that determine the model's inputs; the others configure runs and are rejected here."""
@@ -37,11 +36,7 @@ class TaskRequest:
 
     @property
     def name(self) -> str:
-        """Name of the model in the task.
-
-        Raises:
-            ConfigError: the name is missing or unknown, or given for a task with one model.
-        """
+        """Name of the model in the task; raises ConfigError if it is missing, unknown, or given for one model only."""
         known = self.task.models
         if not known:
             if self.model_name or self.others:
@@ -53,14 +48,11 @@ class TaskRequest:
         return self.model_name
 
     def options(self, path: Path, data: Sequence[str], batch: int, dims: Mapping[str, Sequence[int]]) -> Options:
-        """Return the task's options for a model.
+        """Return the task's options for the model at ``path``; raise ConfigError for a flag that is invalid or not
+        supported here.
 
-        Args:
-            path: the model. data: data paths, each ``PATH`` or ``NAME=PATH``. batch: samples per call.
-            dims: sizes of symbolic dimensions.
-
-        Raises:
-            ConfigError: a flag is invalid or not supported here.
+        ``data``: data paths, each ``PATH`` or ``NAME=PATH``; ``batch``: samples per call; ``dims``: sizes of symbolic
+        dimensions.
         """
         files = {**self.others, self.name: path} if self.task.models else path
         words = ["--data_path", *data] if data else []

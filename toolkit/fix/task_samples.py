@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
@@ -19,6 +19,7 @@ from toolkit.fix.samples import Samples, cast_to, shapes_of
 from toolkit.fix.task_request import TaskRequest
 from utils.datasets.base import Dataset
 from utils.pipeline.flags.options import Options
+from utils.pipeline.run.calibration import Reporting
 from utils.pipeline.run.pipeline import Preprocessor, prepare
 from utils.pipeline.session import described, engine_spec, load_data
 from utils.tasks.model import Model
@@ -35,8 +36,7 @@ class TaskSamples(Samples):
         path: the model. names: of its inputs, in order. asked: the task and the model's name in it.
         opt: the task's options. limit: number of samples, from the beginning.
 
-    Raises:
-        DataError: samples are missing.
+    Raises DataError if samples are missing.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TaskSamples(Samples):
         make = partial(self.task.metric, self.dataset)
         own = make().name
         if metric is None or metric == own:
-            return TaskMeasure(make, self._decoded, own, self.task.data_help)
+            return TaskMeasure(make, self.task.decode, own, self.task.data_help)
         metric_named(metric)
         if not self.one_call or self.sharded:
             raise ConfigError(
@@ -114,20 +114,13 @@ class TaskSamples(Samples):
             raise DataError(f"{self.where}: {why}; use --metric agree or close")
         return RawMeasure(metric, self._axes, folders=getattr(make(), "folders", None))
 
-    def _decoded(self, outputs: Any, contexts: Any) -> Any:
-        return self.task.decode(outputs, contexts)
-
     @property
     def sharded(self) -> bool:
         """Whether the task splits a batch into shards."""
         return next(iter(self)).shards is not None
 
     def parts(self, **changes: Any) -> Iterator[Feed]:
-        """Yield batches of the samples that can be prepared, with arrays in the task's order.
-
-        Raises:
-            DataError: no sample can be prepared.
-        """
+        """Yield batches of prepared samples, with arrays in the task's order; raise DataError if there are none."""
         places: list[int] = []
         failures: list[str] = []
         for first, part, good in self._prepared(self.dataset, failures):
@@ -171,16 +164,15 @@ class TaskSamples(Samples):
             for part in self:
                 yield part, _called(engine, part.fed)
             return
-        watched = _Watched(engine, self._note) if not self._seen else engine
+        watched = Reporting(engine, self._note) if not self._seen else engine
         engines = self._engines(watched)
         self.task.state = self.task.setup(engines, self.dataset)
         for part in self:
             yield part, self.task.infer(engines, part.fed, part.contexts)
 
     def answered(self, engine: Engine, places: Sequence[int]) -> Iterator[tuple[Feed, list[int], Any]]:
-        """Yield parts of the samples at some indices, the indices, and the task's outputs.
-
-        The task's ``setup`` runs again, since data such as a corpus depends on the flags too.
+        """Yield parts of the samples at some indices, the indices, and the task's outputs; the task's ``setup`` runs
+        again, since data such as a corpus depends on the flags too.
         """
         engines = self._engines(engine)
         self.task.state = self.task.setup(engines, self.dataset)
@@ -203,7 +195,7 @@ class TaskSamples(Samples):
             return
         fed: list[list[Array]] = []
         with open_engine("onnx", self.spec(self.reference or self._path)) as engine:
-            engines = self._engines(_Watched(engine, lambda arrays: fed.append([array.copy() for array in arrays])))
+            engines = self._engines(Reporting(engine, lambda arrays: fed.append([array.copy() for array in arrays])))
             self.task.state = self.task.setup(engines, self.dataset)
             yield from self._drained(fed, ["setup"])
             for part in parts:
@@ -232,28 +224,6 @@ class TaskSamples(Samples):
         if self.one_call or len(found) <= FEW_CALLS:
             return found
         return [found[i] for i in np.unique(np.linspace(0, len(found) - 1, FEW_CALLS).astype(int)).tolist()]
-
-
-class _Watched:
-    """Engine that reports its inputs to a callback."""
-
-    def __init__(self, engine: Engine, on_call: Callable[[Sequence[Array]], None]) -> None:
-        self._engine, self._on_call = engine, on_call
-
-    def __call__(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
-        """Run the model."""
-        self._on_call([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
-        return self._engine(inputs)
-
-    def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Run the shards of all SPAs."""
-        for shard in shards:
-            self._on_call(shard)
-        return self._engine.call_shards(shards)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return another attribute of the engine."""
-        return getattr(self._engine, name)
 
 
 def _called(engine: Engine, inputs: Sequence[Array] | Shards) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -14,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, Engine, EngineSpec, TecoInferError, open_engine
+from engine.passes import PassOptions
 from model_config.judge.gate import judge
 from model_config.results import Accuracy, Verdict
+from tecoinfer_modelzoo.files import write_file
 from tecoinfer_modelzoo.text import reason_of
 from toolkit.fix.columns import Columns, joined, losses, paired
-from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import Feed, Measure
 from toolkit.fix.samples import Samples
 from utils.metrics.base import Metric, Records
@@ -26,6 +28,23 @@ from utils.pipeline.run.nan import Flaws, named, output_line
 
 BROKEN = (TecoInferError, ArithmeticError, ValueError, IndexError)
 """Exceptions that decoding and metrics may raise for values broken by float16."""
+
+
+def write_pass(path: Path, float32: Collection[str], why: str, base: Path | None = None) -> Path:
+    """Write a pass file that keeps nodes (names, or operators) in float32, and return its path.
+
+    ``why``: comment. ``base``: a pass file whose text is copied; the nodes are added to its ``skip_ops``.
+    """
+    before = PassOptions.load(base).skip_ops - set(float32)
+    names = "".join(f"    {json.dumps(name, ensure_ascii=False)},\n" for name in (*sorted(before), *float32))
+    listed = f"skip_ops = [\n{names}]\n" if names else "skip_ops = []\n"
+    comment = f"Nodes that stay float32: {why}."
+    if base is None:
+        text = f'"""{comment}"""\n\n{listed}'
+    else:
+        text = f"{base.read_text(encoding='utf-8').rstrip()}\n\n\n# {comment}\n{listed}"
+    write_file(path, text.encode())
+    return path
 
 
 class Trial(NamedTuple):
@@ -67,8 +86,7 @@ class Trials:
     def take_baseline(self, path: Path) -> float:
         """Run the baseline, a model in float32 on target ``onnx``, and return its metric.
 
-        Raises:
-            DataError: samples are missing, or the metric is undefined for them.
+        Raises DataError if samples are missing, or the metric is undefined for them.
         """
         metric = self.measure.make()
         outputs: list[Any] = []
@@ -84,12 +102,10 @@ class Trials:
         return self.baseline
 
     def card(self, path: Path, what: str, float32: Collection[str] = (), pass_path: Path | None = None) -> Trial:
-        """Run on the card in float16 storage.
+        """Run on the card in float16 storage, with some nodes (names, or operators) in float32; ``what`` describes the
+        trial.
 
-        Args:
-            path: the model. what: description of the trial.
-            float32: names of nodes, or operators, that stay float32.
-            pass_path: pass file with these names; ``None`` writes one.
+        ``pass_path``: pass file with these names; ``None`` writes one.
         """
         # A unique file name, so that a traceback of an earlier trial's pass still shows its source.
         own = pass_path or write_pass(self.folder / f"trial_{len(self.ran)}_pass.py", float32, "a trial", self.base)

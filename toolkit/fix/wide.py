@@ -40,9 +40,8 @@ def _without_rounding(graph: GraphProto) -> None:
 
 
 def lifted(model: ModelProto) -> ModelProto:
-    """Return a copy of a float32 model with float Constant nodes of the main graph converted to weights.
-
-    A weight can be float32 for one reader and float16 for another, unlike the output of a node.
+    """Return a copy of a float32 model with float Constant nodes of the main graph converted to weights: a weight can
+    be float32 for one reader and float16 for another, unlike the output of a node.
     """
     import numpy as np
     from onnx import numpy_helper

@@ -29,12 +29,9 @@ def write_constructed(
 
     Args:
         build: returns the model, static for ``False``, with dynamic axes for ``True``.
-        cases: inputs to compare on, one array per model input, floating-point ones in float32; the first has the
-            shapes of the static model.
+        cases: inputs to compare on, one array (floats: float32) per input; the first has the static model's shapes.
 
-    Raises:
-        ExportError: the outputs of a file differ; it was not written, the others were.
-        ModelError: the folder cannot be written.
+    Raises ExportError: outputs of a file differ (the others are written); ModelError: the folder cannot be written.
     """
     from onnx.reference import ReferenceEvaluator
 

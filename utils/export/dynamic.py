@@ -21,8 +21,7 @@ def dynamic_axes(
 ) -> list[dict[int, str]]:
     """Return the dynamic axes of every input, in order; ``dynamic=None`` makes axis 0 of every input ``batch``.
 
-    Raises:
-        ConfigError: wrong number of names, an unknown name or axis in ``dynamic``, or a name with two sizes.
+    Raises ConfigError: wrong number of names, an unknown name or axis in ``dynamic``, or a name with two sizes.
     """
     if len(inputs) != len(input_names):
         raise ConfigError(f"got {len(inputs)} example inputs and {len(input_names)} input_names {list(input_names)}")
@@ -60,11 +59,7 @@ def dynamic_inputs(inputs: Sequence[Array], axes: Sequence[Mapping[int, str]]) -
 
     The second is left out without a dynamic batch axis (a name found on an axis 0), the third without another one. New
     samples have the values of the example in reverse order (integers along dynamic axes, masks along the batch), so
-    that they are valid, for example as token ids.
-
-    Args:
-        inputs: the example, one array per model input.
-        axes: per input, its dynamic axes and their names.
+    that they are valid, for example as token ids. ``axes``: per input, its dynamic axes and their names.
     """
     batch = {name for named in axes for axis, name in named.items() if axis == 0}
     others = {name for named in axes for name in named.values()} - batch
@@ -87,10 +82,9 @@ def _grown(array: Array, named: Mapping[int, str], names: set[str], extra: int) 
 
 
 def _turned(array: Array, named: Mapping[int, str], axis: int) -> int | tuple[int, ...] | None:
-    """Return the axes along which new samples are reversed; ``None``: all.
-
-    For integers these are the dynamic axes, as each position of a fixed axis may index another table. A mask is
-    reversed along ``axis`` only: otherwise it would pad in front, which is undefined for causal models.
+    """Return the axes along which new samples are reversed; ``None``: all. For integers these are the dynamic axes, as
+    each position of a fixed axis may index another table. A mask is reversed along ``axis`` only: otherwise it would
+    pad in front, which is undefined for causal models.
     """
     if array.size and ((array == 0) | (array == 1)).all():
         return axis

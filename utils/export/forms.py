@@ -48,8 +48,7 @@ def add_exporter(parser: argparse.ArgumentParser) -> None:
 def chosen_forms(forms: Sequence[str], float16: bool = True) -> tuple[str, ...]:
     """Return the forms in the order of :data:`FORMS`; ``float16=False`` leaves the float16 form out.
 
-    Raises:
-        ConfigError: unknown form, or none left.
+    Raises ConfigError for an unknown form, or if none is left.
     """
     asked = (forms,) if isinstance(forms, str) else tuple(forms)
     for one in asked:

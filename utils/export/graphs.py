@@ -49,10 +49,8 @@ def with_sizes(model: ModelProto, inputs: Sequence[Array]) -> ModelProto:
 def simplify(model: ModelProto) -> ModelProto:
     """Return the model simplified by onnxsim (constants folded, batch norms fused, shapes inferred).
 
-    Batch norms are not fused, with a warning in the log, if fusing would make weights vanish in float16.
-
-    Raises:
-        ModelError: onnxsim, or its check of the result, failed.
+    Batch norms are not fused, with a warning in the log, if fusing would make weights vanish in float16. Raises
+    ModelError if onnxsim, or its check of the result, fails.
     """
     import onnxsim
 
@@ -120,8 +118,7 @@ def _stripped(model: ModelProto) -> ModelProto:
 def to_float16(model: ModelProto) -> ModelProto:
     """Return a copy with float16 weights, inputs and outputs; weights are clamped to the float16 range.
 
-    Raises:
-        ModelError: inputs and outputs are float16 already, or float64, or the conversion failed.
+    Raises ModelError if inputs and outputs are float16 already, or float64, or the conversion fails.
     """
     from engine.onnx import to_float16 as converted
 
@@ -129,9 +126,8 @@ def to_float16(model: ModelProto) -> ModelProto:
     if _HALF in kinds and _FLOAT not in kinds:
         raise ModelError("cannot convert the model to float16: it is float16 already; use float16=False")
     if _DOUBLE in kinds:
-        raise ModelError(
-            "cannot convert the model to float16: its inputs or outputs are float64; use float32, or use float16=False"
-        )
+        fix = "use float32, or use float16=False"
+        raise ModelError(f"cannot convert the model to float16: its inputs or outputs are float64; {fix}")
     with warnings.catch_warnings():
         # One warning per weight that underflows or is clamped; the comparison with the source model covers them.
         warnings.filterwarnings("ignore", message="the float32 number .* will be truncated", category=UserWarning)

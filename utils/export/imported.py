@@ -19,15 +19,10 @@ Named: TypeAlias = "tuple[str, Sequence[str | int]]"
 
 
 def cleaned(model: ModelProto, inputs: Mapping[str, Named], outputs: Mapping[str, Named]) -> ModelProto:
-    """Return a copy with only these inputs and outputs, renamed and resized, at operator set 18.
+    """Return a copy with only these inputs and outputs (by name: new name and sizes) at operator set 18.
 
-    Inputs with an initializer, and inputs that no node reads, are dropped. Shapes inside are inferred again.
-
-    Args:
-        inputs, outputs: new name and sizes, by the name in the file.
-
-    Raises:
-        ModelError: an input or output is missing, another input is needed, or the sizes do not fit.
+    Inputs with an initializer, and inputs that no node reads, are dropped. Shapes inside are inferred again. Raises
+    ModelError if an input or output is missing, another input is needed, or the sizes do not fit.
     """
     from onnx import checker, shape_inference, version_converter
 

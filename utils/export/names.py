@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 def give_names(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Rename the inputs and outputs of a graph in place; inner values with these names get other names.
 
-    An output that is also an input, a constant or another output is copied by an Identity node.
-
-    Raises:
-        ModelError: the graph has another number of inputs or outputs.
+    An output that is also an input, a constant or another output is copied by an Identity node. Raises ModelError if
+    the graph has another number of inputs or outputs.
     """
     graph = model.graph
     for what, values, names in (("inputs", graph.inputs, inputs), ("outputs", graph.outputs, outputs)):

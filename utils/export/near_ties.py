@@ -80,9 +80,8 @@ def with_picks(
 ) -> tuple[list[Array], float]:
     """Run a float32 model with given indices (int64, by name) instead of those its ranking nodes compute.
 
-    Returns:
-        The outputs, and the largest gap between a picked value and the best one, relative to the largest of the best;
-        infinity for invalid indices.
+    Return the outputs, and the largest gap between a picked value and the best one, relative to the largest of the
+    best; infinity for invalid indices.
     """
     taken = [one for one in made if one.picks in picks]
     instrumented = _with_pick_inputs(model, taken)

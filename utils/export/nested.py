@@ -20,10 +20,8 @@ HERE: Final = "\0tensor"
 class Example:
     """Example inputs of a model, in the structure of its arguments.
 
-    Attributes:
-        args, keywords: the arguments; ``HERE`` marks an input, any other value is a constant.
-        tensors, names: the inputs, in order.
-        plain: whether each argument is one tensor.
+    ``args``, ``keywords``: the arguments; ``HERE`` marks an input, any other value is a constant. ``tensors``,
+    ``names``: the inputs, in order. ``plain``: whether each argument is one tensor.
     """
 
     args: Sequence[Any]
@@ -48,12 +46,10 @@ def example(found: Any, kinds: tuple[type, ...], parameters: Sequence[str], name
 
     Args:
         found: a tensor, a sequence with an item per argument, or a mapping by argument name. Items may be nested.
-        kinds: the classes of tensors.
-        parameters: the names of the model's arguments, in order.
+        kinds: the classes of tensors. parameters: the names of the model's arguments, in order.
         names: of the inputs; ``None`` for the argument names, and ``input`` for a single tensor.
 
-    Raises:
-        ConfigError: there is no tensor, or the names do not match.
+    Raises ConfigError: there is no tensor, or the names do not match.
     """
     keywords: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     args: Sequence[Any] = [found] if isinstance(found, kinds) else [] if keywords else list(found)
@@ -94,9 +90,7 @@ def outputs(found: Any, kinds: tuple[type, ...]) -> list[tuple[str, Any]]:
     """Return the tensors that a model returns, with names made of their keys, fields and positions.
 
     ``None`` is left out. A single tensor is named ``output``, those of a tuple ``output_0``, ``output_1`` and so on.
-
-    Raises:
-        ModelError: there is no tensor, or a value of another type.
+    Raises ModelError if there is no tensor, or a value of another type.
     """
     leaves = list(_outputs(found, kinds, ()))
     if not leaves:
@@ -137,8 +131,7 @@ def _items(found: Any) -> list[tuple[Any, Any]]:
 def output_names(found: Sequence[str], names: Sequence[str] | None, inputs: Sequence[str]) -> list[str]:
     """Return the names of the outputs: ``names``, or ``found`` if ``None``.
 
-    Raises:
-        ConfigError: wrong number of names, a duplicate, or the name of an input.
+    Raises ConfigError for a wrong number of names, a duplicate, or the name of an input.
     """
     chosen = _chosen("output_names", names, found)
     both = [name for name in chosen if name in inputs]
@@ -151,10 +144,8 @@ def _chosen(what: str, names: Sequence[str] | None, found: Sequence[str]) -> lis
     chosen = list(found if names is None else names)
     if len(chosen) != len(found):
         kind = what.removesuffix("_names")
-        raise ConfigError(
-            f"{what} {chosen} are {plural(len(chosen), 'name')}; there are {plural(len(found), kind)}: "
-            f"{', '.join(found)}; name each"
-        )
+        fix = f"there are {plural(len(found), kind)}: {', '.join(found)}; name each"
+        raise ConfigError(f"{what} {chosen} are {plural(len(chosen), 'name')}; {fix}")
     twice = next((name for name in chosen if chosen.count(name) > 1 or not name), None)
     if twice is not None:
         reason = "occurs twice" if twice else "is empty"

@@ -29,8 +29,7 @@ class ModelNotes:
         sample_rate: audio sample rate in Hz (``sample_rate``).
         notes: other values of the model's domain by key; any JSON value.
 
-    Raises:
-        ConfigError: a value is invalid, or a key of ``notes`` is empty or one of the above.
+    Raises ConfigError: a value is invalid, or a key of ``notes`` is empty or one of the above.
     """
 
     labels: Sequence[str] | None = None

@@ -1,7 +1,5 @@
-"""From exported graphs to checked ONNX files, for PyTorch and PaddlePaddle.
-
-Each file is checked, run on the accuracy baseline (target ``onnx``) and compared with the source model before it
-replaces an older one.
+"""From exported graphs to checked ONNX files, for PyTorch and PaddlePaddle: each file is checked, run on the accuracy
+baseline (target ``onnx``) and compared with the source model before it replaces an older one.
 """
 
 from __future__ import annotations
@@ -40,12 +38,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One file to write: ``<stem><suffix>.onnx``.
-
-    Attributes:
-        cases: what the file is checked on.
-        reference: the float32 graph that a float16 graph was converted from.
-    """
+    """The file ``<stem><suffix>.onnx``, checked on ``cases``; ``reference``: the float32 graph of a float16 graph."""
 
     suffix: str
     model: Made
@@ -78,11 +71,7 @@ class ExportResult:
 
 
 class ExportError(ModelError):
-    """Raised if a file was not written; the others were.
-
-    Attributes:
-        results: one per requested form, in order.
-    """
+    """Raised if a file was not written; the others were. ``results``: one per requested form, in order."""
 
     def __init__(self, results: Sequence[ExportResult]) -> None:
         self.results = list(results)
@@ -128,8 +117,7 @@ def write_onnx_files(
     written to ``<file>.data``. ``metadata_props`` has the notes and the file's largest relative error.
 
     Args:
-        stem: path and start of the file names; the folder is created.
-        tolerances: maximum relative error by dtype.
+        stem: path and start of the file names; the folder is created. tolerances: maximum relative error by dtype.
 
     Raises:
         ExportError: a variant has no graph, fails the checker or exceeds its tolerance; the others were written.

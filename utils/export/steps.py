@@ -45,8 +45,7 @@ class Plan:
     """Input of a framework's tracer.
 
     Attributes:
-        names: of the outputs.
-        tried: arrays per case, one per input; the first case is the example.
+        names: of the outputs. tried: arrays per case, one per input; the first case is the example.
         axes: dynamic axes and their names, per input.
         flat: whether to wrap the model so that it takes a tensor per argument and returns a tuple of tensors.
     """
@@ -69,10 +68,8 @@ class Framework(NamedTuple):
 
     Attributes:
         kind, tensor: classes of modules and tensors. kinds: classes of example inputs.
-        parts: a module and all its submodules.
-        to_array, to_tensor: conversions of one tensor or array.
-        no_grad: context in which gradients are not computed.
-        trace: returns the graphs of a model.
+        parts: a module and all its submodules. to_array, to_tensor: conversions of one tensor or array.
+        no_grad: context in which gradients are not computed. trace: returns the graphs of a model.
         reason: the message of an error of the framework, in one line.
     """
 
@@ -166,10 +163,7 @@ def _evaluated(model: Trainable, parts: Iterable[Trainable]) -> Iterator[None]:
 def _run(
     model: Any, framework: Framework, given: Example, arrays: Sequence[Array], *, changed: bool
 ) -> tuple[list[tuple[str, Array]], bool]:
-    """Return the source model's outputs by name, and whether it returns a tensor or a tuple of distinct tensors.
-
-    ``changed``: the sizes differ from the example's.
-    """
+    """Return the source model's outputs by name, and whether it returns one tensor, or a tuple of distinct ones."""
     tensors = [framework.to_tensor(x) for x in arrays]
     try:
         with framework.no_grad():
@@ -197,9 +191,8 @@ def _array(framework: Framework, what: str, tensor: Any) -> Array:
         if array.dtype.kind in "fiub":
             return array
         reason = f"it is {array.dtype}"
-    raise ModelError(
-        f"{what} cannot be exported: {reason}; use a dense tensor of float32 (model.float()), float16, integers or bool"
-    )
+    fix = "use a dense tensor of float32 (model.float()), float16, integers or bool"
+    raise ModelError(f"{what} cannot be exported: {reason}; {fix}")
 
 
 def _check_repeats(

@@ -94,11 +94,7 @@ def export_onnx(
     made = full_provenance(model, provenance, opset, torch=torch.__version__)
     stored = ModelNotes(labels, preprocess, made, vocabulary, sample_rate, notes or {})
     wanted = Wanted(input_names, output_names, dynamic, stored, chosen_forms(forms, float16), tolerances)
-    return write_exported(model, _framework(model, trace, opset), example_inputs, Path(stem), wanted)
-
-
-def _framework(model: torch.nn.Module, trace: Callable[..., Traced], opset: int) -> Framework:
-    return Framework(
+    framework = Framework(
         kind=torch.nn.Module,
         tensor=torch.Tensor,
         kinds=(torch.Tensor, np.ndarray),
@@ -109,6 +105,7 @@ def _framework(model: torch.nn.Module, trace: Callable[..., Traced], opset: int)
         trace=partial(trace, model, opset),
         reason=tracing_reason,
     )
+    return write_exported(model, framework, example_inputs, Path(stem), wanted)
 
 
 def _exporter(name: str | None, table: Translations | None) -> Callable[..., Traced]:
@@ -217,7 +214,9 @@ def _scripted(model: torch.nn.Module, opset: int, plan: Plan, axes: Sequence[Map
     import onnx_ir as ir
 
     tensors = tuple(_tensor(model, x) for x in plan.tried[0])
-    with tempfile.TemporaryDirectory() as folder, _flat(model, plan), _own_warnings():
+    with tempfile.TemporaryDirectory() as folder, _flat(model, plan), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the exporter's own use of torch
+        warnings.simplefilter("ignore", DeprecationWarning)
         path = Path(folder, "model.onnx")
         try:
             torch.onnx.export(
@@ -251,15 +250,6 @@ def _with_all_inputs(model: ModelProto, plan: Plan, axes: Sequence[Mapping[int, 
 
 
 @contextmanager
-def _own_warnings() -> Iterator[None]:
-    """Suppress the exporter's warnings about its own use of torch."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
-
-
-@contextmanager
 def _constant_warning() -> Iterator[None]:
     """Combine the tracer's warnings about values that became constants into one."""
     with warnings.catch_warnings(record=True) as seen:
@@ -267,9 +257,8 @@ def _constant_warning() -> Iterator[None]:
         yield
     own = Path(torch.__file__).parent  # torch's own lines ask for shapes
     lines = [one for one in seen if issubclass(one.category, torch.jit.TracerWarning)]
-    places = sorted(
-        {f"{Path(one.filename).name}:{one.lineno}" for one in lines if own not in Path(one.filename).parents}
-    )
+    foreign = [one for one in lines if own not in Path(one.filename).parents]
+    places = sorted({f"{Path(one.filename).name}:{one.lineno}" for one in foreign})
     if places:
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         warnings.warn(

@@ -38,9 +38,8 @@ class TorchOperator:
 
 
 def module_classes(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Return the dotted names by class name of all modules without children.
-
-    A class of torch.nn, or a subclass with the same ``forward``, is named ``nn.Linear``, others by their class name.
+    """Return the dotted names by class name of all modules without children; a class of torch.nn, or a subclass with
+    the same ``forward``, is named ``nn.Linear``, others by their class name.
     """
     found: dict[str, list[str]] = {}
     for name, module in model.named_modules():
@@ -82,7 +81,9 @@ def torch_operators(
     for node in program.graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
-        one = found.setdefault(str(node.target), TorchOperator(str(node.target), exportable=_known(node.target)))
+        registry = _registry()
+        known = None if registry is None else bool(registry.is_registered(node.target))
+        one = found.setdefault(str(node.target), TorchOperator(str(node.target), exportable=known))
         for tensor in _tensors(node.meta.get("val")):
             _add(one.dtypes, str(tensor.dtype).removeprefix("torch."))
             _add(one.shapes, shape_text(tensor.shape))
@@ -122,18 +123,14 @@ def is_module(found: object) -> bool:
     return isinstance(found, torch.nn.Module)
 
 
-def _known(target: Any) -> bool | None:
-    """Look an operator up in the exporter's private registry; ``None`` if torch has moved it."""
+@cache
+def _registry() -> Any:
+    """Return the exporter's private registry of operators; ``None`` if torch has moved it."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:
         return None
-    return bool(_registry(ONNXRegistry).is_registered(target))
-
-
-@cache
-def _registry(kind: Any) -> Any:
-    return kind.from_torchlib()
+    return ONNXRegistry.from_torchlib()
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -44,9 +44,8 @@ def load_weights(model: torch.nn.Module, path: str | Path, ignored: Sequence[str
         path: ``.safetensors``, or written by ``torch.save``.
         ignored: prefixes of keys to skip, such as those of training heads.
 
-    Raises:
-        ModelError: the file is missing, damaged or without a state dict, or keys or shapes do not match the model.
-        TargetError: the package safetensors is not installed.
+    Raises ModelError: the file is missing, damaged or without a state dict, or keys or shapes do not match the model;
+    TargetError: the package safetensors is not installed.
     """
     return load_state(model, read_state(path), str(path), ignored)
 
@@ -76,9 +75,8 @@ def _read(path: Path) -> Any:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's unpickler raises any exception for damaged files
-        raise ModelError(
-            f"{path}: damaged, or contains more than tensors; save the weights as model.state_dict()"
-        ) from error
+        fix = "save the weights as model.state_dict()"
+        raise ModelError(f"{path}: damaged, or contains more than tensors; {fix}") from error
 
 
 def _read_safetensors(path: Path) -> Any:

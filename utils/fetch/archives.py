@@ -1,6 +1,5 @@
-"""Iteration over the files of an archive: zip (wheels), tar (sdists, npm) and Debian packages.
-
-Nothing is written, and links, devices and sparse files are distinguished from regular files.
+"""Iteration over the files of an archive: zip (wheels), tar (sdists, npm) and Debian packages; nothing is written, and
+links, devices and sparse files are distinguished from regular files.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -58,26 +57,20 @@ def is_archive(name: str) -> bool:
 
 
 def entries(path: Path, name: str, most: int) -> Iterator[Entry]:
-    """Yield the entries of an archive except folders.
+    """Yield the entries of an archive except folders; the suffix of its file name gives the format.
 
-    Args:
-        name: file name, whose suffix gives the format.
-        most: maximum unpacked size in bytes, including skipped files.
-
-    Raises:
-        FetchError: it is larger, or zstd is not installed.
-        Exception: one of :data:`DAMAGED`.
+    Raises FetchError if it unpacks to more than ``most`` bytes, including skipped files, or zstd is not installed; one
+    of :data:`DAMAGED` if it is damaged.
     """
     lower = name.lower()
     if lower.endswith((".zip", ".whl")):
         yield from _zip(path)
         return
-    with path.open("rb") as file, ExitStack() as stack:
-        if lower.endswith(".deb"):
-            inner, inner_name = _data_of_deb(file)
-            yield from _tar(stack.enter_context(_decompressed(inner, inner_name)), most)
-        else:
-            yield from _tar(stack.enter_context(_decompressed(file, lower)), most)
+    with path.open("rb") as file:
+        inner, inside = _data_of_deb(file) if lower.endswith(".deb") else (file, lower)
+        opener = _OPENERS.get(inside[inside.rfind(".") :], _zstd if inside.endswith(".zst") else nullcontext)
+        with opener(inner) as plain:
+            yield from _tar(plain, most)
 
 
 def _zip(path: Path) -> Iterator[Entry]:
@@ -131,13 +124,6 @@ _OPENERS: Mapping[str, Callable[[IO[bytes]], Any]] = {
     ".lzma": lzma.open,
 }
 """Decompressors by file name suffix."""
-
-
-@contextmanager
-def _decompressed(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
-    opener = _OPENERS.get(name[name.rfind(".") :], _zstd if name.endswith(".zst") else nullcontext)
-    with opener(file) as plain:
-        yield plain
 
 
 @contextmanager

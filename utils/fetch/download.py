@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -39,9 +40,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;]*m")
 def download(package: Package, folder: Path) -> Path:
     """Write a package's archive into an empty folder, verify its hash and return its path.
 
-    Raises:
-        UnreachableError: all downloads failed.
-        FetchError: the hash or size differs, or the folder cannot be written.
+    Raises UnreachableError if all downloads fail; FetchError if hash or size differ, or the folder cannot be written.
     """
     reasons: list[str] = []
     other: list[str] = []
@@ -84,7 +83,8 @@ def _ways(package: Package) -> list[tuple[str, Way]]:
         return [*([("pip", _by_pip)] if own else []), ("index", from_index)]
     if package.registry == "npm":
         return [*([("npm", _by_npm)] if shutil.which("npm") else []), ("registry", _from_npm_registry)]
-    return [*([("apt-get", _by_apt)] if shutil.which("apt-get") else []), ("mirror", _from_debian_mirror)]
+    apt = partial(_run, ["apt-get", "-qq", "download", f"{package.package}={package.version}"])
+    return [*([("apt-get", apt)] if shutil.which("apt-get") else []), ("mirror", _from_debian_mirror)]
 
 
 def _file_name(package: Package) -> str:
@@ -102,10 +102,6 @@ def _by_pip(package: Package, folder: Path) -> Path:
 def _by_npm(package: Package, folder: Path) -> Path:
     command = ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder)]
     return _run([*command, f"{package.package}@{package.version}"], package, folder)
-
-
-def _by_apt(package: Package, folder: Path) -> Path:
-    return _run(["apt-get", "-qq", "download", f"{package.package}={package.version}"], package, folder)
 
 
 def _run(command: Sequence[str], package: Package, folder: Path) -> Path:

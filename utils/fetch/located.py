@@ -22,9 +22,7 @@ def is_fetched_path(path: str | Path) -> bool:
 def fetched_path(path: str | Path) -> Path:
     """Resolve a ``fetch:`` path and download the package if needed; return other paths unchanged.
 
-    Raises:
-        ConfigError: unknown package, or a path with ``..``.
-        FetchError: the package is unavailable, or has no such file.
+    Raises ConfigError for an unknown package or a path with ``..``; FetchError if it is unavailable or lacks the file.
     """
     if not is_fetched_path(path):
         return Path(path)
@@ -42,10 +40,7 @@ def fetched_path(path: str | Path) -> Path:
 
 
 def kept_path(folder: Path, path: str) -> Path:
-    """Resolve a path relative to ``folder``, or a ``fetch:`` path without a download.
-
-    For a package that is unknown or not cached, the returned path does not exist.
-    """
+    """Resolve a path relative to ``folder``, or a ``fetch:`` path without a download, which may not exist then."""
     if not is_fetched_path(path):
         return folder / path
     name, inner = _split(path)

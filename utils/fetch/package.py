@@ -28,16 +28,14 @@ class Package:
     """Source of files.
 
     Attributes:
-        name: row name. what: short description.
-        registry, kind: a key of :data:`KINDS` and one of its archives.
+        name: row name. what: short description. registry, kind: a key of :data:`KINDS` and one of its archives.
         package, version: in the registry. pool: for Debian, the folder in a mirror's pool.
         sha256: of the archive, in hexadecimal. size: of the archive, in bytes.
         members: patterns of the files to keep, as paths in the archive (``*`` matches within a folder, ``**`` across
             folders); an archive in the archive is matched like a folder.
         unpacked: total bytes of these files.
         licence: of the files. read_in: its source. attribution: required credit, if any.
-        use: permitted use, in a few words.
-        where: the table's file and line, for messages.
+        use: permitted use, in a few words. where: the table's file and line, for messages.
     """
 
     name: str

@@ -51,11 +51,8 @@ class PipSettings:
     @classmethod
     def read(cls) -> PipSettings:
         """Read the settings from ``pip config``, or from ``PIP_*`` variables without pip."""
-        given = {
-            f":env:.{key[4:].lower().replace('_', '-')}": value
-            for key, value in os.environ.items()
-            if key[:4] == "PIP_"
-        }
+        own = {key[4:].lower(): value for key, value in os.environ.items() if key[:4] == "PIP_"}
+        given = {f":env:.{key.replace('_', '-')}": value for key, value in own.items()}
         if PathFinder.find_spec("pip") is None:
             return cls(given)
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
@@ -82,11 +79,6 @@ class PipSettings:
         return [*own, *self.value("extra-index-url").split()]
 
     @property
-    def find_links(self) -> list[str]:
-        """Folders and pages with links."""
-        return self.value("find-links").split()
-
-    @property
     def access(self) -> Access:
         """pip's certificates, proxy and timeout."""
         timeout = self.value("default-timeout") or self.value("timeout")
@@ -98,7 +90,8 @@ def from_index(package: Package, folder: Path) -> Path:
     """Write the archive into a folder and return its path; raise UnreachableError if no index has it."""
     settings = PipSettings.read()
     access, reasons = settings.access, []
-    for place, is_index in [*((one, False) for one in settings.find_links), *((one, True) for one in settings.indexes)]:
+    links = settings.value("find-links").split()
+    for place, is_index in [*((one, False) for one in links), *((one, True) for one in settings.indexes)]:
         try:
             found = [link for link in _links(place, is_index, package, access) if _is_wanted(link, package)]
         except UnreachableError as error:
@@ -109,9 +102,8 @@ def from_index(package: Package, folder: Path) -> Path:
                 path = folder / link.name
                 access.save(_with_user_of(place, link.url), path, package.size)
                 return path
-        reasons.append(
-            f"{shown(place)} has {package.version} with another sha256" if found else f"not in {shown(place)}"
-        )
+        has = f"{shown(place)} has {package.version} with another sha256"
+        reasons.append(has if found else f"not in {shown(place)}")
     raise UnreachableError("; ".join(reasons) or "pip is configured with no-index")
 
 
@@ -199,12 +191,8 @@ def _is_wanted(link: Link, package: Package) -> bool:
         return False
     if package.kind == "wheel":
         parts = lower.removesuffix(".whl").split("-")
-        return (
-            lower.endswith(".whl")
-            and len(parts) >= 5
-            and _same(parts[0], package.package)
-            and parts[1] == package.version
-        )
+        named = lower.endswith(".whl") and len(parts) >= 5 and parts[1] == package.version
+        return named and _same(parts[0], package.package)
     suffix = next((end for end in _SDIST if lower.endswith(end)), None)
     name, _, version = lower.removesuffix(suffix or "").rpartition("-")
     return suffix is not None and _same(name, package.package) and version == package.version.lower()

@@ -36,13 +36,10 @@ def fetched(name: str | Package, archive: Path | None = None) -> Path:
     """Return the folder with a package's files, downloaded if they are not cached.
 
     Args:
-        name: of a row, or the row.
-        archive: a local file to use instead of a download.
+        name: of a row, or the row. archive: a local file to use instead of a download.
 
-    Raises:
-        ConfigError: unknown package.
-        UnreachableError: the archive cannot be downloaded.
-        FetchError: the archive differs from its row, or the folder cannot be written.
+    Raises ConfigError: unknown package; UnreachableError: the archive cannot be downloaded; FetchError: it differs from
+    its row, or the folder cannot be written.
     """
     package = find_package(name) if isinstance(name, str) else name
     found = kept(package)
@@ -111,9 +108,10 @@ def _made(package: Package, home: Path, archive: Path | None) -> Path:
     try:
         _sweep(home, but=target.name)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=home, ignore_cleanup_errors=True) as place:
-            loads = _made_folder(Path(place) / "download")
+            loads, files = Path(place) / "download", Path(place) / "files"
+            loads.mkdir()
+            files.mkdir()
             found = download(package, loads) if archive is None else _given(package, archive)
-            files = _made_folder(Path(place) / "files")
             sizes = unpack(found, package, files)
             files.rename(target)
         known = target.with_name(f"{target.name}{_SIZES}")
@@ -123,11 +121,6 @@ def _made(package: Package, home: Path, archive: Path | None) -> Path:
     except OSError as error:
         raise cannot_write(home, error) from error
     return target
-
-
-def _made_folder(path: Path) -> Path:
-    path.mkdir()
-    return path
 
 
 def _given(package: Package, archive: Path) -> Path:

@@ -24,9 +24,8 @@ _SUFFIX = {"wheel": ".whl", "sdist": ".tar.gz", "tgz": ".tgz", "deb": ".deb"}
 def unpack(archive: Path, package: Package, folder: Path) -> dict[str, int]:
     """Write the members of a package into an empty folder and return their sizes by path.
 
-    Raises:
-        FetchError: a member is missing, not a regular file or outside the folder; their size differs from the row; the
-            archive is damaged; the folder cannot be written.
+    Raises FetchError: a member is missing, not a regular file or outside the folder; their size differs from the row;
+    the archive is damaged; the folder cannot be written.
     """
     job = _Job(package, folder)
     name = archive.name if is_archive(archive.name) else f"archive{_SUFFIX[package.kind]}"
@@ -62,14 +61,13 @@ class _Job:
         if missing:
             raise self._error(f"no file of the archive matches {missing[0]!r}; correct members")
         total = sum(self.written.values())
-        if total != self.package.unpacked:
-            raise self._error(
-                f"the members have {total} bytes, not {self.package.unpacked}; correct unpacked or members"
-            )
+        if total != (right := self.package.unpacked):
+            raise self._error(f"the members have {total} bytes, not {right}; correct unpacked or members")
 
     def _entry(self, entry: Entry, inside: str) -> None:
         own = entry.name.removeprefix("./")
-        if _leads_out(own):
+        outside = own.startswith("/") or "\\" in own or not own.isprintable() or ".." in own.split("/")
+        if outside or own[1:2] == ":":
             raise FetchError(f"member {entry.name!r} is outside the folder; the package is rejected")
         path = f"{inside}/{own}" if inside else own
         found = [pattern for pattern, parts in self._patterns.items() if matches(path.split("/"), parts)]
@@ -138,10 +136,6 @@ def cannot_write(path: Path, error: OSError) -> FetchError:
     """Return the FetchError of a folder that cannot be written."""
     fix = "free disk space, or set TECO_FETCH_DIR to another folder"
     return FetchError(f"{path} cannot be written ({error.strerror or error}); {fix}")
-
-
-def _leads_out(name: str) -> bool:
-    return name.startswith("/") or "\\" in name or not name.isprintable() or ".." in name.split("/") or name[1:2] == ":"
 
 
 def matches(path: Sequence[str], pattern: Sequence[str]) -> bool:

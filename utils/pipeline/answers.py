@@ -19,23 +19,12 @@ from tecoinfer_modelzoo.text import printable
 from utils.datasets.base import Batches, Dataset
 from utils.pipeline.flags.options import Options, options, pace
 from utils.pipeline.launch.supervised import supervise_foreign
-from utils.pipeline.report.console import (
-    about,
-    escaped_line,
-    figure_lines,
-    int8_figures,
-    int8_lines,
-    list_failures,
-    list_nan,
-    print_engines,
-    warn,
-)
+from utils.pipeline.report import console
 from utils.pipeline.run.interrupt import ending_soon, finishing
 from utils.pipeline.run.loops import Answer, predict_pipeline
 from utils.pipeline.run.pipeline import Failure, Pipeline, returned
 from utils.pipeline.session import load_data, open_engines
-from utils.tasks.base import Rendering, Task
-from utils.tasks.legacy import AnyTask, task_class
+from utils.tasks.base import AnyTask, Rendering, Task, task_class
 
 NO_ANSWER = "no answer: NaN in the model's output"
 """Printed in place of an answer."""
@@ -48,12 +37,9 @@ Show = Callable[[Any, Any], Rendering]
 
 
 def main(description: str | None, given: AnyTask, script: str, **defaults: Any) -> int:
-    """Run a script that prints answers and return its exit code.
+    """Run a script that prints answers and return its exit code; arguments as of :func:`utils.pipeline.valid.main`.
 
-    Args:
-        description: the script's docstring.
-        given: the task, a class or in the old form. script: ``single`` or ``multi``.
-        defaults: default values of flags, by name; see :func:`utils.pipeline.flags.options.options`.
+    ``script`` is ``single`` or ``multi``.
     """
     task = task_class(given)
     opt = options(description, task, script, **defaults)
@@ -67,7 +53,7 @@ def answered(task: Task) -> int:
     """Print the answers to the samples of a task's options, and return the exit code."""
     opt = task.options
     with open_engines(task) as engines:
-        print_engines(task, engines)
+        console.print_engines(task, engines)
         dataset = load_data(task)
         pipeline = Pipeline(task, engines, dataset)
         show: Show = partial(_shown, task)
@@ -75,7 +61,9 @@ def answered(task: Task) -> int:
             axes = [tensor.batch_axis for tensor in task.model.outputs] if task.one_call else None
             pipeline.decode, show = partial(raw, axes=axes), _raw_shown
             pipeline.decode_name = "--skip_postprocess, which takes the outputs' rows for samples,"
-        _warn_few_samples(engines, len(dataset), opt)
+        if len(dataset) < opt.calib and any(engine.calibration_samples for engine in engines.values()):
+            these = f"these {len(dataset)} samples only; example_valid.py takes {opt.calib}"
+            console.warn(f"warning: int8 chooses its ranges from {these} and says what int8 costs")
         failures, counts = list[Failure](), dict[str, int]()
         pipeline.mark()
         timeline, batches = Timeline(), dataset.batches(opt.batch_size)
@@ -107,15 +95,6 @@ def _figures(pipeline: Pipeline, timeline: Timeline) -> Callable[[int], dict[str
     return figures
 
 
-def _warn_few_samples(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
-    """Warn that int8 is calibrated from the shown samples, if these are few."""
-    if samples < opt.calib and any(engine.calibration_samples for engine in engines.values()):
-        warn(
-            f"warning: int8 chooses its ranges from these {samples} samples only; example_valid.py takes {opt.calib} "
-            "and says what int8 costs"
-        )
-
-
 def _shown(task: Task, sample: Any, prediction: Any) -> Rendering:
     shown: Rendering = returned(task.show(sample, prediction), Rendering, task.source("show"), task.name)
     return shown
@@ -128,8 +107,7 @@ def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None
         outputs: an array, a list of arrays, or an object with arrays as attribute ``raw``. contexts: not used.
         axes: axis of the samples in each output (``None``: the output is for all of them); default: axis 0.
 
-    Raises:
-        ConfigError: the outputs are not arrays with a row for each sample.
+    Raises ConfigError: the outputs are not arrays with a row for each sample.
     """
     outputs = getattr(outputs, "raw", outputs)
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
@@ -137,7 +115,10 @@ def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None
         raise ConfigError("--skip_postprocess: the outputs are not arrays with a row for each sample; leave it out")
     places = list(axes) if axes is not None and len(axes) == len(arrays) else [0] * len(arrays)
     count = _sample_count(arrays, places)
-    columns = [_of_samples(array, axis, count) for array, axis in zip(arrays, places, strict=True)]
+    columns = [
+        [array] * count if axis is None else list(np.moveaxis(array, axis, 0))  # without an axis, all of it for each
+        for array, axis in zip(arrays, places, strict=True)
+    ]
     return [{"outputs": [_range(array) for array in row]} for row in zip(*columns, strict=True)]
 
 
@@ -152,21 +133,12 @@ def _sample_count(arrays: Sequence[Array], places: Sequence[int | None]) -> int:
     return int(counts.pop())
 
 
-def _of_samples(array: Array, axis: int | None, count: int) -> Sequence[Array]:
-    """Return for each sample its row of an array, or the whole array without an axis of samples."""
-    return [array] * count if axis is None else list(np.moveaxis(array, axis, 0))
-
-
 def _range(array: Any) -> dict[str, Any]:
+    """Return shape, range, and at most :data:`RAW_VALUES` values, evenly spaced, the first and the last among them."""
     low, high = (float(array.min()), float(array.max())) if array.size else (math.nan, math.nan)
-    return {"shape": list(array.shape), "min": low, "max": high, "values": _spread(array)}
-
-
-def _spread(array: Array) -> list[float]:
-    """Return at most :data:`RAW_VALUES` values, evenly spaced, including the first and the last."""
     flat = np.ravel(array)
     places = np.unique(np.linspace(0, max(flat.size - 1, 0), min(RAW_VALUES, flat.size)).astype(np.intp))
-    return [float(value) for value in flat[places]]
+    return {"shape": list(array.shape), "min": low, "max": high, "values": [float(value) for value in flat[places]]}
 
 
 def _raw_shown(_: Any, prediction: Any) -> Rendering:
@@ -176,11 +148,7 @@ def _raw_shown(_: Any, prediction: Any) -> Rendering:
 
 @dataclass(slots=True)
 class Session:
-    """The answers printed so far.
-
-    Attributes:
-        engine: one line on the engines. figures: from the number of samples to the task's figures.
-    """
+    """The answers printed so far; ``engine``: one line on the engines; ``figures``: of a number of samples."""
 
     task: Task
     opt: Options
@@ -206,15 +174,15 @@ class Session:
             if opt.json is not None:
                 with finishing():
                     self._write(opt.json)
-        list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
-        for line in int8_lines(int8_figures(self.engines)):
+        console.list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
+        for line in console.int8_lines(console.int8_figures(self.engines)):
             print(line)
         for line in self.task.format_warnings(self.counts, len(self.shown)):
             print(line)
-        list_failures(self.failures)
+        console.list_failures(self.failures)
         if not self.shown and not self.failures:
             raise ConfigError(f"{opt.data_text or 'the data set'} holds nothing to run")
-        for line in figure_lines("figures", self.figures(len(self.shown))):
+        for line in console.figure_lines("figures", self.figures(len(self.shown))):
             print(line)
         if opt.script == "multi" and self.shown:
             print(self._summary(time.perf_counter() - start))
@@ -230,7 +198,7 @@ class Session:
 
     def _one(self, answer: Answer, rendering: Rendering) -> None:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
-        print(f"{escaped_line(_short(answer.name, self.opt))}  {_indented(rendering.text)}{lacks}")
+        print(f"{console.escaped_line(_short(answer.name, self.opt))}  {_indented(rendering.text)}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
         entry = {"name": answer.name, "answer": rendering.answer, **marks}
         self.shown.append(entry)
@@ -251,19 +219,19 @@ class Session:
                 f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
             )
         written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
-        print(f"  written: {escaped_line(str(written))}")
+        print(f"  written: {console.escaped_line(str(written))}")
         return written
 
     def _write(self, path: Path) -> None:
         """Write the answers as JSON."""
         from utils.pipeline.report.report import SCHEMA_VERSION, environment, write_json
 
-        data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(self.opt), "answers": self.shown}
-        data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
+        data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **console.about(self.opt)}
+        data |= {"answers": self.shown, "failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
         data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
         data["warning_counts"] = self.counts
         data["figures"] = dict(self.figures(len(self.shown)))
-        data["int8"] = int8_figures(self.engines)
+        data["int8"] = console.int8_figures(self.engines)
         write_json({**data, **environment()}, path)
 
     def _summary(self, seconds: float) -> str:
@@ -285,8 +253,7 @@ def _text_of(sample: Any) -> str | None:
 def _indented(text: str) -> str:
     """Escape the line breaks of an answer that are not followed by two spaces.
 
-    Labels and texts from models and data may contain line breaks; a line from them must not look like output of the
-    script.
+    Labels and texts may contain line breaks; a line from them must not look like output of the script.
     """
     return "\n  ".join(printable(part, keep="\t") for part in text.split("\n  "))
 

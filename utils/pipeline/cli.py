@@ -27,7 +27,7 @@ from utils.pipeline.report.safe_stream import safe_streams
 from utils.pipeline.run.interrupt import INTERRUPTED, tell, unprinted_line
 
 if TYPE_CHECKING:
-    from utils.tasks.legacy import AnyTask
+    from utils.tasks.base import AnyTask
 
 COULD_NOT = 2
 """Exit code of a failed run."""
@@ -105,10 +105,9 @@ _heard: ContextVar[list[Call] | None] = ContextVar("_heard", default=None)
 
 
 def call_of(script: Path) -> Call:
-    """Run a script up to its call of this module, and return that call.
+    """Run a script up to its call of :func:`valid`, :func:`single` or :func:`multi`, and return that call.
 
-    Raises:
-        ConfigError: the script calls none of :func:`valid`, :func:`single` and :func:`multi`.
+    Raises ConfigError if it calls none of them.
     """
     import runpy
 
@@ -144,9 +143,7 @@ def single(*task: Any, **defaults: Any) -> None:
 
 
 def multi(*task: Any, **defaults: Any) -> None:
-    """Answer every sample of a folder and exit: the whole of an ``example_multi_batch.py``; arguments as for
-    :func:`valid`.
-    """
+    """Answer every sample of a folder and exit: the whole of an ``example_multi_batch.py``; see :func:`valid`."""
     _run("multi", task, defaults)
 
 

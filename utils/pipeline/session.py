@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from engine import ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
 from utils.datasets.base import Dataset
@@ -21,9 +20,7 @@ from utils.tasks.model import described as described
 def load_data(task: Task) -> Dataset:
     """Load the data set of the task's options.
 
-    Raises:
-        ConfigError: a data path is missing.
-        DataError: a file of the data set cannot be opened.
+    Raises ConfigError if a data path is missing, DataError if a file of the data set cannot be opened.
     """
     options = task.options
     inline = task.inline_samples()
@@ -41,8 +38,7 @@ def load_data(task: Task) -> Dataset:
 def engine_spec(task: Task, name: str, streams: int) -> EngineSpec:
     """Return the specification of the engine for the model of this name.
 
-    Raises:
-        ConfigError: a flag is invalid, or does not support several models.
+    Raises ConfigError if a flag is invalid, or does not support several models.
     """
     opt = task.options
     names, shapes = parse_shapes(opt.input_shapes, opt.batch_size) if opt.input_shapes else ((), None)
@@ -73,16 +69,14 @@ def engine_spec(task: Task, name: str, streams: int) -> EngineSpec:
 def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
     """Open the engines of the task's options, by name, and bind the task to the model.
 
-    Args:
-        task: bound to options.
-        streams: calls to compute at the same time, without ``--streams``.
-
-    Raises:
-        ConfigError: the default model has not been exported yet; the message has the command.
+    ``streams``: calls to compute at the same time, without ``--streams``. Raises ConfigError, with the command, if the
+    default model has not been exported yet.
     """
     options = task.options
     for path in options.models.values():
-        _check_made(path, options.default_ckpt)
+        export = path.parent / "export_onnx.py"
+        if options.default_ckpt and not path.exists() and export.is_file():
+            raise ConfigError(f"model file {path} does not exist yet; make it: python {os.path.relpath(export)}")
     with ExitStack() as stack:
         engines = {}
         for name, path in options.models.items():
@@ -90,11 +84,3 @@ def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
                 engines[name] = stack.enter_context(open_engine(options.target, engine_spec(task, name, streams)))
         task.bind(described(engines))
         yield engines
-
-
-def _check_made(path: Path, default: bool) -> None:
-    """Raise ConfigError with the export command if a script's default model is missing."""
-    export = path.parent / "export_onnx.py"
-    if default and not path.exists() and export.is_file():
-        command = f"python {os.path.relpath(export)}"
-        raise ConfigError(f"model file {path} does not exist yet; make it: {command}")

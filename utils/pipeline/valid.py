@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,6 @@ from engine import ConfigError, Engine, usable_cores
 from tecoinfer_modelzoo.flags import reserve_stdout
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
-from utils.metrics.change import Change
 from utils.pipeline.flags.options import Options, limits, options
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.console import finish, int8_figures, list_nan, print_engines, warn, write_result
@@ -22,10 +21,10 @@ from utils.pipeline.run.interrupt import ending_soon
 from utils.pipeline.run.loops import evaluate_pipeline
 from utils.pipeline.run.pipeline import Pipeline, measure
 from utils.pipeline.session import load_data, open_engines
-from utils.tasks.base import Task
-from utils.tasks.legacy import AnyTask, form_of, task_class
+from utils.tasks.base import AnyTask, Task, form_of, task_class
 
 if TYPE_CHECKING:
+    from utils.metrics.change import Change
     from utils.pipeline.report.report import Report
     from utils.pipeline.resume.records import Kept
     from utils.pipeline.resume.run_inputs import RunInputs
@@ -37,15 +36,12 @@ DROPPED = 3
 
 
 def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
-    """Run a valid script: parse the flags, open the engines, evaluate in all processes of the run, and report.
+    """Run a valid script: parse the flags, open the engines, evaluate in all processes of the run, report; return the
+    exit code.
 
     Args:
-        description: the script's docstring.
-        given: the task, a class or in the old form.
+        description: the script's docstring. given: the task, a class or in the old form.
         defaults: default values of flags, by name; see :func:`utils.pipeline.flags.options.options`.
-
-    Returns:
-        The exit code.
     """
     task = task_class(given)
     opt = options(description, task, "valid", **defaults)
@@ -134,16 +130,13 @@ def _evaluate(task: Task, kept: list[Kept], limit: int | None, opened: Opened | 
         return replace(report, int8=int8_figures(engines), unwritten=tuple(unwritten), records=records)
 
 
-@contextmanager
-def _inputs(task: Task) -> Iterator[RunInputs | None]:
+def _inputs(task: Task) -> AbstractContextManager[RunInputs | None]:
     """Record the files that a run with a journal reads, before any of them is opened."""
     if task.options.resume is None:
-        yield None
-        return
+        return nullcontext()
     from utils.pipeline.resume.run_inputs import RunInputs
 
-    with RunInputs(task) as inputs:
-        yield inputs
+    return RunInputs(task)
 
 
 def _check_saving(opt: Options) -> None:
@@ -178,6 +171,8 @@ def part(content: bytes) -> Report:
 
 def _compare(task: type[Task], opt: Options, report: Report) -> int:
     """Run again at the target's full exactness, print the differences of speed and metric, and judge the latter."""
+    from utils.metrics.change import Change
+
     with TemporaryDirectory() as folder:
         exact = opt.exactly()
         if report.records is not None and opt.launcher == "none" and rank_and_size()[1] == 1:
@@ -236,11 +231,7 @@ def _speed(ratio: float | None, slower: bool | None) -> str:
 def _comparison(
     report: Report, exact: Report, mode: str, change: Change, ratio: float | None, max_drop: float
 ) -> dict[str, Any]:
-    """Return the comparison for the JSON.
-
-    ``ratio`` is ``None`` if every step came from a journal, which takes no time; ``slower`` is ``None`` if a run was
-    too short to compare.
-    """
+    """Return the comparison for the JSON; ``slower`` is ``None`` if a run was too short, or all steps were stored."""
     return {
         "mode": mode,
         "metric": report.metric,

@@ -21,7 +21,6 @@ from utils.tasks.base import (
     Template,
     str2bool,
 )
-from utils.tasks.legacy import LegacyTask as _LegacyTask  # noqa: F401 - makes tasks of the form before
 from utils.tasks.model import Model
 from utils.tasks.options import at_least
 from utils.tasks.prepared import NoAnswer, Prepared, Shards

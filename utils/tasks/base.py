@@ -8,10 +8,12 @@ options and model, so the class must be defined at the top level of a module or 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -298,8 +300,20 @@ class Writer(_Bound):
         raise NotImplementedError
 
 
-OLD_FORM: list[Any] = []
-"""The class of tasks in the old form; set by :mod:`utils.tasks.legacy`."""
+_LEGACY = "utils.tasks.legacy"
+"""The module of tasks in the old form, which imports this one; few scripts need it."""
+
+_OLD_NAMES: dict[tuple[str, str], type[Task]] = {}
+"""Tasks of the zoo, by module and name in the old form."""
+
+
+def _in_old_form(module: str, name: str) -> Any:
+    """Return a task in the old form; the ``__getattr__`` (PEP 562) of its module."""
+    if (module, name) not in _OLD_NAMES:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    found = importlib.import_module(_LEGACY).LegacyTask.view(_OLD_NAMES[module, name])
+    setattr(sys.modules[module], name, found)  # one object, whose class is created once
+    return found
 
 
 class Task(Calls, Compare, Notes, Writer, ABC):
@@ -317,12 +331,13 @@ class Task(Calls, Compare, Notes, Writer, ABC):
         """Add a task of the zoo in the old form to its module, for ``dataclasses.replace``: ``SEGMENTATION``."""
         super().__init_subclass__()
         if cls.__module__.startswith("utils.tasks.") and "name" in vars(cls) and "old" not in vars(cls):
-            setattr(sys.modules[cls.__module__], cls.name.upper(), OLD_FORM[0].view(cls))
+            _OLD_NAMES[cls.__module__, cls.name.upper()] = cls
+            vars(sys.modules[cls.__module__]).setdefault("__getattr__", partial(_in_old_form, cls.__module__))
 
     def __new__(cls, *given: Any, **old: Any) -> Any:
         """Create the task of a run; ``Task(name=..., load=...)`` is the old form (:mod:`utils.tasks.legacy`)."""
         if cls is Task:
-            return OLD_FORM[0](*given, **old)
+            return importlib.import_module(_LEGACY).LegacyTask(*given, **old)
         return super().__new__(cls)
 
     def __init__(self, options: Options) -> None:
@@ -385,3 +400,26 @@ class Task(Calls, Compare, Notes, Writer, ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state, which holds engines."""
         return {key: value for key, value in vars(self).items() if key != "state"}
+
+
+class OldForm(Protocol):
+    """A task in the old form: :class:`utils.tasks.legacy.LegacyTask`."""
+
+    def as_class(self) -> type[Task]:
+        """Return the class of this task."""
+        ...
+
+
+AnyTask: TypeAlias = "type[Task] | OldForm"
+"""A task as a class or in the old form."""
+
+
+def task_class(task: AnyTask) -> type[Task]:
+    """Return the class of a task in any form."""
+    return task if isinstance(task, type) else task.as_class()
+
+
+def form_of(task: type[Task]) -> AnyTask:
+    """Return the task to pickle for a class: in the old form if the class was created from it."""
+    old: OldForm | None = vars(task).get("old")
+    return task if old is None else old

@@ -15,8 +15,8 @@ from types import ModuleType
 import utils.tasks
 from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean, typed_reason
-from utils.tasks.base import Task
-from utils.tasks.legacy import LegacyTask, is_task, task_class
+from utils.tasks.base import Task, task_class
+from utils.tasks.legacy import LegacyTask, is_task
 
 ENTRY_POINT_GROUP = "tecoinfer.tasks"
 """Group of entry points ``name = "package.module:TASK"``, by which other packages add tasks."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from utils.tasks.base import OLD_FORM, Calls, ExportSetting, Flag, Options, Task, Template, Writer, overrides
+from utils.tasks.base import Calls, ExportSetting, Flag, Options, Task, Template, Writer, overrides
 from utils.tasks.model import described
 
 _Function: TypeAlias = "Callable[..., Any] | None"
@@ -134,16 +134,6 @@ class LegacyTask:
 
 
 Task.register(LegacyTask)
-OLD_FORM.append(LegacyTask)
-
-
-AnyTask: TypeAlias = "type[Task] | LegacyTask"
-"""A task as a class or in the old form."""
-
-
-def task_class(task: AnyTask) -> type[Task]:
-    """Return the class of a task in any form."""
-    return task.as_class() if isinstance(task, LegacyTask) else task
 
 
 def is_task(value: object) -> bool:
@@ -151,12 +141,6 @@ def is_task(value: object) -> bool:
     if isinstance(value, type):
         return issubclass(value, Task) and value is not Task and not getattr(value, "__abstractmethods__", None)
     return isinstance(value, LegacyTask)
-
-
-def form_of(task: type[Task]) -> AnyTask:
-    """Return the task to pickle for a class: in the old form if the class was created from it."""
-    old: LegacyTask | None = vars(task).get("old")
-    return task if old is None else old
 
 
 def one_call(engines: Mapping[str, Any], arrays: Any, contexts: Any, state: Any) -> Any:

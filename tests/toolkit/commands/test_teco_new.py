@@ -20,8 +20,8 @@ from model_config.structure.source import Folder, SourceFile
 from toolkit.commands.new import main
 from toolkit.scaffold import LONGEST, create
 from toolkit.zoo import SCRIPTS, load_zoo
+from utils.tasks.base import task_class
 from utils.tasks.classification.task import CLASSIFICATION
-from utils.tasks.legacy import task_class
 
 CORE, CONTRIB = "model_config/model.yaml", "contrib/model_config/model.yaml"
 LONG = "a" * LONGEST

@@ -16,7 +16,7 @@ from engine.onnx import save_model, to_float16
 from engine.passes import PassOptions
 from toolkit.cli import execute
 from toolkit.fix.fixing import fix
-from toolkit.fix.pass_file import write_pass
+from toolkit.fix.trials import write_pass
 
 BASE = '''"""Somebody's passes."""
 

@@ -119,8 +119,8 @@ def test_a_data_set(notes: dict[str, Any], save_onnx: SaveOnnx, images: list[Pat
         return np.concatenate([part.inputs[0] for part in parts])
 
     np.testing.assert_array_equal(together(samples), wanted())
-    np.testing.assert_array_equal(together(samples.prepared(filter_name="BOX")), wanted(interpolation="box"))
-    np.testing.assert_array_equal(together(samples.prepared(squash=True)), wanted((sizes[1], sizes[1])))
+    np.testing.assert_array_equal(together(samples.parts(filter_name="BOX")), wanted(interpolation="box"))
+    np.testing.assert_array_equal(together(samples.parts(squash=True)), wanted((sizes[1], sizes[1])))
 
 
 def test_suspects_use_stored_scale_and_filter(save_onnx: SaveOnnx, images: list[Path]) -> None:

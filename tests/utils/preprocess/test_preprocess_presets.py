@@ -49,8 +49,7 @@ def presets(torchvision: Any) -> dict[Any, Any]:
 @pytest.mark.torch
 def test_preprocessing_of_every_published_network(torchvision: Any) -> None:
     """From torchvision's weights through the model's metadata to the input, at float32 and float16."""
-    from utils.export.networks.classifiers import plain
-    from utils.export.networks.torchvision_models import images_of
+    from utils.export.networks.torchvision_models import images_of, plain
     from utils.export.onnx_files import ModelNotes
     from utils.stored import ModelMetadata
 

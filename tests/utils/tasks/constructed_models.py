@@ -16,7 +16,7 @@ from support import ROOT
 
 from engine import Engine, EngineSpec, open_engine
 from utils.metrics.base import Metric
-from utils.tasks.legacy import AnyTask, task_class
+from utils.tasks.base import AnyTask, task_class
 from utils.tasks.model import Model
 
 NAME = "tiny"

@@ -9,10 +9,9 @@ import pytest
 from support import ROOT, RunPython
 
 from engine import ConfigError
-from utils.tasks.base import Task
+from utils.tasks.base import Task, task_class
 from utils.tasks.ctr_prediction.task import CTR_PREDICTION, CtrPrediction
 from utils.tasks.find import default_of, find_task, tasks
-from utils.tasks.legacy import task_class
 
 MINE = "from dataclasses import replace\nfrom utils.tasks.ctr_prediction.task import CTR_PREDICTION\n"
 MINE += "MINE = replace(CTR_PREDICTION, name='mine', domain='mining')\n"

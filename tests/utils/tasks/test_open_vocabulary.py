@@ -28,8 +28,8 @@ from engine import ConfigError, EngineSpec, ModelError, TensorSpec, open_engine
 from utils.export.networks.owl_detectors import detector
 from utils.export.networks.transformers_detectors import transformers
 from utils.export.scripts.detector import write
+from utils.tasks.base import task_class
 from utils.tasks.detection.task import Detection
-from utils.tasks.legacy import task_class
 from utils.tasks.model import Model
 from utils.tasks.open_vocabulary import OPEN_VOCABULARY, OpenVocabulary
 

@@ -1,6 +1,5 @@
-"""Text encoders such as BERT and RoBERTa as PyTorch modules, built from ``config.json`` and a file of weights.
-
-Weights have the names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
+"""Text encoders such as BERT and RoBERTa as PyTorch modules, built from ``config.json`` and a file of weights with the
+names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
 """
 
 from __future__ import annotations
@@ -94,9 +93,8 @@ def sizes_of(config: Mapping[str, Any], origin: str) -> Sizes:
             f"{origin}: model_type {kind!r};{did_you_mean(str(kind), KINDS)} supported are {', '.join(KINDS)}"
         )
     if config.get("position_embedding_type", "absolute") != "absolute":
-        raise ModelError(
-            f"{origin}: position_embedding_type {config['position_embedding_type']!r}; only 'absolute' is supported"
-        )
+        fix = "only 'absolute' is supported"
+        raise ModelError(f"{origin}: position_embedding_type {config['position_embedding_type']!r}; {fix}")
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise ModelError(f"{origin}: decoders are not supported; use an encoder")
     activation = config.get("hidden_act", "gelu")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from engine import ConfigError
@@ -32,11 +31,9 @@ class Hidden(Headed):
 
     outputs = ("last_hidden_state",)
 
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return N x L x D."""
-        found: torch.Tensor = self.base(input_ids, attention_mask, token_type_ids)
+        found: Tensor = self.base(input_ids, attention_mask, token_type_ids)
         return found
 
 
@@ -49,19 +46,15 @@ class Embedded(Headed):
         super().__init__(sizes)
         self.pooling, self.normalize = checked(pooling), normalize
 
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return N x D, of norm 1 with ``normalize``."""
         x = pooled(self.base(input_ids, attention_mask, token_type_ids), attention_mask, self.pooling)
         return functional.normalize(x, dim=1, eps=LENGTH_FLOOR) if self.normalize else x
 
 
 class Classified(Headed):
-    """A logit for each class.
-
-    BERT's and RoBERTa's heads are a linear layer and tanh on the first token's vector, then a linear layer. With a
-    ``pooling``, a linear layer on the pooled vector.
+    """A logit for each class: BERT's and RoBERTa's heads are a linear layer and tanh on the first token's vector, then
+    a linear layer; with a ``pooling``, a linear layer on the pooled vector.
     """
 
     outputs = ("logits",)
@@ -79,9 +72,7 @@ class Classified(Headed):
         else:
             self.classifier = nn.ModuleDict({"dense": between, "out_proj": last})
 
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return N x C logits."""
         x = self.base(input_ids, attention_mask, token_type_ids)
         last = self.classifier
@@ -91,7 +82,7 @@ class Classified(Headed):
             one, last = last["dense"](x[:, 0]).tanh(), last["out_proj"]
         else:
             one = self.pooler["dense"](x[:, 0]).tanh()
-        found: torch.Tensor = last(self.dropout(one))
+        found: Tensor = last(self.dropout(one))
         return found
 
 
@@ -105,8 +96,8 @@ class Spanned(Headed):
         self.qa_outputs = nn.Linear(sizes.width, 2)
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return start and end logits, N x L each, including padding."""
         start, end = self.qa_outputs(self.base(input_ids, attention_mask, token_type_ids)).unbind(2)
         return start, end
@@ -119,7 +110,7 @@ def checked(pooling: str) -> str:
     return pooling
 
 
-def pooled(x: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
+def pooled(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
     """Return a vector per text, N x D, from N x L x D without the tokens that N x L masks exclude."""
     if pooling == "cls":
         return x[:, 0]

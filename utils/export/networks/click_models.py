@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from engine import Array, ConfigError
@@ -51,7 +51,7 @@ class DeepFM(nn.Module):  # type: ignore[misc]
         self.deep = nn.Sequential(*layers, nn.Linear(sizes[-1], 1))
         self.drop = nn.Dropout(0.2)
 
-    def forward(self, ids: torch.Tensor, dense: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, ids: Tensor, dense: Tensor | None = None) -> Tensor:
         """Return the click probabilities, N, for ``ids`` N x F int64 and ``dense`` N x D."""
         parts = [] if dense is None else list(dense.split(self.widths, 1))
         described = [layer(part).unsqueeze(1) for layer, part in zip(self.dense, parts, strict=True)]
@@ -60,7 +60,7 @@ class DeepFM(nn.Module):  # type: ignore[misc]
             first = first + layer(part).squeeze(1)
         every = self.drop(torch.cat([self.table(ids), *described], 1))
         pairs = 0.5 * (every.sum(1) ** 2 - (every**2).sum(1)).sum(1)
-        found: torch.Tensor = torch.sigmoid(first + pairs + self.deep(every.flatten(1)).squeeze(1))
+        found: Tensor = torch.sigmoid(first + pairs + self.deep(every.flatten(1)).squeeze(1))
         return found
 
 
@@ -86,9 +86,8 @@ class Wish(NamedTuple):
 
 
 def features_of(rows: Sequence[Row], wishes: Sequence[Wish], notes: Mapping[str, object]) -> Features:
-    """Return features whose vocabularies are the sorted values of the training rows.
-
-    Id fields share one table, at consecutive offsets; float fields are columns of :data:`DENSE`.
+    """Return features whose vocabularies are the sorted values of the training rows; id fields share one table, at
+    consecutive offsets; float fields are columns of :data:`DENSE`.
     """
     fields, offset = list[Field](), 0
     for wish in wishes:
@@ -129,16 +128,14 @@ def trained(
     return made
 
 
-_Batch = tuple[list[torch.Tensor], torch.Tensor]
+_Batch = tuple[list[Tensor], Tensor]
 
 
-def _loss(network: DeepFM, batch: _Batch) -> torch.Tensor:
+def _loss(network: DeepFM, batch: _Batch) -> Tensor:
     return functional.binary_cross_entropy(network(*batch[0]), batch[1])
 
 
-def _batches(
-    features: Features, arrays: Mapping[str, torch.Tensor], clicked: torch.Tensor, size: int
-) -> Iterator[_Batch]:
+def _batches(features: Features, arrays: Mapping[str, Tensor], clicked: Tensor, size: int) -> Iterator[_Batch]:
     """Yield shuffled batches endlessly."""
     chance = torch.Generator().manual_seed(0)
     hidden = torch.tensor([one.offset if one.kind == "vocabulary" else -1 for one in features.inputs[IDS]])

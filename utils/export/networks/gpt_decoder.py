@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from engine import ModelError
@@ -82,9 +82,8 @@ def read_form(path: Path) -> Form:
 def _check_supported(found: Mapping[str, Any], path: Path) -> None:
     activation = found.get("activation_function", "gelu_new")
     if activation not in _GELU:
-        raise ModelError(
-            f"{path}: activation_function {activation!r} is not supported; supported are {', '.join(_GELU)}"
-        )
+        fix = f"supported are {', '.join(_GELU)}"
+        raise ModelError(f"{path}: activation_function {activation!r} is not supported; {fix}")
     for key, usual in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False)):
         if bool(found.get(key, usual)) is not usual:
             raise ModelError(f"{path}: {key} {found[key]} is not supported; GPT-2's own models have {usual}")
@@ -104,11 +103,11 @@ def _whole(found: Mapping[str, Any], key: str, path: Path, least: int = 0) -> in
     return value
 
 
-Past: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor]"
+Past: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
 """A layer's keys and values, and the score bias of their slots."""
 
 
-def _later(count: int) -> torch.Tensor:
+def _later(count: int) -> Tensor:
     """Return the causal score bias of new tokens, T x T."""
     places = torch.arange(count)
     return (places[:, None] < places).float() * MASKED
@@ -122,7 +121,7 @@ class Projection(nn.Module):  # type: ignore[misc]
         self.weight, self.bias = nn.Parameter(torch.empty(wide, out)), nn.Parameter(torch.zeros(out))
         nn.init.normal_(self.weight, std=0.02)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return x @ weight + bias."""
         return x @ self.weight + self.bias
 
@@ -136,14 +135,12 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.c_attn = Projection(form.width, 3 * form.width)
         self.c_proj = Projection(form.width, form.width)
 
-    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
+    def parts(self, x: Tensor) -> list[Tensor]:
         """Return queries (scaled), keys and values, N x heads x T x size each."""
         found = self.c_attn(x).reshape(x.shape[0], x.shape[1], 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
         return [found[0] * self.size**-0.5, found[1], found[2]]
 
-    def forward(
-        self, x: torch.Tensor, later: torch.Tensor, past: Past | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor, later: Tensor, past: Past | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the attention output, N x T x width, and the keys and values of the new tokens.
 
         Scores of slots and new tokens are concatenated instead of keys, so that the cache is not copied.
@@ -171,9 +168,9 @@ class FeedForward(nn.Module):  # type: ignore[misc]
         self.c_fc, self.c_proj = Projection(form.width, form.inner), Projection(form.inner, form.width)
         self.approximate = _GELU[form.activation]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return N x T x width."""
-        out: torch.Tensor = self.c_proj(functional.gelu(self.c_fc(x), approximate=self.approximate))
+        out: Tensor = self.c_proj(functional.gelu(self.c_fc(x), approximate=self.approximate))
         return out
 
 
@@ -185,9 +182,7 @@ class Block(nn.Module):  # type: ignore[misc]
         self.ln_1, self.ln_2 = (nn.LayerNorm(form.width, form.epsilon) for _ in range(2))
         self.attn, self.mlp = Attention(form), FeedForward(form)
 
-    def forward(
-        self, x: torch.Tensor, later: torch.Tensor, past: Past | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor, later: Tensor, past: Past | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the hidden state after this layer, and the new keys and values."""
         seen, k, v = self.attn(self.ln_1(x), later, past)
         x = x + seen
@@ -214,18 +209,18 @@ class GptDecoder(nn.Module):  # type: ignore[misc]
         nn.init.normal_(parts["wpe"].weight, std=0.01)
         self.transformer = nn.ModuleDict(parts)
 
-    def embedded(self, ids: torch.Tensor) -> torch.Tensor:
+    def embedded(self, ids: Tensor) -> Tensor:
         """Return N x T x width for tokens, from the transposed table of the output, which a file stores once."""
         table = self.transformer["wte"].weight.T
         picked = torch.index_select(table, 1, ids.flatten()).T
         return picked.reshape(ids.shape[0], ids.shape[1], table.shape[0])
 
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         """Return N x T x vocabulary for the last hidden state."""
-        out: torch.Tensor = self.transformer["ln_f"](x) @ self.transformer["wte"].weight.T
+        out: Tensor = self.transformer["ln_f"](x) @ self.transformer["wte"].weight.T
         return out
 
-    def whole(self, ids: torch.Tensor) -> torch.Tensor:
+    def whole(self, ids: Tensor) -> Tensor:
         """Return the logits of whole texts, N x T, without a cache, for training."""
         count = ids.shape[1]
         x = self.transformer["wte"](ids) + self.transformer["wpe"].weight[:count]
@@ -234,9 +229,7 @@ class GptDecoder(nn.Module):  # type: ignore[misc]
             x, _, _ = block(x, later, None)
         return self.logits(x)
 
-    def forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, *past: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(self, ids: Tensor, positions: Tensor, mask: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         """Return the logits of new tokens, and their keys and values by layer.
 
         Args:
@@ -246,7 +239,7 @@ class GptDecoder(nn.Module):  # type: ignore[misc]
         """
         x = self.embedded(ids) + self.transformer["wpe"](positions)
         later, slots = _later(ids.shape[1]), ((1 - mask) * MASKED)[:, None, None, :]
-        new: list[torch.Tensor] = []
+        new: list[Tensor] = []
         for i, block in enumerate(self.transformer["h"]):
             x, k, v = block(x, later, (past[2 * i], past[2 * i + 1], slots))
             new += [k, v]
@@ -258,7 +251,7 @@ def cache_names(layers: int, prefix: str) -> list[str]:
     return [f"{prefix}.{layer}.{what}" for layer in range(layers) for what in ("key", "value")]
 
 
-def fitted_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def fitted_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return weights under this network's keys, without the masks of older files.
 
     ``lm_head.weight`` is the embedding. Files of the model without a head have keys without ``transformer.``.
@@ -268,7 +261,7 @@ def fitted_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {key: value for key, value in found.items() if not key.endswith((".attn.bias", ".attn.masked_bias"))}
 
 
-def example(form: Form, slots: int = 8, tokens: int = 4, rows: int = 2) -> Sequence[torch.Tensor]:
+def example(form: Form, slots: int = 8, tokens: int = 4, rows: int = 2) -> Sequence[Tensor]:
     """Return example inputs with a different number of filled slots per row."""
     made = torch.Generator().manual_seed(0)
     ids = torch.randint(0, form.vocabulary, (rows, tokens), generator=made)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from engine import ConfigError
@@ -34,8 +34,7 @@ class GraphSizes:
     """Sizes of a network.
 
     Attributes:
-        kind: one of :data:`KINDS`.
-        features, hidden, classes: input, hidden (per head) and output columns.
+        kind: one of :data:`KINDS`. features, hidden, classes: input, hidden (per head) and output columns.
         heads: of GAT's hidden layers; the last layer has one.
         norms: batch norm after every layer but the last, as in OGB's examples.
     """
@@ -63,11 +62,11 @@ class GCNConv(nn.Module):  # type: ignore[misc]
         self.lin = nn.Linear(before, after, bias=False)
         self.bias = nn.Parameter(torch.zeros(after))
 
-    def dense(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
+    def dense(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Return the layer's rows by a matrix of neighbours."""
         return adjacency @ self.lin(x) + self.bias
 
-    def scatter(self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def scatter(self, x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
         """Return the layer's rows by a list of edges."""
         return _added(self.lin(x), edges, weights) + self.bias
 
@@ -79,17 +78,17 @@ class SAGEConv(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.lin_l, self.lin_r = nn.Linear(before, after), nn.Linear(before, after, bias=False)
 
-    def dense(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
+    def dense(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Return the layer's rows by a matrix of neighbours."""
         return self.joined(x, adjacency @ x)
 
-    def scatter(self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def scatter(self, x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
         """Return the layer's rows by a list of edges."""
         return self.joined(x, _added(x, edges, weights))
 
-    def joined(self, x: torch.Tensor, around: torch.Tensor) -> torch.Tensor:
+    def joined(self, x: Tensor, around: Tensor) -> Tensor:
         """Return the layer's rows for nodes ``x`` with the mean ``around`` of their neighbours."""
-        left: torch.Tensor = self.lin_l(around)
+        left: Tensor = self.lin_l(around)
         return left + self.lin_r(x)
 
 
@@ -106,7 +105,7 @@ class GATConv(nn.Module):  # type: ignore[misc]
         nn.init.xavier_uniform_(self.att_src)
         nn.init.xavier_uniform_(self.att_dst)
 
-    def dense(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
+    def dense(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Return the layer's rows by a matrix of neighbours, which is only tested for 0."""
         h = self.lin(x).unflatten(-1, (self.heads, self.after))
         source, target = (h * self.att_src).sum(-1), (h * self.att_dst).sum(-1)  # N x n x heads
@@ -115,7 +114,7 @@ class GATConv(nn.Module):  # type: ignore[misc]
         shares = torch.softmax(scores * there + NOTHING * (1 - there), -1) * there
         return (shares @ h.transpose(1, 2)).transpose(1, 2).flatten(2) + self.bias
 
-    def scatter(self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def scatter(self, x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
         """Return the layer's rows by a list of edges, whose weights are only tested for 0."""
         h = self.lin(x).unflatten(-1, (self.heads, self.after))
         source, target = (h * self.att_src).sum(-1), (h * self.att_dst).sum(-1)  # n x heads
@@ -131,16 +130,15 @@ class GATConv(nn.Module):  # type: ignore[misc]
         return torch.zeros_like(h.flatten(1)).scatter_add(0, to, messages) + self.bias
 
 
-def _added(rows: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _added(rows: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted sum of the sources' rows for each node."""
     messages = rows[edges[0]] * weights.unsqueeze(1)
     return torch.zeros_like(rows).scatter_add(0, edges[1].unsqueeze(1).expand_as(messages), messages)
 
 
 class GraphNetwork(nn.Module):  # type: ignore[misc]
-    """Graph neural network with the forms :meth:`dense`, :meth:`scatter` and :meth:`fanout`.
-
-    Modules are named as in PyTorch Geometric and OGB's examples: ``convs.0.lin.weight``, ``bns.0.weight``.
+    """Graph neural network with the forms :meth:`dense`, :meth:`scatter` and :meth:`fanout`; modules are named as in
+    PyTorch Geometric and OGB's examples: ``convs.0.lin.weight``, ``bns.0.weight``.
     """
 
     def __init__(self, sizes: GraphSizes) -> None:
@@ -153,30 +151,28 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
         kept = widths[1:] if sizes.norms else []
         self.bns = nn.ModuleList(nn.BatchNorm1d(width) for width in kept)
 
-    def dense(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
+    def dense(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Return scores, N x n x C."""
         for place, conv in enumerate(self.convs):
             x = self.after(place, conv.dense(x, adjacency))
         return x
 
-    def scatter(self, x: torch.Tensor, edges: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def scatter(self, x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
         """Return scores, n x C."""
         for place, conv in enumerate(self.convs):
             x = self.after(place, conv.scatter(x, edges, weights))
         return x
 
-    def fanout(
-        self, x0: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor
-    ) -> torch.Tensor:
+    def fanout(self, x0: Tensor, x1: Tensor, x2: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
         """Return scores, N x C, of two layers of GraphSAGE with sampled neighbours."""
         first: Any
         first, second = self.convs
         near = self.after(0, first.joined(x0, (x1 * w1.unsqueeze(-1)).sum(1)))
         far = self.after(0, first.joined(x1, (x2 * w2.unsqueeze(-1)).sum(2)))
-        found: torch.Tensor = second.joined(near, (far * w1.unsqueeze(-1)).sum(1))
+        found: Tensor = second.joined(near, (far * w1.unsqueeze(-1)).sum(1))
         return found
 
-    def after(self, place: int, x: torch.Tensor) -> torch.Tensor:
+    def after(self, place: int, x: Tensor) -> Tensor:
         """Apply norm and activation after a layer, except the last."""
         if place == self.sizes.layers - 1:
             return x
@@ -212,9 +208,9 @@ class InForm(nn.Module):  # type: ignore[misc]
             )
         self.network, self.form = network, form
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+    def forward(self, *tensors: Tensor) -> Tensor:
         """Return the scores."""
-        found: torch.Tensor = getattr(self.network, self.form)(*tensors)
+        found: Tensor = getattr(self.network, self.form)(*tensors)
         return found
 
 

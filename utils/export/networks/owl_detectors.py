@@ -1,6 +1,5 @@
-"""OWL-ViT and OWLv2 of transformers, from a folder of ``save_pretrained``, or small with random weights.
-
-The queries are common to all images, so the exported model takes them without a batch axis.
+"""OWL-ViT and OWLv2 of transformers, from a folder of ``save_pretrained``, or small with random weights; the queries
+are common to all images, so the exported model takes them without a batch axis.
 """
 
 from __future__ import annotations
@@ -47,16 +46,12 @@ class OwlHead(torch.nn.Module):  # type: ignore[misc]
 
 
 def detector(arch: str, weights: str, tokenizer: str | None = None) -> Detector:
-    """Return a detector with its tokenizer.
+    """Return a detector with its tokenizer (``tokenizer.json``; ``None`` for the one in the folder).
 
     Args:
-        arch: for random weights, one of :data:`KINDS`.
-        weights: a folder of ``save_pretrained``, or ``random``.
-        tokenizer: its ``tokenizer.json``; ``None`` for the one in the folder.
+        arch: for random weights, one of :data:`KINDS`. weights: a folder of ``save_pretrained``, or ``random``.
 
-    Raises:
-        ConfigError: the folder holds another kind of model.
-        ModelError: it, or the tokenizer, is missing or damaged.
+    Raises ConfigError: the folder holds another kind of model; ModelError: it, or the tokenizer, is missing or damaged.
     """
     model = _random(arch) if weights == RANDOM else pretrained(weights, "AutoModelForZeroShotObjectDetection")
     kind = model.config.model_type

@@ -11,10 +11,7 @@ from torch import nn
 
 
 class Perceptron(nn.Module):  # type: ignore[misc]
-    """Fully connected network with tanh and orthogonal initial weights.
-
-    ``gain``: of the last layer; small for nearly uniform initial actions.
-    """
+    """Perceptron with tanh and orthogonal initial weights; a small ``gain`` gives nearly uniform actions."""
 
     def __init__(self, inputs: int, outputs: int, width: int = 64, gain: float = 1.0) -> None:
         super().__init__()

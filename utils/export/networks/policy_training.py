@@ -26,8 +26,7 @@ class PpoPlan:
     """Hyperparameters of PPO.
 
     Attributes:
-        steps: of all environments together.
-        lanes: parallel environments. horizon: steps of each per round.
+        steps: of all environments together. lanes: parallel environments. horizon: steps of each per round.
         rate: initial learning rate, decayed to 0. passes: epochs per round. batch: of a learning step.
         discount, smoothing: gamma and lambda of the advantages. clip: of the ratio.
         entropy, value: weights of these losses. norm: maximum gradient norm.
@@ -170,8 +169,7 @@ class DqnPlan:
         memory: replay memory, in steps. first: steps before learning starts. batch: of a learning step.
         rate: initial learning rate, decayed to 0. discount: gamma.
         explore: final fraction of random actions, reached from 1 over ``fall`` of the steps.
-        follow: update fraction of the target network per learning step.
-        norm: maximum gradient norm.
+        follow: update fraction of the target network per learning step. norm: maximum gradient norm.
     """
 
     steps: int

@@ -53,9 +53,7 @@ _NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
 def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -> nn.Module:
     """Return a network with seeded random weights in eval mode; the caller's random state is not changed.
 
-    Args:
-        make: returns the network, with three input channels.
-        size: height and width of its images; ``None``: any.
+    ``make`` returns the network, with three input channels; ``size``: height and width of its images; ``None``: any.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -76,9 +74,8 @@ def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -
 
 
 def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> None:
-    """Divide the layers of a module without norms by the standard deviations of their outputs for noise.
-
-    Otherwise each layer of torchvision's detection heads shrinks its values tenfold, until they vanish in float16.
+    """Divide the layers of a module without norms by the standard deviations of their outputs for noise; otherwise each
+    layer of torchvision's detection heads shrinks its values tenfold, until they vanish in float16.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)

@@ -71,9 +71,8 @@ def encoder_model(
         max_length: maximum tokens of a text; ``None``: the model's positions.
         read: returns the sizes in ``config.json`` (and its name for errors).
 
-    Raises:
-        ConfigError: invalid ``max_length``.
-        ModelError: a file is missing or damaged, the weights do not match, or the tokenizer has more tokens.
+    Raises ConfigError: invalid ``max_length``; ModelError: a file is missing or damaged, the weights do not match, or
+    the tokenizer has more tokens.
     """
     place = Path(folder)
     sizes = read(_config(place), str(place / "config.json"))
@@ -192,8 +191,7 @@ def example_inputs(model: TextModel, batch: int, length: int) -> dict[str, torch
 def load_named(module: Headed, path: Path, *, head: bool = True) -> None:
     """Load a file of weights with transformers' names; ``head=False`` does not load the head.
 
-    Raises:
-        ModelError: the file is missing or damaged, or a weight is missing or does not match.
+    Raises ModelError if the file is missing or damaged, or a weight is missing or does not match.
     """
     own = module.state_dict()
     named = {_own_name(key): value for key, value in read_state(path).items()}
@@ -202,9 +200,8 @@ def load_named(module: Headed, path: Path, *, head: bool = True) -> None:
         state |= {key: value for key, value in own.items() if not key.startswith("base.")}
     missing = [key for key in own if key not in state and not key.startswith("base.")]
     if missing and any(key.startswith("base.") for key in state):
-        raise ModelError(
-            f"{path}: has the encoder, but not the head's {', '.join(missing)}; use weights with this head"
-        )
+        fix = "use weights with this head"
+        raise ModelError(f"{path}: has the encoder, but not the head's {', '.join(missing)}; {fix}")
     load_state(module, state, str(path))
 
 

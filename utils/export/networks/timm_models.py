@@ -14,9 +14,8 @@ import torch
 from engine import ConfigError, ModelError, TargetError
 from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.graphs import first_line
-from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM, seeded
-from utils.export.networks.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import Classifier, Size, import_torchvision
 from utils.export.weight_files import is_weights_file, load_weights
 from utils.preprocess.image.modes import INTERPOLATIONS
 from utils.stored import ImageNotes
@@ -43,10 +42,8 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         arch: timm's name with or without a tag: ``inception_v4``, ``resnet18.a1_in1k``.
         weights: ``DEFAULT`` for the published ones of the name, another tag, a file's path, or ``random``.
 
-    Raises:
-        TargetError: timm is not installed.
-        ConfigError: ``arch`` or ``weights`` is unknown, not a classifier, or its preprocessing is unsupported.
-        ModelError: the download failed, or the file is missing or does not match.
+    Raises TargetError: timm is not installed; ConfigError: ``arch`` or ``weights`` is unknown, not a classifier, or its
+    preprocessing is unsupported; ModelError: the download failed, or the file is missing or does not match.
     """
     timm = import_timm()
     name = _tagged(timm, arch, weights)

@@ -98,16 +98,13 @@ def detector(
     """Return a torchvision detector.
 
     Args:
-        arch: such as ``ssd300_vgg16``.
-        weights: torchvision's name of its weights (``COCO_V1``, downloaded once), the path of a ``.pth`` or
-            ``.safetensors`` file, or ``random``.
-        size: height and width of the example input.
+        arch: such as ``ssd300_vgg16``. size: height and width of the example input.
+        weights: torchvision's name of its weights (``COCO_V1``, downloaded once), a ``.pth`` or ``.safetensors`` file,
+            or ``random``.
         classes: number of classes including the background, if other than COCO's.
         backbone: a smaller ResNet (``resnet18``) for RetinaNet or FCOS.
 
-    Raises:
-        ConfigError: a name is unknown, or the size is invalid.
-        ModelError: the download failed, or the file is missing or does not match.
+    Raises ConfigError: unknown name, invalid size; ModelError: the download failed, or the file is missing or differs.
     """
     models = import_torchvision().models
     known = [name for name in models.list_models(module=models.detection) if name.startswith(("ssd", "ret", "fcos"))]
@@ -118,9 +115,8 @@ def detector(
     if weights not in (RANDOM, published.name) and not is_file:
         raise ConfigError(f"unknown weights {weights!r} for {arch}; use {published.name}, {RANDOM}, or a file's path")
     if classes is not None and (classes < 2 or not (is_file or weights == RANDOM)):
-        raise ConfigError(
-            f"--classes {classes}: use at least 2, including the background, and a file or random weights"
-        )
+        fix = "use at least 2, including the background, and a file or random weights"
+        raise ConfigError(f"--classes {classes}: {fix}")
     make = _maker(models, arch, classes or len(published.meta["categories"]), backbone)
     labels = published.meta["categories"] if classes is None else [str(i) for i in range(classes)]
     own = 300 if arch == "ssd300_vgg16" else 320 if arch.startswith("ssd") else SHORTER
@@ -131,7 +127,8 @@ def detector(
     elif weights != RANDOM:
         downloaded(arch, published, made)
     if arch == "retinanet_resnet50_fpn" and Path(weights).name in (PUBLISHED, Path(published.url).name):
-        _without_eps(made)
+        for norm in (module for module in made.modules() if isinstance(module, nn.BatchNorm2d)):
+            norm.eps = 0.0  # as in the training of RetinaNet's first published weights
     return _described(made, arch, Path(weights).name, example, labels, bool(size))
 
 
@@ -214,13 +211,6 @@ def _seeded(make: Callable[[], nn.Module], size: tuple[int, int]) -> nn.Module:
                 value.fill_(1.0)  # a distance of one anchor, so that not all are clipped at 0
     network: nn.Module = made[0].eval()
     return network
-
-
-def _without_eps(model: nn.Module) -> None:
-    """Set epsilon 0 in the batch norms, as in the training of RetinaNet's first published weights."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.eps = 0.0
 
 
 def export_torchvision(description: str | None, folder: Path, arch: str, archs: Sequence[str]) -> Iterator[str]:

@@ -1,10 +1,11 @@
-"""torchvision's classification networks for export."""
+"""Classification networks for export: :class:`Classifier`, and torchvision's."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -16,11 +17,51 @@ from engine import ConfigError, ModelError, TargetError
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.graphs import first_line
-from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM as RANDOM, seeded
 from utils.export.weight_files import is_weights_file, load_state, load_weights
 from utils.imagenet_classes import WNIDS
 from utils.stored import ImageNotes
+
+Size = tuple[int, int]
+"""Height and width in pixels."""
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A network in eval mode with its metadata.
+
+    Attributes:
+        module: N x 3 x H x W float32 to N x classes scores.
+        images: image preprocessing; ``images.crop`` is the native size of the weights.
+        size: height and width to export for. free: whether height and width are dynamic in the dynamic files.
+        labels: class names in the order of the outputs, or ``None``.
+        class_ids: WordNet ids of the classes, such as ``n01440764``, or ``None``.
+        name: start of the file names. source: such as ``torchvision resnet50``.
+        weights: such as ``IMAGENET1K_V2``, ``mine.pth`` or ``random``.
+    """
+
+    module: torch.nn.Module
+    images: ImageNotes
+    size: Size
+    free: bool
+    labels: Sequence[str] | None
+    class_ids: Sequence[str] | None
+    name: str
+    source: str
+    weights: str
+
+    @property
+    def preprocess(self) -> dict[str, Any]:
+        """Preprocessing for :attr:`size`, for the metadata."""
+        return plain(self.images.scaled(self.size))
+
+
+def plain(scaled: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of :meth:`~utils.stored.ImageNotes.scaled` as JSON values; one number for a square crop."""
+    found: dict[str, Any] = {key: list(value) if isinstance(value, tuple) else value for key, value in scaled.items()}
+    height, width = found["crop_shape"]
+    return found | {"crop_shape": height if height == width else [height, width]}
+
 
 _OPERATORS = ("nms", "qnms")
 _declared: list[torch.library.Library] = []  # torch forgets the operators when the Library object dies
@@ -60,19 +101,15 @@ def build(arch: str, weights: str) -> tuple[torch.nn.Module, Sequence[str], dict
             state dict (:mod:`utils.export.weight_files`), or ``random``. The latter two get the labels and the
             preprocessing of the first published weights.
 
-    Raises:
-        ConfigError: ``arch`` or the name in ``weights`` is unknown.
-        ModelError: the download failed, or the file is missing or does not match.
+    Raises ConfigError: ``arch`` or the name in ``weights`` is unknown; ModelError: the download failed, or the file is
+    missing or does not match.
     """
     found = classifier(arch, weights)
     return found.module, found.labels or (), found.preprocess
 
 
 def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
-    """Return a torchvision network for images of a height and width; ``None``: those of the weights' transforms.
-
-    Errors are those of :func:`build`; ConfigError also if the network cannot be built for the size.
-    """
+    """Return a torchvision network for a size (``None``: the weights'); errors of :func:`build`, and of the size."""
     models = import_torchvision().models
     known = models.list_models(module=models)
     if arch not in known:

@@ -69,17 +69,10 @@ class Logits(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
 
 
 def segmenter(arch: str, weights: str) -> Segmenter:
-    """Return a torchvision network with its labels and preprocessing.
+    """Return a torchvision network (``arch``: one of :data:`ARCHS`) with its labels and preprocessing.
 
-    Args:
-        arch: one of :data:`ARCHS`.
-        weights: a name of torchvision's weights for it (``DEFAULT``; downloaded once), the path of a file with a state
-            dict (:mod:`utils.export.weight_files`), or ``random``. Labels are ``None`` for a file with another number
-            of classes than the published weights.
-
-    Raises:
-        ConfigError: the name in ``weights`` is unknown.
-        ModelError: the download failed, or the file is missing or does not match.
+    ``weights`` and errors are as of :func:`~utils.export.networks.torchvision_models.build` (``DEFAULT``: downloaded
+    once). Labels are ``None`` for a file with another number of classes than the published weights.
     """
     models = import_torchvision().models
     published = models.get_model_weights(arch)

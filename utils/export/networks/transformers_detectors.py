@@ -1,6 +1,5 @@
-"""DETR and related detectors of transformers, from a folder of ``save_pretrained``, or small with random weights.
-
-The folder has ``config.json``, the weights and optionally ``preprocessor_config.json``. Nothing is downloaded.
+"""DETR and related detectors of transformers, from a folder of ``save_pretrained`` (``config.json``, the weights and
+optionally ``preprocessor_config.json``; nothing is downloaded), or small with random weights.
 """
 
 from __future__ import annotations
@@ -61,14 +60,11 @@ def detector(arch: str, weights: str, size: tuple[int, int] | None = None) -> De
     """Return a detector.
 
     Args:
-        arch: for random weights, one of :data:`ARCHS`.
-        weights: a folder of ``save_pretrained``, or ``random``.
+        arch: for random weights, one of :data:`ARCHS`. weights: a folder of ``save_pretrained``, or ``random``.
         size: height and width of the example; ``None`` for those of the weights.
 
-    Raises:
-        ConfigError: the folder is missing or has another kind of model.
-        ModelError: it is damaged.
-        TargetError: transformers is not installed.
+    Raises ConfigError: the folder is missing or has another kind of model; ModelError: it is damaged; TargetError:
+    transformers is not installed.
     """
     model = _random(arch, size) if weights == RANDOM else pretrained(weights, "AutoModelForObjectDetection")
     found = {} if weights == RANDOM else read_json(Path(weights, "preprocessor_config.json"))
@@ -125,16 +121,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def pretrained(folder: str, loader: str) -> Any:
-    """Load a model from a folder, offline.
+    """Load a model from a folder, offline; raise ModelError if that fails.
 
-    Raises:
-        ConfigError: the folder has no ``config.json``, or another kind of model.
-        ModelError: it cannot be loaded.
+    Raises ConfigError if the folder has no ``config.json``, or another kind of model.
     """
     if not Path(folder, "config.json").is_file():
-        raise ConfigError(
-            f"--weights {folder}: not a folder with a config.json; pass a folder of save_pretrained, or random"
-        )
+        fix = "pass a folder of save_pretrained, or random"
+        raise ConfigError(f"--weights {folder}: not a folder with a config.json; {fix}")
     loaders = transformers()
     try:
         return getattr(loaders, loader).from_pretrained(folder, local_files_only=True)

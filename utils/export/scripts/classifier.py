@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of every classification folder: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_classifier, __doc__, HERE, "vgg16"))
+Usage: ``cli.run(partial(export_classifier, __doc__, HERE, "vgg16"))``
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ import torch
 from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.forms import add_common
-from utils.export.networks.classifiers import Classifier, Size
 from utils.export.networks.random_weights import RANDOM
+from utils.export.networks.torchvision_models import Classifier, Size
 from utils.export.onnx_files import ExportResult
 from utils.export.torch_export import export_onnx
 
@@ -41,13 +39,9 @@ def export_classifier(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``. arch: default of ``--arch``.
-        archs: allowed networks; ``None``: any of torchvision and timm.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
-        TargetError: torchvision, timm or safetensors is not installed.
+    ``folder``, ``arch``: defaults of the flags; ``archs``: allowed networks; ``None``: any of torchvision and timm.
+    Raises ConfigError for an invalid flag; ModelError, ExportError: weights or a form cannot be made; TargetError:
+    torchvision, timm or safetensors is not installed.
     """
     args = _arguments(description, folder, arch, argv)
     check_sizes(args.batch_size, args.input_size)
@@ -96,9 +90,8 @@ def check_sizes(batch_size: int, input_size: Sequence[int] | None) -> None:
 def find_classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     """Return a network of torchvision, or of timm if the name starts with one of :data:`TIMM`.
 
-    Args:
-        weights: a published name, a file's path, or ``random``.
-        size: height and width; ``None`` for those of the weights.
+    ``weights``: a published name, a file's path, or ``random``. ``size``: height and width; ``None``: those of the
+    weights.
     """
     if arch.startswith(TIMM):
         from utils.export.networks import timm_models

@@ -21,15 +21,12 @@ class Detector:
 
     Attributes:
         module: takes images and the tensors of ``inputs``; returns ``outputs`` in order.
-        name: start of the file names. source, weights: provenance.
-        size: height and width of the example input.
+        name: start of the file names. source, weights: provenance. size: height and width of the example input.
         outputs: names of the outputs. labels: class names in the order of the layout.
         note: metadata ``detection``: the layout and its parameters.
         mean, std: for samples in 0..1. interpolation: resize filter.
-        free: whether height and width are dynamic in the dynamic files.
-        image: name of the image input.
-        inputs: example tensors of further inputs by name. axes: their dynamic axes.
-        notes: further metadata by key.
+        free: whether height and width are dynamic in the dynamic files. image: name of the image input.
+        inputs: example tensors of further inputs by name. axes: their dynamic axes. notes: further metadata by key.
     """
 
     module: torch.nn.Module

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of GPT-2 style decoders: flags, a folder of weights or random ones, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_gpt, __doc__, HERE, "gpt2_small", "random"))
+Usage: ``cli.run(partial(export_gpt, __doc__, HERE, "gpt2_small", "random"))``
 """
 
 from __future__ import annotations
@@ -43,8 +41,8 @@ def export_gpt(
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
     Args:
-        description: the script's docstring. folder: default of ``--out``.
-        weights: default of ``--weights``: a folder in transformers' layout, or ``random``.
+        folder: default of ``--out``. weights: default of ``--weights``: a folder in transformers' layout, or
+            ``random``.
         begins: the model was trained on texts that start with the begin token.
         source: origin of the weights, for the metadata.
     """
@@ -90,16 +88,13 @@ def _axes(form: Form) -> dict[str, dict[int, str]]:
 def read_folder(folder: Path) -> tuple[Form, GptDecoder]:
     """Return the sizes and the network of a folder in transformers' layout.
 
-    Raises:
-        ModelError: a file is missing, damaged, or of another model.
-        TargetError: the package safetensors is not installed.
+    Raises ModelError if a file is missing, damaged, or of another model; TargetError if safetensors is not installed.
     """
     form = read_form(folder / "config.json")
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
-        raise ModelError(
-            f"{folder}: contains neither {' nor '.join(WEIGHTS)}; use a folder in the layout of transformers"
-        )
+        fix = "use a folder in the layout of transformers"
+        raise ModelError(f"{folder}: contains neither {' nor '.join(WEIGHTS)}; {fix}")
     network = GptDecoder(form)
     load_state(network, fitted_state(read_state(file)), str(file))
     return form, network
@@ -108,18 +103,15 @@ def read_folder(folder: Path) -> tuple[Form, GptDecoder]:
 def tokenizer_text(folder: Path) -> str:
     """Return the ``tokenizer.json`` of a folder, or one made of ``vocab.json`` and ``merges.txt``.
 
-    Raises:
-        ModelError: the files are missing or cannot be read.
-        ConfigError: the package ``tokenizers`` is not installed.
+    Raises ModelError if they are missing or cannot be read, ConfigError if the package ``tokenizers`` is not installed.
     """
     whole, words, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
     try:
         if whole.is_file():
             return whole.read_text(encoding="utf-8")
         if not (words.is_file() and merges.is_file()):
-            raise ModelError(
-                f"{folder}: contains neither tokenizer.json nor vocab.json and merges.txt; add the tokenizer"
-            )
+            fix = "add the tokenizer"
+            raise ModelError(f"{folder}: contains neither tokenizer.json nor vocab.json and merges.txt; {fix}")
         with extra("a tokenizer", "text"):
             from tokenizers import ByteLevelBPETokenizer
         made = ByteLevelBPETokenizer.from_file(str(words), str(merges))

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of the networks over graphs: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_graph_network, __doc__, HERE, {"gcn_cora": GraphSizes("gcn", 1433, 16, 7)}))
+Usage: ``cli.run(partial(export_graph_network, __doc__, HERE, {"gcn_cora": GraphSizes("gcn", 1433, 16, 7)}))``
 """
 
 from __future__ import annotations
@@ -51,10 +49,8 @@ def export_graph_network(
 ) -> int:
     """Run an export script: write the requested files, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``. form: default of ``--form``.
-        archs: sizes of networks by name, the default first.
-        features: default of ``--features``, the scaling of node features, which is stored.
+    ``folder``, ``form``, ``features`` (the scaling of node features, which is stored): defaults of the flags;
+    ``archs``: sizes of networks by name, the default first.
     """
     args = _arguments(description, folder, archs, form, features, argv)
     sizes = _sizes(args, archs[args.arch])
@@ -63,9 +59,8 @@ def export_graph_network(
         print("random weights: for functional and speed checks only")
     labels = None if args.labels is None else [line for line in _lines(args.labels) if line]
     if labels is not None and len(labels) != sizes.classes:
-        raise ConfigError(
-            f"--labels {args.labels}: {len(labels)} names for {sizes.classes} classes; write one per line"
-        )
+        fix = "write one per line"
+        raise ConfigError(f"--labels {args.labels}: {len(labels)} names for {sizes.classes} classes; {fix}")
     stem = args.out / (args.arch if args.form == form else f"{args.arch}_{args.form}")
     provenance = {"source": f"utils/export/networks/graph_models.py, {sizes.kind}", "weights": str(args.weights)}
     stored: dict[str, Any] = {"notes": {"features": args.features}, "labels": labels, "provenance": provenance}

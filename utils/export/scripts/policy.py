@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` and ``train.py`` of policies: flags, files, the return.
 
-Usage in a folder::
-
-    cli.run(partial(export_policy, __doc__, HERE / "ppo_cartpole", network(), "CartPole-v1"))
+Usage: ``cli.run(partial(export_policy, __doc__, HERE / "ppo_cartpole", network(), "CartPole-v1"))``
 """
 
 from __future__ import annotations
@@ -36,10 +34,8 @@ def export_policy(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring.
-        stem: path and start of the names of the weights (``.pth``) and of the ONNX files.
-        network: observations to actions. environment: the training environment. output: name of the output.
+    ``stem``: path and start of the names of the weights (``.pth``) and files; ``network``: observations to actions;
+    ``environment``: the training environment; ``output``: name of the output.
     """
     parser = argparse.ArgumentParser(description=description)
     add_version(parser)
@@ -67,8 +63,7 @@ def write_policy(
     """Write a policy's ONNX files and print the largest relative error of each.
 
     Args:
-        network: observations to actions.
-        outputs: names of the outputs; the first one gives the action.
+        network: observations to actions. outputs: names of the outputs; the first one gives the action.
         example: observations to trace and compare on; ``None``: random ones of the first layer's width.
     """
     if example is None:

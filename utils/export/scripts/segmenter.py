@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of torchvision's segmentation networks: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_segmenter, __doc__, HERE, ("fcn_resnet50", "fcn_resnet101")))
+Usage: ``cli.run(partial(export_segmenter, __doc__, HERE, ("fcn_resnet50", "fcn_resnet101")))``
 """
 
 from __future__ import annotations
@@ -29,9 +27,7 @@ def export_segmenter(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``.
-        archs: the networks of the folder, the default first.
+    ``folder``: default of ``--out``; ``archs``: the networks of the folder, the default first.
     """
     args = _arguments(description, folder, archs, argv)
     sizes = args.input_size

@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of embedders and rerankers: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_sentences, __doc__, HERE, Wanted(make=..., archs=..., note=...), texts))
+Usage: ``cli.run(partial(export_sentences, __doc__, HERE, Wanted(make=..., archs=..., note=...), texts))``
 """
 
 from __future__ import annotations
@@ -51,13 +49,9 @@ def export_sentences(
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``.
-        texts: a ``.jsonl`` whose ``text`` is the vocabulary of a random network's tokenizer.
-
-    Raises:
-        ConfigError: invalid flag. ModelError, ExportError: weights or a form cannot be made.
-        FetchError: weights cannot be downloaded.
+    ``folder``: default of ``--out``. ``texts``: a ``.jsonl`` whose ``text`` is the vocabulary of a random network's
+    tokenizer. Raises ConfigError for an invalid flag; ModelError, ExportError: weights or a form cannot be made;
+    FetchError: weights cannot be downloaded.
     """
     args = _arguments(description, folder, wanted, argv)
     length = args.max_length or wanted.max_length

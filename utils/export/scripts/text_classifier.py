@@ -1,8 +1,6 @@
 """Common ``export_onnx.py`` of classifiers of text: flags, network, files.
 
-Usage in a folder::
-
-    cli.run(partial(export_text_classifier, __doc__, HERE, ARCHS, HERE / "data/sentences.tsv"))
+Usage: ``cli.run(partial(export_text_classifier, __doc__, HERE, ARCHS, HERE / "data/sentences.tsv"))``
 """
 
 from __future__ import annotations
@@ -31,18 +29,12 @@ from utils.export.networks.text_models import (
 
 
 def export_text_classifier(
-    description: str | None,
-    folder: Path,
-    archs: Mapping[str, Sizes],
-    texts: Path,
-    argv: Sequence[str] | None = None,
+    description: str | None, folder: Path, archs: Mapping[str, Sizes], texts: Path, argv: Sequence[str] | None = None
 ) -> int:
     """Run an export script: write the requested forms, print the largest relative error of each, and return 0.
 
-    Args:
-        description: the script's docstring. folder: default of ``--out``.
-        archs: sizes of random networks by name, the default first.
-        texts: labelled texts, the vocabulary and labels of a random network.
+    ``folder``: default of ``--out``; ``archs``: sizes of random networks by name, the default first; ``texts``:
+    labelled texts, the vocabulary and labels of a random network.
     """
     args = _arguments(description, folder, archs, argv)
     if args.weights == RANDOM:
@@ -74,9 +66,7 @@ def _arguments(
     add_common(parser, folder)
     first = next(iter(archs))
     parser.add_argument(
-        "--weights",
-        required=True,
-        help="folder with config.json, model.safetensors and tokenizer.json, or random",
+        "--weights", required=True, help="folder with config.json, model.safetensors and tokenizer.json, or random"
     )
     parser.add_argument("--arch", choices=list(archs), default=first, help=f"of random weights (default: {first})")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, if it is not in the folder")

@@ -34,10 +34,7 @@ class ArrayPlace(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A batch preprocessed by a child, without its samples.
-
-    ``shards``: number of arrays of each SPA, if the task returned :class:`Shards`.
-    """
+    """A batch preprocessed by a child, without its samples; ``shards``: number of arrays of each SPA, or ``None``."""
 
     places: list[ArrayPlace] | None
     good: tuple[int, ...] | None
@@ -62,11 +59,7 @@ class Raised(NamedTuple):
 
 
 class Memory:
-    """A memory file shared by two processes; it only grows.
-
-    Args:
-        fd: descriptor of the file; the caller closes it.
-    """
+    """A memory file shared by two processes; it only grows. The caller closes its descriptor ``fd``."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -93,11 +86,7 @@ in_child = threading.Event()
 
 
 def serve(pipe: str, memory: str) -> None:
-    """Preprocess batches received through the pipe until it is closed: the main function of a child.
-
-    Args:
-        pipe, memory: inherited file descriptors.
-    """
+    """Preprocess batches from the pipe until it is closed; ``pipe``, ``memory``: inherited file descriptors."""
     in_child.set()
     connection, timeline = Connection(int(pipe)), Timeline(keep=2**24)
     room = _Room(Memory(int(memory)))
@@ -136,33 +125,29 @@ def _answer(
     asked: Batch | Alone, preprocessor: Preprocessor, timeline: Timeline, room: _Room
 ) -> Done | Prepared | Failure | Raised:
     timeline.clear()
-    if isinstance(asked, Alone):
-        return _alone(asked, preprocessor)
-    return _done(asked, preprocessor, timeline, room)
+    try:
+        if isinstance(asked, Alone):
+            return _alone(asked, preprocessor)
+        return _done(asked, preprocessor, timeline, room)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- the parent raises it, SystemExit of foreign code too
+        return _raised(error)
 
 
-def _alone(asked: Alone, preprocessor: Preprocessor) -> Prepared | Failure | Raised:
+def _alone(asked: Alone, preprocessor: Preprocessor) -> Prepared | Failure:
     try:
         return preprocessor.prepare([asked.sample])
-    except ConfigError as error:
-        return _raised(error)
+    except ConfigError:
+        raise
     except SAMPLE_ERRORS as error:
         return Failure("", str(error))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 -- the parent raises it, SystemExit of foreign code too
-        return _raised(error)
 
 
-def _done(batch: Batch, preprocessor: Preprocessor, timeline: Timeline, room: _Room) -> Done | Raised:
-    try:
-        ready = prepare(batch, preprocessor, timeline, room if preprocessor.takes_out else None)
-        shards = [len(shard) for shard in ready.arrays] if isinstance(ready.arrays, Shards) else None
-        places = None if ready.arrays is None else room.placed(flat(ready.arrays))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 -- the parent raises it, SystemExit of foreign code too
-        return _raised(error)
+def _done(batch: Batch, preprocessor: Preprocessor, timeline: Timeline, room: _Room) -> Done:
+    ready = prepare(batch, preprocessor, timeline, room if preprocessor.takes_out else None)
+    shards = [len(shard) for shard in ready.arrays] if isinstance(ready.arrays, Shards) else None
+    places = None if ready.arrays is None else room.placed(flat(ready.arrays))
     spans = [tuple(span) for span in timeline.spans]
     return Done(places, ready.good, ready.failures, ready.nan_inputs, spans, ready.contexts, shards)
 

@@ -20,19 +20,16 @@ from multiprocessing import reduction
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
-from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
+from utils.pipeline.ahead.process_child import Alone, Done, Memory, Raised, in_child
 from utils.pipeline.launch.exit_status import Stopped, how_ended
 from utils.pipeline.run.pipeline import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _PATIENCE = 0.3
 """Seconds the children have to end on SIGTERM before they are killed."""
@@ -56,11 +53,7 @@ class _OriginError(Exception):
 class _Child:
     """A child process with its connection and memory; hold ``lock`` to use it.
 
-    Args:
-        preprocess: the pickled function.
-
-    Raises:
-        ConfigError: the process cannot be started.
+    ``preprocess`` is the pickled function; ConfigError is raised if the process cannot be started.
     """
 
     def __init__(self, preprocess: bytes) -> None:
@@ -73,31 +66,22 @@ class _Child:
             self._process = _started([theirs.fileno(), self._fd])
         except OSError as error:
             self.close()
-            raise ConfigError(
-                f"cannot start a preprocessing process: {error.strerror}; use fewer --workers, {_INSTEAD}"
-            ) from error
+            fix = f"use fewer --workers, {_INSTEAD}"
+            raise ConfigError(f"cannot start a preprocessing process: {error.strerror}; {fix}") from error
         finally:
             theirs.close()
         self.memory = Memory(self._fd)
         _live.add(self)
 
     def greet(self) -> str | None:
-        """Send the function; return the reason why the child cannot use it, ``None`` if it can.
-
-        Raises:
-            _DiedError: the process ended.
-        """
+        """Send the function; return the reason why it cannot be used, or ``None``; raise _DiedError if it ended."""
         # The main module is imported only if needed: that takes time, and runs an unguarded script.
         main = _main_module() if b"__main__" in self._preprocess else {}
         reason: str | None = self._talk(reduction.ForkingPickler.dumps(main), self._preprocess)
         return reason
 
     def ask(self, what: Batch | Alone) -> Any:
-        """Let the child preprocess a batch or one sample; return its answer.
-
-        Raises:
-            _DiedError: the process ended.
-        """
+        """Let the child preprocess a batch or one sample; return its answer; raise _DiedError if it ended."""
         return self._talk(reduction.ForkingPickler.dumps(what))
 
     def _talk(self, *messages: Any) -> Any:
@@ -160,11 +144,8 @@ class _Own(threading.local):
 class Processes:
     """Preprocesses batches in child processes, one per calling thread; a context manager that ends them.
 
-    Args:
-        preprocessor, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
-
-    Raises:
-        ConfigError: the function cannot be pickled, or this is a preprocessing child itself.
+    Arguments as of :func:`utils.pipeline.ahead.prepared`. Raises ConfigError if the function cannot be pickled, or this
+    is a preprocessing child itself.
     """
 
     def __init__(self, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None) -> None:
@@ -183,7 +164,7 @@ class Processes:
         self._children: set[_Child] = set()
         self._ended = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -207,9 +188,11 @@ class Processes:
         """
         with host_slots().taken():
             try:
-                done, arrays = self._asked(batch)
+                done, arrays = self._ask(batch, lambda done, child: (done, _arrays(done, child.memory, self._buffers)))
             except _DiedError:
                 return self._again(batch)
+            for span in done.spans:
+                self._timeline.add(*span)
         kept = batch if done.good is None else subset(batch, done.good)
         return PreparedBatch(kept, arrays, done.failures, done.nan_inputs, batch, done.good, done.contexts)
 
@@ -222,11 +205,7 @@ class Processes:
         )
 
     def alone(self, sample: Any) -> Prepared:
-        """Prepare one sample.
-
-        Raises:
-            DataError: the sample cannot be prepared, or the child died.
-        """
+        """Prepare one sample; raise DataError if it cannot be prepared, or the child died."""
         try:
             answer = self._ask(Alone(sample), lambda answer, _: answer)
         except _DiedError as error:
@@ -235,13 +214,6 @@ class Processes:
             raise DataError(answer.reason)
         prepared: Prepared = answer
         return prepared
-
-    def _asked(self, batch: Batch) -> tuple[Done, list[Array] | Shards | None]:
-        """Let this thread's child preprocess a batch."""
-        done, arrays = self._ask(batch, lambda done, child: (done, _arrays(done, child.memory, self._buffers)))
-        for span in done.spans:
-            self._timeline.add(*span)
-        return done, arrays
 
     def _ask(self, what: Batch | Alone, take: Callable[[Any, _Child], Any]) -> Any:
         """Send a request to this thread's child, and copy its answer before the next request overwrites the memory."""
@@ -301,26 +273,18 @@ class _InChild(Preprocessor):
 
 
 def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] | Shards | None:
-    """Return the arrays of an answer."""
+    """Copy the arrays of an answer from the shared memory, which the next batch overwrites."""
     if done.places is None:
         return None
-    copies = _copied(done.places, memory, buffers)
-    if done.shards is None:
-        return copies
-    taken = iter(copies)
-    return Shards([next(taken) for _ in range(count)] for count in done.shards)
-
-
-def _copied(places: list[ArrayPlace], memory: Memory, buffers: Buffers | None) -> list[Array]:
-    """Copy arrays from the shared memory, which the next batch overwrites."""
     copies = []
-    for place in places:
-        room = buffers.take(place.shape[0]) if buffers is not None and len(places) == 1 and place.shape else None
+    for place in done.places:
+        room = buffers.take(place.shape[0]) if buffers is not None and len(done.places) == 1 and place.shape else None
         if room is None or room.shape != place.shape or room.dtype != place.dtype:
             room = np.empty(place.shape, place.dtype)
         np.copyto(room, memory.array(place))
         copies.append(room)
-    return copies
+    taken = iter(copies)
+    return copies if done.shards is None else Shards([next(taken) for _ in range(count)] for count in done.shards)
 
 
 def _started(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:

@@ -39,13 +39,8 @@ class _Worker:
 
     def __call__(self, batch: Batch) -> PreparedBatch:
         """Preprocess one batch, holding one of the host's slots."""
-        if not self._tiny:
-            return self._timed(batch)
-        with self._turn:
-            return self._timed(batch)
-
-    def _timed(self, batch: Batch) -> PreparedBatch:
-        with host_slots().taken():
+        turn: AbstractContextManager[object] = self._turn if self._tiny else nullcontext()
+        with turn, host_slots().taken():
             start = time.thread_time()
             ready = prepare(batch, self.preprocessor, self.timeline, self.buffers)
             cpu = time.thread_time() - start
@@ -76,8 +71,7 @@ def prepared(
         detailed: ``False``: a single batch is not measured by stage; Pillow then opens files by path, and loads one
             plugin in place of all.
 
-    Raises:
-        ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
+    Raises ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
     """
     if worker_mode not in WORKER_MODES:
         raise ConfigError(f"worker_mode {worker_mode!r} must be one of: {', '.join(WORKER_MODES)}")
@@ -88,8 +82,14 @@ def prepared(
         return
     from concurrent.futures import ThreadPoolExecutor
 
+    working: AbstractContextManager[Callable[[Batch], PreparedBatch]]
+    working = nullcontext(_Worker(preprocessor, timeline, buffers))
+    if worker_mode == "process":
+        from utils.pipeline.ahead.processes import Processes
+
+        working = Processes(preprocessor, timeline, buffers)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="preprocess")
-    with pool, _working(worker_mode, preprocessor, timeline, buffers) as work:
+    with pool, working as work:
         yield from _in_order(batches, pool, work, workers + 1)
 
 
@@ -108,13 +108,3 @@ def _in_order(
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _working(
-    mode: str, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None
-) -> AbstractContextManager[Callable[[Batch], PreparedBatch]]:
-    if mode == "thread":
-        return nullcontext(_Worker(preprocessor, timeline, buffers))
-    from utils.pipeline.ahead.processes import Processes
-
-    return Processes(preprocessor, timeline, buffers)

@@ -18,24 +18,16 @@ _NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
 
 
 def dims_of(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes for one model: ``seq=128`` is for all models with the symbol, ``det.seq=128`` for model ``det``.
-
-    The engine reports unknown symbols.
-    """
-    found = parse_dims(words)
+    """Return the sizes for one model: ``seq=128`` is for all with the symbol, ``det.seq=128`` for model ``det``."""
+    found = parse_dims(words)  # the engine reports unknown symbols
     own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
     # A symbol may contain dots, such as Paddle's p2o.DynamicDimension.0.
     common = {key: sizes for key, sizes in found.items() if key.partition(".")[0] not in files or "." not in key}
     if common and len(files) > 1:
-        foreign = _foreign_symbols(model, files)
+        having = {name: _symbols(path) for name, path in files.items()}
+        foreign = set().union(*having.values()) - having[model]
         common = {key: sizes for key, sizes in common.items() if key not in foreign}
     return common | own
-
-
-def _foreign_symbols(model: str, files: Mapping[str, Path]) -> set[str]:
-    """Return the symbols of other models that this one lacks."""
-    having = {name: _symbols(path) for name, path in files.items()}
-    return set().union(*having.values()) - having[model]
 
 
 def _symbols(path: Path) -> set[str]:
@@ -51,8 +43,7 @@ def _symbols(path: Path) -> set[str]:
 def models_of(given: Any, task: type[Task]) -> Path | dict[str, Path]:
     """Parse ``--ckpt``: the model's path, or the paths of several models by name, in the task's order.
 
-    Raises:
-        ConfigError: a model is missing or unknown.
+    Raises ConfigError if a model is missing or unknown.
     """
     found = named_paths(given, "--ckpt")
     needed = [name for name in task.models if name not in task.optional_models]
@@ -75,8 +66,7 @@ def models_of(given: Any, task: type[Task]) -> Path | dict[str, Path]:
 def named_paths(given: Any, flag: str) -> Path | dict[str, Path] | None:
     """Parse ``PATH`` or ``NAME=PATH NAME=PATH``; a default is returned unchanged.
 
-    Raises:
-        ConfigError: one of several words has no name, or a name is given twice; the message has ``flag``.
+    Raises ConfigError, with ``flag``, if one of several words has no name, or a name is given twice.
     """
     if given is None or isinstance(given, Path):
         return given
@@ -85,11 +75,6 @@ def named_paths(given: Any, flag: str) -> Path | dict[str, Path] | None:
     words = [given] if isinstance(given, str) else list(given)
     if len(words) == 1 and (re.fullmatch(_NAMED, words[0]) is None or Path(words[0]).exists()):
         return Path(words[0])
-    return _by_name(words, flag)
-
-
-def _by_name(words: Sequence[str], flag: str) -> dict[str, Path]:
-    """Parse ``NAME=PATH NAME=PATH``."""
     pairs = [_pair(word, flag) for word in words]
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -111,9 +96,7 @@ Given = TypeVar("Given", bound="Path | dict[str, Path] | None")
 def located(given: Given) -> Given:
     """Return a path, or several by name, with those in packages resolved; packages are downloaded if needed.
 
-    Raises:
-        ConfigError: an unknown package.
-        FetchError: the package cannot be downloaded, or lacks the file.
+    Raises ConfigError: an unknown package; FetchError: the package cannot be downloaded, or lacks the file.
     """
     paths = list(given.values()) if isinstance(given, dict) else [given]
     if not any(str(path).startswith("fetch:") for path in paths):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from engine import (
-    ALL_DTYPES,
-    ConfigError,
-    add_version,
-)
+from engine import ALL_DTYPES, ConfigError, add_version
 from tecoinfer_modelzoo.flags import STDOUT
+from tecoinfer_modelzoo.text import one_line, printable
 from utils.pipeline.ahead import WORKER_MODES
-from utils.pipeline.flags.flag_help import FlagHelp, OneLineParser
 from utils.pipeline.flags.named_values import located, models_of, named_paths
 from utils.places import check_apart, check_folder, check_outputs, check_paths
 from utils.shapes import parse_dims, parse_shapes
-from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
-from utils.tasks.legacy import AnyTask, task_class
+from utils.tasks.base import SCRIPTS, AnyTask, Flag, Task, str2bool, task_class
 from utils.tasks.options import DATA as DATA, MODEL as MODEL, WRITTEN as WRITTEN, Options as Options
 
 VALID, SHOWN = ("valid",), ("single", "multi")
@@ -75,6 +71,41 @@ _AT_LEAST = {"batch_size": 1, "num_workers": 1, "calib": 1, "streams": 1, "worke
 """Smallest values of flags, if set."""
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Reports invalid arguments in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error in one line, and exit with code 2."""
+        super().error(printable(one_line(message)))
+
+
+class FlagHelp(argparse.HelpFormatter):
+    """Shows default values; finds the terminal's width without ``shutil``, whose import for every flag takes 3 ms."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
+        except (OSError, ValueError):
+            width = 80
+        super().__init__(prog, width=width - 2)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if default in (None, False, argparse.SUPPRESS) or default == [] or default == "":
+            return text.replace("%", "%%")
+        if isinstance(default, (Path, Mapping)):
+            default = _relative(default)
+        words = " ".join(map(str, default)) if isinstance(default, list) else default
+        return f"{text} (default: {words})".replace("%", "%%")
+
+
+def _relative(default: Path | Mapping[str, Path]) -> str:
+    """Return paths relative to the current folder."""
+    if isinstance(default, Mapping):
+        return " ".join(f"{name}={_relative(path)}" for name, path in default.items())
+    return os.path.relpath(default)
+
+
 def script_flags(task: AnyTask, script: str) -> list[Flag]:
     """Return the flags of a task's script, starting with ``--ckpt`` and ``--data_path``."""
     task = task_class(task)
@@ -98,14 +129,11 @@ def options(
     """Parse the flags of an example script.
 
     Args:
-        description: the script's docstring.
-        task: a class, or a task in the old form.
-        script: ``valid``, ``single`` or ``multi``.
-        argv: arguments; ``None``: those of the process.
+        description: the script's docstring. task: a class, or a task in the old form.
+        script: ``valid``, ``single`` or ``multi``. argv: arguments; ``None``: those of the process.
         defaults: default values of flags, by name; ``ckpt`` and ``data_path`` are paths, or mappings of names to paths.
 
-    Raises:
-        ConfigError: a value is invalid, or a default has an unknown name.
+    Raises ConfigError: a value is invalid, or a default has an unknown name.
     """
     if script not in SCRIPTS:
         raise ConfigError(f"unknown script {script!r}; use one of: {', '.join(SCRIPTS)}")
@@ -115,9 +143,8 @@ def options(
     _refuse_taken(task)
     unknown = sorted(set(defaults) - everywhere)
     if unknown:
-        raise ConfigError(
-            f"{unknown[0]!r} is not a flag of task {task.name}; its flags: {', '.join(sorted(everywhere))}"
-        )
+        fix = f"its flags: {', '.join(sorted(everywhere))}"
+        raise ConfigError(f"{unknown[0]!r} is not a flag of task {task.name}; {fix}")
     if task.sample_data is not None:
         defaults.setdefault("data_path", task.sample_data)
     parser = OneLineParser(description=description, formatter_class=FlagHelp, usage="%(prog)s [options]")
@@ -206,14 +233,9 @@ def _check_shown(opt: Options) -> None:
 
 
 def _check_places(opt: Options, saves_folder: bool) -> None:
-    """Check the paths of inputs and outputs before the run.
+    """Check the paths of inputs and outputs; raise ConfigError with flag and path if one cannot be read or written.
 
-    Args:
-        opt: the options.
-        saves_folder: ``--save_predictions`` is a folder.
-
-    Raises:
-        ConfigError: a path cannot be read or written; the message has the flag and the path.
+    ``saves_folder``: ``--save_predictions`` is a folder.
     """
     check_paths("--ckpt", *opt.models.values())
     check_paths("--data_path", *opt.paths.values())

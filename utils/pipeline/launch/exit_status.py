@@ -29,12 +29,9 @@ def crashed(code: int | None) -> bool:
 
 
 class Stopped:
-    """Detects processes that stay stopped.
+    """Detects processes (``pids``) that stay stopped: in ``looks`` consecutive checks, one per second.
 
     Counts its own checks and not time, so that a job that is stopped and continued as a whole loses no process.
-
-    Args:
-        pids: returns the processes. looks: consecutive checks, one per second, that must find a process stopped.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], looks: int = 20) -> None:

@@ -58,22 +58,17 @@ _log = logging.getLogger(__name__)
 
 
 def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Path | None = None) -> Report | None:
-    """Evaluate this process's part and merge all parts.
+    """Evaluate this process's part and merge all parts; return the merged report on rank 0, ``None`` on other ranks.
 
     If rank and size were set by hand, the result is this process's part alone, and a line is printed.
 
     Args:
         work: evaluates this process's part of the data set; its output is printed on rank 0 only, and its errors on
             other ranks begin with their rank.
-        say: prints a line.
-        resume: the journal's folder, for the message after a process died.
-
-    Returns:
-        The merged report on rank 0; ``None`` on other ranks.
+        say: prints a line. resume: the journal's folder, for the message after a process died.
 
     Raises:
-        ConfigError: mpi4py is missing; raised before any work.
-        DataError: no process could run a sample.
+        ConfigError: mpi4py is missing; raised before any work. DataError: no process could run a sample.
     """
     rank, size = rank_and_size()
     if size == 1:
@@ -189,11 +184,7 @@ def _collect(comm: Any, part: Part, others: dict[int, int]) -> list[Part]:
 
 
 def _wait(ready: Callable[[], bool], stopped: Stopped, others: dict[int, int]) -> None:
-    """Wait for a message.
-
-    Raises:
-        EngineError: a rank of this machine stays stopped.
-    """
+    """Wait for a message; raise EngineError if a rank of this machine stays stopped."""
     while not ready():
         time.sleep(_POLL)
         if (pid := stopped()) is not None:
@@ -277,7 +268,7 @@ def _abort(comm: Any, error: BaseException) -> None:
         sys.stdout.flush()
         sys.stderr.write(f"{_text(error)}\n")
         sys.stderr.flush()
-    comm.Abort(_code(error))
+    comm.Abort(130 if isinstance(error, KeyboardInterrupt) else 2)  # also after SystemExit(0), as this part is missing
 
 
 def _text(error: BaseException) -> str:
@@ -289,7 +280,3 @@ def _text(error: BaseException) -> str:
 
     show_calls(error)
     return line_of(error)
-
-
-def _code(error: BaseException) -> int:
-    return 130 if isinstance(error, KeyboardInterrupt) else 2  # also after SystemExit(0), as this part is missing

@@ -69,20 +69,25 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
     and times per batch are means over all steps. All other figures are those of the slowest process.
 
     Args:
-        parts: one per rank, in any order.
-        recomputed: number of parts computed again because their worker was lost.
+        parts: one per rank, in any order. recomputed: number of parts computed again because their worker was lost.
 
-    Raises:
-        DataError: no process could run a sample.
-        ConfigError: a part is missing or duplicated, or the metrics cannot be merged.
+    Raises DataError: no process could run a sample; ConfigError: a part is missing or duplicated, or the metrics cannot
+    be merged.
     """
-    reports = _reports_by_rank(parts)
+    parts = sorted(parts, key=lambda part: part.rank)
+    if not parts or [(part.rank, part.size) for part in parts] != [(rank, len(parts)) for rank in range(len(parts))]:
+        found = ", ".join(f"{part.rank} of {part.size}" for part in parts)
+        raise ConfigError(f"the parts of a run must be one per rank, and are: {found or 'none'}; start it again")
+    reports = [part.report for part in parts]
     failures = in_order([report.failures for report in reports])
     filled = [report for report in reports if report.samples]
     if not filled:
         raise nothing_evaluated(failures)
     state = _merged_state(filled)
     slowest = max(reports, key=lambda report: report.e2e_time)
+    counts: dict[str, int] = {}
+    for report in reports:
+        add_counts(counts, report.warning_counts)
     return replace(
         slowest,
         metric=state.compute(),
@@ -94,7 +99,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         per_class=per_class(state),
-        warning_counts=_summed_counts(reports),
+        warning_counts=counts,
         figures=_listed([report.figures for report in filled]),
         hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),
@@ -103,22 +108,6 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         records=None,
         parts=tuple(report.records for report in reports if report.records is not None),
     )
-
-
-def _summed_counts(reports: Sequence[Report]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for report in reports:
-        add_counts(total, report.warning_counts)
-    return total
-
-
-def _reports_by_rank(parts: Sequence[Part]) -> list[Report]:
-    """Return the reports in the order of ranks; raise ConfigError unless there is one part per rank."""
-    parts = sorted(parts, key=lambda part: part.rank)
-    if not parts or [(part.rank, part.size) for part in parts] != [(rank, len(parts)) for rank in range(len(parts))]:
-        found = ", ".join(f"{part.rank} of {part.size}" for part in parts)
-        raise ConfigError(f"the parts of a run must be one per rank, and are: {found or 'none'}; start it again")
-    return [part.report for part in parts]
 
 
 def _sums(reports: Sequence[Report], wall: float) -> dict[str, Any]:
@@ -130,9 +119,10 @@ def _sums(reports: Sequence[Report], wall: float) -> dict[str, Any]:
         "steps": sum(report.steps for report in reports),
         "resumed_steps": sum(report.resumed_steps for report in reports),
         "avg_sps": timed / wall if wall else 0.0,
-        "avg_inference_time": _per_step(reports, lambda report: report.avg_inference_time),
-        "avg_preprocess_time": _per_step(reports, lambda report: report.avg_preprocess_time),
-        "avg_postprocess": _per_step(reports, lambda report: report.avg_postprocess),
+        **{
+            key: _weighted([(getattr(report, key), report.steps) for report in reports])
+            for key in ("avg_inference_time", "avg_preprocess_time", "avg_postprocess")
+        },
     }
 
 
@@ -153,9 +143,10 @@ def _merged_state(reports: Sequence[Report]) -> Metric:
     return merged
 
 
-def _per_step(reports: Sequence[Report], seconds: Callable[[Report], float]) -> float:
-    steps = sum(report.steps for report in reports)
-    return sum(seconds(report) * report.steps for report in reports) / steps if steps else 0.0
+def _weighted(values: Sequence[tuple[float, int]]) -> float:
+    """Return the mean of values per step, given with their numbers of steps."""
+    steps = sum(count for _, count in values)
+    return float(sum(value * count for value, count in values) / steps) if steps else 0.0
 
 
 def _listed(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -164,27 +155,19 @@ def _listed(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merged_device(reports: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
-    """Merge the reports of the simulated cards of all processes, given with their number of steps.
-
-    Speed and SPA are summed, the latency is the mean over all steps; several models are merged separately.
+    """Merge the reports of the simulated cards of all processes, given with their number of steps: speed and SPA are
+    summed, the latency is the mean over all steps; several models are merged separately.
     """
     if not reports:
         return {}
     first = reports[0][0]
     if "models" in first:
-        return {
-            "models": {name: _merged_device([(r["models"][name], n) for r, n in reports]) for name in first["models"]}
-        }
+        names = first["models"]
+        return {"models": {name: _merged_device([(r["models"][name], n) for r, n in reports]) for name in names}}
     merged = {**first, "cards": len(reports)}
     for key, combined in _COMBINED.items():
         if key in merged:  # a third party's card may report other keys
             merged[key] = combined([report[key] for report, _ in reports])
     if "simulated_latency" in merged:
-        merged["simulated_latency"] = _mean_latency(reports)
+        merged["simulated_latency"] = _weighted([(report["simulated_latency"], steps) for report, steps in reports])
     return merged
-
-
-def _mean_latency(reports: Sequence[tuple[Mapping[str, Any], int]]) -> float:
-    total = sum(report["simulated_latency"] * steps for report, steps in reports)
-    steps = sum(steps for _, steps in reports)
-    return float(total / steps) if steps else 0.0

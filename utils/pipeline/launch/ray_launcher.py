@@ -107,23 +107,17 @@ def launch(
     *,
     samples: int | None = None,
 ) -> Report:
-    """Evaluate a data set with workers on a Ray cluster: the one of ``RAY_ADDRESS``, else one on this machine.
+    """Evaluate a data set with workers on a Ray cluster (of ``RAY_ADDRESS``, else on this machine); return the merged
+    report.
 
     Args:
         function: evaluates the part of the data set given by :func:`utils.datasets.sharding.rank_and_size`; a plain
             function of an importable module.
-        args: its arguments; they are pickled.
-        workers: number of workers, each with its share of the cluster's cores.
-        say: prints a line.
-        samples: size of the data set if known, the largest number of workers.
+        args: its arguments; they are pickled. workers: number of workers, each with its share of the cluster's cores.
+        say: prints a line. samples: size of the data set if known, the largest number of workers.
 
-    Returns:
-        The merged report.
-
-    Raises:
-        ConfigError: Ray is missing or cannot be reached, or a number is invalid.
-        EngineError: the worker of a part died more than :data:`RETRIES` times.
-        TecoInferError: an error of a worker.
+    Raises ConfigError: Ray is missing or cannot be reached, or a number is invalid; EngineError: the worker of a part
+    died more than :data:`RETRIES` times; TecoInferError: an error of a worker.
     """
     if workers < 1:
         raise ConfigError(f"--num_workers {workers} must be at least 1")
@@ -151,9 +145,7 @@ def launch(
 def cpus_each(nodes: Sequence[float], workers: int) -> float:
     """Return the largest number of cores per worker for which all workers fit; below 1 with fewer cores than workers.
 
-    Args:
-        nodes: cores of each machine.
-        workers: number of workers.
+    ``nodes``: cores of each machine.
     """
     if not sum(nodes) >= 1:
         raise ConfigError("the Ray cluster has no cores; start its machines with --num-cpus")
@@ -170,9 +162,7 @@ def work_part(function: str, args: tuple[Any, ...], share: tuple[int, int], core
     """Compute one part in a worker.
 
     Args:
-        function: ``module:name`` of the function that evaluates.
-        args: its arguments.
-        share: rank, and number of parts.
+        function: ``module:name`` of the function that evaluates. args: its arguments. share: rank, and number of parts.
         cores: this worker's number on its machine, and number of workers on it.
     """
     take_cores(*cores)
@@ -296,16 +286,11 @@ def _look(run: _Run, say: Callable[[str], None]) -> None:
             os.kill(pid, signal.SIGKILL)
     if time.monotonic() - run.reported > _PATIENCE:
         run.reported = time.monotonic()
-        _report_waiting(run, say)
+        if waiting := sum(worker.place is None for worker in run.pending.values()):
+            say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
 
 
-def _report_waiting(run: _Run, say: Callable[[str], None]) -> None:
-    waiting = sum(worker.place is None for worker in run.pending.values())
-    if waiting:
-        say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
-
-
-def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -> None:
+def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], object]) -> None:
     """Wait for the next message of a worker, and handle it."""
     ready, _ = run.ray.wait(list(run.pending), num_returns=1, timeout=_LOOK)
     if not ready:
@@ -318,9 +303,8 @@ def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -
         news = run.ray.get(ready[0])
     except lost.RayTaskError as error:  # a bug in the script is raised unchanged
         if worker.place is None or isinstance(error.cause, ModuleNotFoundError):
-            raise ConfigError(
-                f"a worker cannot start: {error.cause}; the zoo and the data must lie at the same path on every machine"
-            ) from error
+            fix = "the zoo and the data must lie at the same path on every machine"
+            raise ConfigError(f"a worker cannot start: {error.cause}; {fix}") from error
         raise
     except lost.RayError as error:  # its process, its machine or its result is lost
         _replace(run, worker, error, say)
@@ -350,9 +334,8 @@ def _replace(run: _Run, worker: _Worker, error: Exception, say: Callable[[str], 
     part = f"part {worker.rank + 1} of {run.size}"
     if run.lost[worker.rank] > RETRIES:
         reason = one_line(error)
-        raise EngineError(
-            f"the worker of {part} died {run.lost[worker.rank]} times ({reason}); use fewer workers, or a smaller batch"
-        ) from error
+        fix = "use fewer workers, or a smaller batch"
+        raise EngineError(f"the worker of {part} died {run.lost[worker.rank]} times ({reason}); {fix}") from error
     where = f" on {worker.place.host}" if worker.place else ""
     say(f"{part}: its worker{where} died (killed, out of memory, or a crash in native code); computing it again")
     run.ray.kill(worker.actor)  # it may only be unreachable
@@ -366,7 +349,7 @@ def _raised(refused: Refused) -> TecoInferError:
 
 
 @contextmanager
-def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part], None]]:
+def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part], object]]:
     """Yield a function that reports a finished part: by a progress bar on a terminal, else by a line."""
 
     def line(part: Part) -> None:
@@ -379,8 +362,4 @@ def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part]
     from tqdm import tqdm
 
     with tqdm(total=size, unit="part") as bar:
-
-        def advance(_part: Part) -> None:
-            bar.update()
-
-        yield advance
+        yield lambda _part: bar.update()

@@ -1,6 +1,5 @@
-"""Pickle a task for another process: objects that a script defines are pickled by name, never as code.
-
-A lambda is pickled by the name of the task that has it.
+"""Pickle a task for another process: objects that a script defines are pickled by name, never as code; a lambda by the
+name of the task that has it.
 """
 
 from __future__ import annotations
@@ -50,18 +49,15 @@ class _Pickler(pickle.Pickler):
 def packed(value: Any) -> bytes:
     """Return a task and its options as bytes for :func:`unpacked`, for processes of the same run only.
 
-    Raises:
-        ConfigError: a function of the task is a lambda, or defined inside another one.
+    Raises ConfigError if a function of the task is a lambda, or defined inside another one.
     """
     script = getattr(sys.modules["__main__"], "__file__", None)
     file = io.BytesIO()
     try:
         _Pickler(file, "" if script is None else str(Path(script).resolve())).dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"the task cannot be sent to a worker: {one_line(error)}; define its functions at the top "
-            "level of the script or of a module"
-        ) from error
+        fix = "define its functions at the top level of the script or of a module"
+        raise ConfigError(f"the task cannot be sent to a worker: {one_line(error)}; {fix}") from error
     return file.getvalue()
 
 
@@ -93,8 +89,7 @@ def _from_script(script: str, name: str) -> Any:
 def load_script(path: Path) -> ModuleType:
     """Import a script by its path, once, without running it as the main program.
 
-    Raises:
-        ConfigError: the path is not a Python file, or the script exits when it is imported.
+    Raises ConfigError if the path is not a Python file, or the script exits when it is imported.
     """
     loaded = sys.modules.get(SCRIPT)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):

@@ -9,13 +9,10 @@ from engine import usable_cores
 
 
 def take_cores(index: int, of: int) -> None:
-    """Limit this process, and threads it starts from now on, to its share of the cores.
+    """Limit this process, and threads it starts from now on, to its share (``index`` from 0, ``of`` processes) of the
+    cores.
 
     No effect on systems without affinity (macOS, Windows).
-
-    Args:
-        index: of the share, from 0.
-        of: number of processes that share these cores.
     """
     if of > 1 and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, share_of(sorted(os.sched_getaffinity(0)), usable_cores(), index, of))

@@ -21,12 +21,7 @@ _LONGEST = 200
 def supervise_foreign(target: str, models: Iterable[Path] = ()) -> None:
     """Continue in a child process if the target's engine is a third party's; call this before it is opened.
 
-    Args:
-        target: its name.
-        models: the files, for the line about the child's end.
-
-    Raises:
-        ConfigError: a limit in the environment is invalid.
+    ``models`` are for the line about the child's end. Raises ConfigError if a limit in the environment is invalid.
     """
     by = provider(target)
     if by == "built-in":

@@ -23,8 +23,7 @@ class Course:
     Attributes:
         wall: seconds. samples: run in that time. cores: usable cores.
         full: all cores are busy. turns: preprocessing threads wait for one another's interpreter lock.
-        simulated: the engine is a simulated device, computed on the host.
-        in_use: the flags.
+        simulated: the engine is a simulated device, computed on the host. in_use: the flags.
     """
 
     wall: float
@@ -74,10 +73,7 @@ TABLE: tuple[Advice[Course], ...] = (
     Advice("engine", _INT8, {"dtype": "int8"}, lambda run: run.target == "cpu"),
     Advice("engine", "more cores", {}, lambda run: run.full and run.target in _HOST),
     Advice(
-        "engine",
-        "--dtype float16, where the metric allows it",
-        {"dtype": "float16"},
-        lambda run: run.target == "cuda",
+        "engine", "--dtype float16, where the metric allows it", {"dtype": "float16"}, lambda run: run.target == "cuda"
     ),
     Advice("engine", "a larger --batch_size", {}, lambda run: run.target == "cuda" and run.larger_batch),
     Advice("postprocess", "a larger --batch_size", {}, lambda run: run.larger_batch),

@@ -42,15 +42,9 @@ def bottleneck(
     the disk is considered only with idle cores and bytes fetched from storage.
 
     Args:
-        busy: seconds of work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
-            threads.
+        busy, core_share, simulated, disk_bytes: as of :class:`~utils.pipeline.report.report.Report`.
         waits: wall seconds the loop waited for ``preprocess`` and ``engine``, or spent on ``postprocess``.
-        wall: wall seconds of the run.
-        core_share: CPU seconds over wall seconds times cores.
-        simulated: the engine is a simulated device, computed on the host.
-        cores: number of cores of ``core_share``.
-        samples: samples run in that time.
-        disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` if unknown.
+        wall: wall seconds of the run. cores: number of cores of ``core_share``. samples: run in that time.
         own: the task's advice by stage, and the flags in use.
     """
     full = core_share >= _CORES_FULL
@@ -63,7 +57,9 @@ def bottleneck(
     if not full and _working(busy, waited) >= _IDLE * wall:
         candidates = {stage: seconds for stage, seconds in candidates.items() if stage in _behind(waited)}
     bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
-    turns = _take_turns(_working(busy, "preprocess"), core_share * cores, wall)
+    used = core_share * cores
+    # Preprocessing threads wait for one another: more seconds of work than CPU time of one core.
+    turns = _ONE_CORE[0] <= used <= _ONE_CORE[1] and _working(busy, "preprocess") > 1.3 * used * wall
     shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
     own = own or OwnAdvice()
     run = Course(wall, samples, cores, full, turns, simulated, own.in_use)
@@ -80,11 +76,6 @@ def _behind(waited: str) -> tuple[str, ...]:
 def _working(busy: Mapping[str, float], waited: str) -> float:
     """Return the seconds of work of the stages that the loop waits for under one name."""
     return sum(busy.get(stage, 0.0) for stage in _behind(waited))
-
-
-def _take_turns(front: float, used: float, wall: float) -> bool:
-    """Return whether preprocessing threads wait for one another: more seconds of work than CPU time of one core."""
-    return _ONE_CORE[0] <= used <= _ONE_CORE[1] and front > 1.3 * used * wall
 
 
 def fetched_bytes() -> int | None:

@@ -34,10 +34,7 @@ def warn(text: str) -> None:
 
 
 def escaped_line(text: str) -> str:
-    """Escape line breaks and other control characters, and shorten a long text in the middle.
-
-    File names may contain any character; sample names read from files may have any length.
-    """
+    """Escape line breaks and other control characters, as of file names; shorten a long text in the middle."""
     return shortened(printable(text, keep=""))
 
 
@@ -65,19 +62,14 @@ def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     from engine import Agreement
 
-    return [
-        f"int8{f', model {name}' if len(figures) > 1 else ''}: {Agreement(**figure).text}"
-        for name, figure in figures.items()
-    ]
+    of = {name: f", model {name}" if len(figures) > 1 else "" for name in figures}
+    return [f"int8{of[name]}: {Agreement(**figure).text}" for name, figure in figures.items()]
 
 
 def finish(report: Report, parsed: Options) -> int:
     """List failures and warnings, print the two closing lines, write the JSON, and return the exit code.
 
-    The JSON is written even if the output cannot be printed.
-
-    Raises:
-        ConfigError: the JSON cannot be written.
+    The JSON is written even if the output cannot be printed; ConfigError is raised if it cannot be written.
     """
     try:
         _print(report)
@@ -99,41 +91,26 @@ def _print(report: Report) -> None:
     for line in _device_lines(report.device) if ran else ():
         print(line)
     list_failures(report.failures)
-    for line in (
-        *report.data_warnings,
-        *_time_lines(report, ran),
-        *int8_lines(report.int8),
-        *_class_lines(report),
-        *_figure_lines(report),
-        *report.closing_lines(),
-    ):
+    lines = [*report.data_warnings]
+    if report.resumed_steps:
+        lines.append(
+            f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
+        )
+    if report.busy and ran:
+        lines.append(report.bottleneck())
+    lines += [*int8_lines(report.int8), *_class_lines(report)]
+    lines += figure_lines("secondary metrics", report.secondary)
+    lines += [*figure_lines("figures", report.figures), *report.closing_lines()]
+    for line in lines:
         print(line)
 
 
 def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: str) -> None:
-    """Warn of the samples with NaN in their input or output.
-
-    Args:
-        inputs, outputs: their names. total: number of samples run. engine: its description.
-    """
+    """Warn of samples with NaN in their input or output, of ``total`` samples run on ``engine`` (its description)."""
     if inputs:
         warn(input_line(inputs, total))
     if outputs:
         warn(output_line(outputs, total, inputs, engine))
-
-
-def _time_lines(report: Report, ran: bool) -> Iterator[str]:
-    """Yield the lines on steps from the journal, and on the bottleneck of the others."""
-    if report.resumed_steps:
-        yield f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
-    if report.busy and ran:
-        yield report.bottleneck()
-
-
-def _figure_lines(report: Report) -> Iterator[str]:
-    """Yield the lines of secondary figures: the metric's and the task's."""
-    for what, figures in (("secondary metrics", report.secondary), ("figures", report.figures)):
-        yield from figure_lines(what, figures)
 
 
 def figure_lines(what: str, figures: Mapping[str, Any]) -> Iterator[str]:
@@ -151,9 +128,8 @@ def _class_lines(report: Report) -> Iterator[str]:
     rows = [[name, *(_cell(figures[head]) for head in heads)] for name, figures in shown]
     widths = [max(len(row[place]) for row in [["class", *heads], *rows]) for place in range(1 + len(heads))]
     for first, *others in [["class", *heads], *rows]:
-        yield "  ".join(
-            [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
-        )
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([first.ljust(widths[0]), *cells])
     if len(report.per_class) > len(shown):
         yield f"and {len(report.per_class) - len(shown)} more classes, which --json has"
 
@@ -185,12 +161,9 @@ def about(parsed: Options) -> dict[str, Any]:
 
 
 def write_result(report: Report, parsed: Options, **extra: Any) -> None:
-    """Write the JSON and its records, with ``--json``; the keyword arguments are added to the JSON.
+    """Write the JSON (with ``extra``) and its records, with ``--json``; raise ConfigError if that is not possible.
 
     On standard output, the JSON of a run in a faster mode is written once, with the comparison to the exact run.
-
-    Raises:
-        ConfigError: a file cannot be written.
     """
     if parsed.json is None or (parsed.json == STDOUT and parsed.faster and not extra):
         return
@@ -198,9 +171,7 @@ def write_result(report: Report, parsed: Options, **extra: Any) -> None:
     from utils.pipeline.resume.records import HASH
 
     where, kept = about(parsed) | {"data": parsed.data_text}, report.records
-    named: dict[str, Any] = {"records": None}
-    if kept is not None:
-        named = {"records": kept.path.name, HASH: kept.sha256}
+    named: dict[str, Any] = {"records": None} if kept is None else {"records": kept.path.name, HASH: kept.sha256}
     try:
         commit(report.to_dict(**where, **named, **extra), parsed.json, kept)
     except ConfigError:

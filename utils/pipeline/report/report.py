@@ -219,9 +219,7 @@ def write_json(data: dict[str, Any], path: Path) -> None:
     """Write a result atomically, or to standard output; NumPy values as plain ones, NaN and infinities as ``null``.
 
     Bytes of a file name that are not valid UTF-8 become escapes such as ``\\udcff``, which Python's reader accepts.
-
-    Raises:
-        ConfigError: the file cannot be written.
+    Raises ConfigError if the file cannot be written.
     """
     if path == STDOUT:
         write_stdout(_content(data).decode())
@@ -234,10 +232,7 @@ def commit(data: dict[str, Any], path: Path, records: Kept | None) -> None:
     """Write a result like :func:`write_json`, together with its records.
 
     A result never lies next to records of another run, even if the process is killed: the older result is removed
-    first, then the records are put in place, then the new result.
-
-    Raises:
-        ConfigError: a file cannot be written.
+    first, then the records are put in place, then the new result. Raises ConfigError if a file cannot be written.
     """
     if records is None or records.waiting is None:
         write_json(data, path)
@@ -272,9 +267,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(
-            f"result file {path} cannot be written: {error.strerror}; check the folder of --json"
-        ) from error
+        fix = "check the folder of --json"
+        raise ConfigError(f"result file {path} cannot be written: {error.strerror}; {fix}") from error
 
 
 def _leaf(value: Any) -> Any:

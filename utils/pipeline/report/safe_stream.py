@@ -45,9 +45,8 @@ _RAISING = ("strict", "surrogateescape", "surrogatepass")
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Replace ``sys.stdout`` and ``sys.stderr`` by safe streams; carriage returns of progress bars stay.
-
-    Has no effect inside another such block.
+    """Replace ``sys.stdout`` and ``sys.stderr`` by safe streams, once; the latter keeps carriage returns (progress
+    bars).
     """
     before = sys.stdout, sys.stderr
     if not isinstance(sys.stdout, SafeStream):

@@ -7,7 +7,6 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -22,11 +21,7 @@ _OWN = ("engine", "model_config", "tecoexec", "toolkit", "transplant", "utils")
 
 
 def line_of(error: BaseException) -> str:
-    """Return one line on an unexpected exception: type and message, place, and how to print the traceback.
-
-    Args:
-        error: not an error that the zoo raises deliberately; may be a ``SystemExit`` of foreign code.
-    """
+    """Return one line on an unexpected exception: type and message, place, and how to print the traceback."""
     what = type(error).__name__
     if isinstance(error, SystemExit):
         text = f"SystemExit({error.code!r}) was raised in the middle of the work"
@@ -45,11 +40,8 @@ def show_calls(error: BaseException) -> None:
 
 
 def asked_for(leaving: SystemExit) -> bool:
-    """Return whether a parser of the zoo or of the script ends the process: --help, or invalid arguments.
-
-    False for a parser that a task calls in the middle of the work.
-    """
-    frames = list(_frames(leaving.__traceback__))
+    """Return whether a parser of the zoo or of the script ends the process, not one that a task calls in its work."""
+    frames = [frame for frame, _ in traceback.walk_tb(leaving.__traceback__)]
     parsing = next((place for place, frame in enumerate(frames) if _is_parser(frame)), 0)
     if not parsing or not all(map(_is_parser, frames[parsing:])):
         return False
@@ -62,19 +54,10 @@ def _is_parser(frame: FrameType) -> bool:
     return isinstance(frame.f_locals.get("self"), (argparse.ArgumentParser, argparse.Action))
 
 
-def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
-
-
 def _place(trace: TracebackType | None) -> str:
     """Return file and line of the last call outside the standard library and installed packages."""
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    places = []
-    while trace is not None:
-        places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-        trace = trace.tb_next
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(trace)]
     own = [place for place in places if not place[0].startswith(("<", *filter(None, libraries)))]
     file, number = (own or places or [("?", 0)])[-1]
     return f"{file}:{number}"

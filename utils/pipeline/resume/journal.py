@@ -19,16 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from engine import ConfigError
 from tecoinfer_modelzoo.text import reason_of, shortened
 from utils.pipeline.resume.journal_steps import decoded, encoded
 from utils.pipeline.resume.locks import open_locked, release
 from utils.pipeline.run.run_state import Step
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["Journal", "Step"]
 
@@ -43,20 +40,16 @@ Facts: TypeAlias = Callable[[], Mapping[str, str]]
 _LISTED, _HASH, _DIGITS = 4, 64, 16
 """Largest number of listed differences, characters of a hash, and of its shown prefix."""
 
+_OTHER, _AGAIN = "use another folder, or delete this file", "delete the file and start again"
+"""Ends of error messages."""
+
 FILE_NAME = re.compile(r"journal(?:-\d+of(\d+))?\.jsonl")
 _OWN = re.compile(r"journal(?:-\d+of\d+)?\.(?:jsonl|new)")
 """Names of the files of journals."""
 
 
 def refuse_own(folder: Path, outputs: Mapping[str, Path | None]) -> None:
-    """Check that no output overwrites a journal.
-
-    Args:
-        folder: of ``--resume``. outputs: files by flag.
-
-    Raises:
-        ConfigError: an output has the name of a journal in its folder.
-    """
+    """Raise ConfigError if an output (``outputs``: files by flag) has the name of a journal in its folder."""
     for flag, path in outputs.items():
         if path is None or not _OWN.fullmatch(path.name.lower()):
             continue
@@ -70,9 +63,7 @@ class Journal:
     Not thread-safe. No other process can open it at the same time.
 
     Attributes:
-        path: the file.
-        done: number of finished steps.
-        hints: of the diagnostics, if an earlier run reached its end.
+        path: the file. done: number of finished steps. hints: of the diagnostics, if an earlier run reached its end.
         facts: hashes of inputs of the finished steps, by name, that were read after the identity was computed.
     """
 
@@ -102,9 +93,8 @@ class Journal:
             sync_every: seconds until a finished step is on the disk (fsync); 0: immediately.
             facts: returns hashes of inputs that are read during the run; new ones are stored with each step.
 
-        Raises:
-            ConfigError: the file is the journal of another run (the message lists the differences), is in use by
-                another process, is not a journal, or cannot be written.
+        Raises ConfigError: the file is the journal of another run (the message lists the differences), is in use by
+        another process, is not a journal, or cannot be written.
         """
         size = int(identity.get("size", 1))
         path = folder / ("journal.jsonl" if size == 1 else f"journal-{identity.get('rank', 0)}of{size}.jsonl")
@@ -129,8 +119,7 @@ class Journal:
     def replayed(self) -> Iterator[Step]:
         """Yield the finished steps in order, read one by one.
 
-        Raises:
-            ConfigError: the file cannot be read, or has been changed since it was opened.
+        Raises ConfigError if the file cannot be read, or has been changed since it was opened.
         """
         count = 0
         for _, content in islice(_lines(self.path), 1, self.done + 1):
@@ -141,25 +130,14 @@ class Journal:
             yield step
             count += 1
         if count < self.done:
-            raise ConfigError(
-                f"{self.path} line {count + 2} was changed during the run; delete the file and start again"
-            )
+            raise ConfigError(f"{self.path} line {count + 2} was changed during the run; {_AGAIN}")
 
     def wrong(self, step: int, why: str) -> ConfigError:
         """Return the error for a finished step (counted from 0) that cannot be of this run."""
-        return ConfigError(
-            f"journal {self.path} line {step + 2} is not a step of this run: {why}; delete the file and start again"
-        )
+        return ConfigError(f"journal {self.path} line {step + 2} is not a step of this run: {why}; {_AGAIN}")
 
-    def check_facts(self, now: Mapping[str, str]) -> None:
-        """Check that inputs are those of the finished steps.
-
-        Raises:
-            ConfigError: some differ; the message lists them.
-        """
-        self._new_facts(now)
-
-    def _new_facts(self, now: Mapping[str, str]) -> dict[str, str]:
+    def check_facts(self, now: Mapping[str, str]) -> dict[str, str]:
+        """Return the inputs that are new; raise ConfigError, with a list, if others differ from the finished steps'."""
         differ = [name for name, value in now.items() if self.facts.get(name, value) != value]
         if differ:
             raise _other_run(self.path, [_difference(name, self.facts[name], now[name]) for name in differ[:_LISTED]])
@@ -168,12 +146,11 @@ class Journal:
     def append(self, step: Step) -> None:
         """Append a step; it is in the file when this returns, and on the disk within ``sync_every`` seconds.
 
-        Raises:
-            InputError: the record does not consist of plain arrays, or does not fit the good samples.
-            ConfigError: the file cannot be written, as on a full disk (earlier steps stay valid), or an input has
-                changed since earlier steps.
+        Raises InputError: the record does not consist of plain arrays, or does not fit the good samples; ConfigError:
+        the file cannot be written, as on a full disk (earlier steps stay valid), or an input has changed since earlier
+        steps.
         """
-        new = self._new_facts(self._facts())
+        new = self.check_facts(self._facts())
         line = _line({"step": self.done, **encoded(step), **({"facts": new} if new else {})})
         self.facts |= new
         with _writable(self.path, self.done):
@@ -192,8 +169,7 @@ class Journal:
     def keep_hints(self, hints: Sequence[str]) -> None:
         """Store the hints of a run that reached its end; a run that takes all steps from here cannot compute them.
 
-        Raises:
-            ConfigError: the file cannot be written.
+        Raises ConfigError if the file cannot be written.
         """
         self.hints = list(hints)
         if not hints:
@@ -204,11 +180,7 @@ class Journal:
             self._end += len(line)
 
     def close(self) -> None:
-        """Sync the file and release its lock; a second call has no effect.
-
-        Raises:
-            ConfigError: the file cannot be written.
-        """
+        """Sync the file and release its lock; raise ConfigError if that fails. A second call has no effect."""
         if self._handle < 0:
             return
         self._stop.set()
@@ -221,17 +193,15 @@ class Journal:
             with _writable(self.path, self.done):
                 raise self._failed
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _write(self, line: bytes) -> None:
-        written = 0
         try:
-            while written < len(line):
-                written += os.pwrite(self._handle, line[written:], self._end + written)
+            _write_at(self._handle, line, self._end)
         except OSError:
             with suppress(OSError):  # an incomplete line is dropped when the journal is opened again
                 os.ftruncate(self._handle, self._end)
@@ -260,9 +230,8 @@ def _writable(path: Path, done: int | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         resume = "" if done is None else f" and run the same command again: it resumes after the {done} stored steps"
-        raise ConfigError(
-            f"journal {path} cannot be written: {error.strerror}; check space and permissions of its folder{resume}"
-        ) from error
+        fix = f"check space and permissions of its folder{resume}"
+        raise ConfigError(f"journal {path} cannot be written: {error.strerror}; {fix}") from error
 
 
 def _refuse_other_sizes(folder: Path, size: int) -> None:
@@ -271,10 +240,8 @@ def _refuse_other_sizes(folder: Path, size: int) -> None:
         found = FILE_NAME.fullmatch(other.name)
         theirs = int(found[1] or 1) if found else size
         if theirs != size:
-            raise ConfigError(
-                f"journal {other} was made by another run: size is {theirs} there and {size} here; use another folder, "
-                "or delete the journals in this one"
-            )
+            fix = "use another folder, or delete the journals in this one"
+            raise ConfigError(f"journal {other} was made by another run: size is {theirs} there and {size} here; {fix}")
 
 
 def _open_or_create(path: Path, identity: Mapping[str, Any]) -> int:
@@ -291,9 +258,7 @@ def _open_or_create(path: Path, identity: Mapping[str, Any]) -> int:
         try:
             header = _line({"journal": KIND, "schema_version": SCHEMA_VERSION, "identity": dict(identity)})
             os.ftruncate(handle, 0)
-            written = 0
-            while written < len(header):
-                written += os.pwrite(handle, header[written:], written)
+            _write_at(handle, header, 0)
             os.fsync(handle)
             new.replace(path)
             _sync_folder(path.parent)
@@ -301,6 +266,12 @@ def _open_or_create(path: Path, identity: Mapping[str, Any]) -> int:
             release(handle)
             raise
         return handle
+
+
+def _write_at(handle: int, content: bytes, place: int) -> None:
+    while content:
+        written = os.pwrite(handle, content, place)
+        content, place = content[written:], place + written
 
 
 def _sync_folder(folder: Path) -> None:
@@ -321,23 +292,16 @@ class _Found(NamedTuple):
 
 
 def _check(path: Path, identity: Mapping[str, Any]) -> _Found:
-    """Read the journal of this run.
-
-    Raises:
-        ConfigError: it is not a journal, or is of another run.
-    """
+    """Read the journal of this run; raise ConfigError if it is not a journal, or is of another run."""
     lines = _lines(path)
     end, header = next(lines, (0, {}))
     if header.get("journal") != KIND:
-        raise ConfigError(f"{path} does not begin with the line of a journal; use another folder, or delete this file")
-    if header.get("schema_version") != SCHEMA_VERSION:
-        raise ConfigError(
-            f"journal {path} has schema version {header.get('schema_version')}, this zoo writes {SCHEMA_VERSION}; "
-            "use another folder, or delete this file"
-        )
+        raise ConfigError(f"{path} does not begin with the line of a journal; {_OTHER}")
+    if (version := header.get("schema_version")) != SCHEMA_VERSION:
+        raise ConfigError(f"journal {path} has schema version {version}, this zoo writes {SCHEMA_VERSION}; {_OTHER}")
     theirs, ours = header.get("identity"), json.loads(_json(dict(identity)))
     if not isinstance(theirs, dict):
-        raise ConfigError(f"journal {path} has no identity of its run; use another folder, or delete this file")
+        raise ConfigError(f"journal {path} has no identity of its run; {_OTHER}")
     if differ := _differences(theirs, ours):
         raise _other_run(path, differ)
     done, hints, facts = 0, list[str](), dict[str, str]()
@@ -352,8 +316,7 @@ def _check(path: Path, identity: Mapping[str, Any]) -> _Found:
         more = content.get("facts", {})
         if not isinstance(more, dict) or not all(isinstance(value, str) for value in more.values()):
             raise ConfigError(
-                f"journal {path} line {done + 1} is not a step of this run: facts must be strings; delete the file "
-                "and start again"
+                f"journal {path} line {done + 1} is not a step of this run: facts must be strings; {_AGAIN}"
             )
         facts |= more
     return _Found(done, end, hints, facts)
@@ -383,9 +346,7 @@ def _difference(name: str, there: str | None, here: str | None) -> str:
 
 
 def _other_run(path: Path, differences: Sequence[str]) -> ConfigError:
-    return ConfigError(
-        f"journal {path} was made by another run: {'; '.join(differences)}; use another folder, or delete this file"
-    )
+    return ConfigError(f"journal {path} was made by another run: {'; '.join(differences)}; {_OTHER}")
 
 
 def _drop_from(path: Path, handle: int, end: int) -> int:
@@ -410,11 +371,9 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 content = json.loads(text)
             except (ValueError, RecursionError) as error:
-                raise ConfigError(
-                    f"{path} line {number} is not JSON ({reason_of(error)}); use another folder, or delete this file"
-                ) from error
+                raise ConfigError(f"{path} line {number} is not JSON ({reason_of(error)}); {_OTHER}") from error
             if not isinstance(content, dict):
-                raise ConfigError(f"{path} line {number} is not a JSON object; use another folder, or delete this file")
+                raise ConfigError(f"{path} line {number} is not a JSON object; {_OTHER}")
             yield end, content
 
 

@@ -106,11 +106,7 @@ def _tuples(fields: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def decoded(content: dict[str, Any]) -> Step:
-    """Return the step of a line.
-
-    Raises:
-        ValueError: a field is invalid; the message names it.
-    """
+    """Return the step of a line; raise ValueError that names an invalid field."""
     _need(set(content) <= _KEYS, f"it has the unknown key {min(set(content) - _KEYS, default='')!r}")
     size, record, good = _count(content.get("size"), "size"), content.get("record"), _good(content)
     count = size if good is None else len(good)

@@ -17,14 +17,10 @@ _held: set[int] = set()
 def open_locked(path: Path, *, create: bool) -> int:
     """Open a file for reading and writing, lock it, and return its descriptor; :func:`release` closes and unlocks it.
 
-    Args:
-        path: the file; if another process renames or deletes it meanwhile, the file then at the path is opened.
-        create: create an empty file if there is none.
-
-    Raises:
-        ConfigError: another process (or another part of this one) holds the lock.
-        OSError: the file cannot be opened, is a folder, a pipe or a device (with ``create`` also a link), or the file
-            system has no locks; ``FileNotFoundError`` without ``create``.
+    If another process renames or deletes it meanwhile, the file then at the path is opened; ``create``: create an empty
+    file if there is none. Raises ConfigError: another process (or another part of this one) holds the lock; OSError:
+    the file cannot be opened, is a folder, a pipe or a device (with ``create`` also a link), or the file system has no
+    locks; FileNotFoundError without ``create``.
     """
     # Does not follow a link of another user when creating, and does not wait for the other end of a pipe.
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | (os.O_CREAT | os.O_NOFOLLOW if create else 0)
@@ -62,9 +58,8 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _release_in_child() -> None:
-    """Release the locks in a forked worker, which may outlive the run.
-
-    The descriptors stay open on the null device: an inherited buffer must not be flushed into another file.
+    """Release the locks in a forked worker, which may outlive the run; the descriptors stay open on the null device, as
+    an inherited buffer must not be flushed into another file.
     """
     if _held:
         null = os.open(os.devnull, os.O_RDWR)

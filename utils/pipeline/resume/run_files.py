@@ -55,9 +55,8 @@ def open_run_files(
             without this list, are put in place immediately.
         inputs: files of the run, as they were before the engines were opened; default: as they are now.
 
-    Raises:
-        ConfigError: the journal is of another run, in use, or cannot be written.
-        DataError: the data set, or a file that the run reads, changed during a run with a journal.
+    Raises ConfigError: the journal is of another run, in use, or cannot be written; DataError: the data set, or a file
+    that the run reads, changed during a run with a journal.
     """
     opt = task.options
     rank, size = rank_and_size()
@@ -116,12 +115,7 @@ class _Journaled:
     """The identity of a run with a journal: hashes of all its inputs, before and during the run."""
 
     def __init__(
-        self,
-        task: Task,
-        engines: Mapping[str, Engine],
-        inputs: RunInputs,
-        dataset: Dataset,
-        metric: Metric,
+        self, task: Task, engines: Mapping[str, Engine], inputs: RunInputs, dataset: Dataset, metric: Metric
     ) -> None:
         opt = task.options
         self._task, self._opt, self._engines, self._inputs, self._dataset = task, opt, engines, inputs, dataset
@@ -134,8 +128,7 @@ class _Journaled:
     def open(self, folder: Path) -> Journal:
         """Return the journal of this run in a folder.
 
-        Raises:
-            ConfigError: it is of another run, in use, or cannot be written. DataError: a file changed meanwhile.
+        Raises ConfigError if it is of another run, in use, or cannot be written; DataError if a file changed meanwhile.
         """
         from utils.identity import part_of
         from utils.pipeline.resume.journal import Journal
@@ -154,17 +147,13 @@ class _Journaled:
         """Return hashes of files read so far that no flag names, and of int8 engines after calibration."""
         from utils.identity import computed_by
 
-        self._parts |= self._inputs.read_since()
+        self._parts |= self._inputs.read.new()
         files = {name: part.content for name, part in self._parts.items()}
         late = {name: engine for name, engine in self._engines.items() if engine.agreement is not None}
         return files | {f"engine of {name}": computed_by(engine) for name, engine in late.items()}
 
     def check(self) -> None:
-        """Check that the inputs have not changed during the run.
-
-        Raises:
-            DataError: the data set or a file has changed.
-        """
+        """Raise DataError if the data set or a file has changed during the run."""
         if _fingerprint_now(self._task, self._dataset, self._before) != self._identity["data"]:
             raise self._mixed(f"data set {self._opt.data_text}")
         self._refuse_changed()

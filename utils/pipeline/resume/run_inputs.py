@@ -6,24 +6,16 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from engine import Engine, engine_class, find_pass, provider
+from engine import engine_class, find_pass, provider
 from utils.code_files import ZOO, ZOO_PACKAGES, file_of, is_installed
 from utils.identity import Inputs, Part, inputs_of, names_files, part_of
 from utils.pipeline.resume.files_read import FilesRead
 from utils.tasks.base import Task
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 class RunInputs:
-    """The inputs of a run; a context manager that records opened files from its construction on.
-
-    Args:
-        task: of the run.
-    """
+    """The inputs of a task's run; a context manager that records opened files (``read``) from its construction on."""
 
     def __init__(self, task: Task) -> None:
         opt = task.options
@@ -35,13 +27,13 @@ class RunInputs:
         functions += [] if foreign is None else [foreign]
         data = opt.paths.values()
         self._inputs = inputs_of(opt.models, self._named, functions, pass_path=pass_path, data=data)
-        if foreign is not None:
-            self._inputs.parts |= _module_of(opt.target, foreign)
+        if foreign is not None and (file := file_of(foreign)) is not None:
+            self._inputs.parts |= {f"engine {opt.target}": part_of(file)}
         script = getattr(sys.modules.get("__main__"), "__file__", None)
         below = [Path(), *(path.parent for path in opt.models.values()), *([Path(script).parent] if script else [])]
         known = [*(part.path for part in self._inputs.parts.values()), *(ZOO / name for name in ZOO_PACKAGES)]
         alone = script is not None and not is_installed(Path(os.path.realpath(script)))
-        self._read = FilesRead(below, [*known, *written], script=alone)
+        self.read = FilesRead(below, [*known, *written], script=alone)
         self._below = {os.path.realpath(one) for one in below}
 
     @property
@@ -64,27 +56,14 @@ class RunInputs:
             folder = path.expanduser().parent
             with_folder = path.is_file() and os.path.realpath(folder) not in self._below
             places += [path, folder] if with_folder else [path]
-        self._read.leave_out(places)
-
-    def read_since(self) -> dict[str, Part]:
-        """Return the files opened since the last call, by path."""
-        return self._read.new()
+        self.read.leave_out(places)
 
     def changed(self, more: Mapping[str, Part]) -> Path | None:
         """Return a file of the run, or of ``more``, that has changed; ``None``: there is none."""
         return self._inputs.changed() or Inputs(more, {}).changed()
 
-    def close(self) -> None:
-        """Stop recording."""
-        self._read.close()
-
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RunInputs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _module_of(target: str, engine: type[Engine]) -> dict[str, Part]:
-    file = file_of(engine)
-    return {} if file is None else {f"engine {target}": part_of(file)}
+        self.read.close()

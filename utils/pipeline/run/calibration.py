@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,8 @@ def calibrate(pipeline: Pipeline, batches: Iterable[Batch]) -> None:
     calls or models, the task (and its ``setup``) is run in float32 on target ``onnx``, and the inputs of each engine
     are recorded.
 
-    Raises:
-        ConfigError: the batches are not of a data set, or the run has several processes, which would choose different
-            ranges.
-        DataError: an engine was not called.
+    Raises ConfigError: the batches are not of a data set, or the run has several processes, which would choose
+    different ranges; DataError: an engine was not called.
     """
     needing = {name: engine for name, engine in pipeline.engines.items() if engine.calibration_samples}
     if not needing:
@@ -45,21 +43,17 @@ def calibrate(pipeline: Pipeline, batches: Iterable[Batch]) -> None:
         raise ConfigError("int8 is calibrated from a data set; pass Dataset.batches(...), or call engine.calibrate()")
     if rank_and_size()[1] > 1:
         raise ConfigError("int8 is calibrated in one process: several would each choose other ranges; use one process")
-    _calibrated(pipeline, dataset, needing)
-    pipeline.set_up()
-
-
-def _calibrated(pipeline: Pipeline, dataset: Dataset, needing: Mapping[str, Engine]) -> None:
     wanted = max(engine.calibration_samples for engine in needing.values())
     if pipeline.task.one_call:
         (engine,) = needing.values()
         engine.calibrate(call for ready in _spread(dataset, wanted, pipeline) for call in _calls(ready))
-        return
-    for name, calls in _recorded(pipeline, dataset, wanted).items():
-        if name in needing:
-            if not calls:
+    else:
+        recorded = _recorded(pipeline, dataset, wanted)
+        for name, engine in needing.items():
+            if not recorded[name]:
                 raise DataError(f"model {name!r} was not called for any of {wanted} samples, so int8 has no ranges")
-            needing[name].calibrate(calls)
+            engine.calibrate(recorded[name])
+    pipeline.set_up()
 
 
 def _calls(ready: PreparedBatch) -> Sequence[list[Array]]:
@@ -83,46 +77,49 @@ def _spread(dataset: Dataset, count: int, pipeline: Pipeline) -> Iterator[Prepar
 def _recorded(pipeline: Pipeline, dataset: Dataset, wanted: int) -> dict[str, list[list[Array]]]:
     """Run the task on the baseline's engines and return the inputs of all calls, by engine."""
     with ExitStack() as stack:
-        recorders: dict[str, Any] = {
-            name: _Recorder(stack.enter_context(_baseline(engine))) for name, engine in pipeline.engines.items()
-        }
+        recorders: dict[str, Any] = {}
+        recorded = {name: _Calls() for name in pipeline.engines}
+        for name, engine in pipeline.engines.items():
+            baseline = replace(engine.spec, dtype="float32", pass_path=None, streams=1)
+            recorders[name] = Reporting(stack.enter_context(open_engine("onnx", baseline)), recorded[name].keep)
         pipeline.set_up(recorders)
         for ready in _spread(dataset, wanted, pipeline):
             if ready.arrays is not None:
                 pipeline.task.infer(recorders, ready.arrays, ready.contexts)
-        return {name: recorder.calls for name, recorder in recorders.items()}
+        return {name: calls.kept for name, calls in recorded.items()}
 
 
-def _baseline(engine: Engine) -> Engine:
-    """Open the model in float32 on the baseline's target."""
-    return open_engine("onnx", replace(engine.spec, dtype="float32", pass_path=None, streams=1))
+class _Calls:
+    """Copies of the inputs of an engine's calls."""
 
-
-class _Recorder:
-    """An engine that records its inputs."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
+        self.kept: list[list[Array]] = []
         self._every, self._count = 1, 0
-        self.calls: list[list[Array]] = []
+
+    def keep(self, arrays: Sequence[Array]) -> None:
+        if self._count % self._every == 0:
+            self.kept.append([array.copy() for array in arrays])
+        self._count += 1
+        if len(self.kept) >= KEPT_CALLS:
+            self.kept, self._every = self.kept[::2], self._every * 2
+
+
+class Reporting:
+    """An engine that reports the inputs of a call (of each SPA) to a function before it computes."""
+
+    def __init__(self, engine: Engine, on_call: Callable[[Sequence[Array]], None]) -> None:
+        self._engine, self._on_call = engine, on_call
 
     def __call__(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
-        """Run the model and record a copy of its inputs."""
-        self._keep([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
+        """Run the model."""
+        self._on_call([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
         return self._engine(inputs)
 
     def call_shards(self, shards: Sequence[list[Array]]) -> list[list[Array]]:
-        """Run the model on the arrays of each SPA, and record copies."""
+        """Run the model on the arrays of each SPA."""
         for shard in shards:
-            self._keep(shard)
+            self._on_call(shard)
         return self._engine.call_shards(shards)
-
-    def _keep(self, arrays: Sequence[Array]) -> None:
-        if self._count % self._every == 0:
-            self.calls.append([array.copy() for array in arrays])
-        self._count += 1
-        if len(self.calls) >= KEPT_CALLS:
-            self.calls, self._every = self.calls[::2], self._every * 2
 
     def __getattr__(self, name: str) -> Any:
         """Return the engine's attribute."""

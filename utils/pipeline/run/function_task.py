@@ -47,10 +47,8 @@ class FunctionTask(Task):
         return Prepared([done] if not isinstance(done, (list, tuple)) else list(done))
 
     def collate(self, parts: Sequence[Prepared]) -> list[Array] | Shards:
-        """Join the arrays of every input.
-
-        Raises:
-            DataError: the arrays do not fit together; each is correct alone, so no single sample is to blame.
+        """Join the arrays of every input; DataError if they do not fit: each is correct alone, so no sample is to
+        blame.
         """
         from utils.tasks.collating import joined
 

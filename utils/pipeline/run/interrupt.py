@@ -59,9 +59,8 @@ def unprinted_line() -> str:
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM, which a CI sends on a timeout, act like Ctrl-C inside the ``with`` block.
-
-    So child processes are ended and temporary files removed. For the main thread only.
+    """Let SIGTERM, which a CI sends on a timeout, act like Ctrl-C inside the ``with`` block of the main thread, so that
+    child processes are ended and temporary files removed.
     """
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -39,9 +39,7 @@ class Answer(NamedTuple):
     """The model's answer to one sample.
 
     Attributes:
-        name: of the sample.
-        answer: the prediction.
-        sample: as the data set returned it.
+        name: of the sample. answer: the prediction. sample: as the data set returned it.
         nan_input, nan_output: the sample's input or output holds NaN; with NaN in the output, ``answer`` is invalid.
     """
 
@@ -70,8 +68,7 @@ def evaluate(
         batches: samples and targets (:class:`utils.datasets.base.Batches`).
         preprocess: samples to one array, or a list of arrays, with the batch first. With a keyword ``out``, it writes
             into the given array, which is reused for later batches.
-        postprocess: the engine's output to predictions for ``metric``.
-        metric: updated with every batch.
+        postprocess: the engine's output to predictions for ``metric``. metric: updated with every batch.
         how: the keywords of :func:`evaluate_pipeline`.
 
     Raises:
@@ -96,10 +93,10 @@ def evaluate_pipeline(
 ) -> Report:
     """Run a labelled data set through a task and measure it; see :func:`evaluate`.
 
+    Samples that could not be read are in ``failures`` of the report and not in the metric.
+
     Args:
-        pipeline: a task on its engines.
-        batches: samples and targets.
-        metric: updated with every batch.
+        pipeline: a task on its engines. batches: samples and targets. metric: updated with every batch.
         max_steps: number of batches to run; 0 or less: all.
         warmup: number of first steps that count for the metric but not for the timing (unless all steps are).
         workers: preprocessing threads; ``None``: one per core; 0: preprocess in the loop.
@@ -107,9 +104,6 @@ def evaluate_pipeline(
         on_step: called after every step with a line of its timings.
         journal: finished steps, which are not run again; new steps are added.
         records: takes the metric's records of every sample.
-
-    Returns:
-        The metric and timing. Samples that could not be read are in ``failures`` and not in the metric.
     """
     run = RunState(Timeline(), 0.0, _rejected(batches), metric, pipeline, on_step, warmup, worker_mode=worker_mode)
     rest, total = iter(batches), _steps(batches, max_steps)
@@ -123,10 +117,7 @@ def evaluate_pipeline(
     _calibrate(pipeline, batches)
     workers = 0 if total is not None and total - run.steps == 1 else workers  # one batch is quicker without threads
     run.start()
-    with (
-        telling(lambda: _so_far(run, total, journal)),
-        watching(pipeline.engines, lambda: f"step {run.steps + 1}"),
-    ):
+    with telling(lambda: _so_far(run, total, journal)), watching(pipeline.engines, lambda: f"step {run.steps + 1}"):
         _loop(rest, run, workers, None if total is None else total - run.steps)
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
@@ -182,8 +173,7 @@ def _loop(batches: Iterable[Batch], run: RunState, workers: int | None, total: i
 def _replay(journal: Journal, batches: Iterator[Batch], run: RunState) -> None:
     """Take the finished steps from the journal as if they had been run now.
 
-    Raises:
-        ConfigError: a step does not belong to this data set, or its record not to this metric.
+    Raises ConfigError if a step does not belong to this data set, or its record not to this metric.
     """
     for step in journal.replayed():
         batch = next(batches, None)
@@ -237,15 +227,12 @@ def predict_pipeline(
     counts: dict[str, int] | None = None,
     timeline: Timeline | None = None,
 ) -> Iterator[Answer]:
-    """Yield the answer to every sample, in order.
+    """Yield the answer to every sample, in order; an int8 engine is calibrated from these samples.
 
     Args:
         pipeline, batches, workers, worker_mode, on_step: as in :func:`evaluate_pipeline`.
-        failures: samples that cannot be run are appended here.
-        counts: the task's ``warning_counts`` are added here.
+        failures: samples that cannot be run are appended here. counts: the task's ``warning_counts`` are added here.
         timeline: times and workload of the batches are added here.
-
-    An int8 engine is calibrated from these samples.
     """
     failures += _rejected(batches)
     timeline = timeline or Timeline()
@@ -270,8 +257,9 @@ def predict_pipeline(
             _add_times(timeline, pipeline, ready, found, mark, after)
             if on_step is not None:
                 on_step(step_line(step, len(names), found.end - found.start, after, timeline))
-            lost = found.flaws.lost(answers).tolist()
-            for row in map(Answer, names, answers, ready.batch.samples, _with_nan(ready), lost):
+            lost, nan = found.flaws.lost(answers).tolist(), set(ready.nan_inputs)
+            with_nan = [name in nan or not nan.issubset(names) for name in names]  # of an unknown sample: all
+            for row in map(Answer, names, answers, ready.batch.samples, with_nan, lost):
                 if isinstance(row.answer, NoAnswer):
                     failures.append(Failure(row.name, row.answer.reason))
                 else:
@@ -290,13 +278,6 @@ def _add_times(
     if pipeline.workload is not None:
         for what, amount in pipeline.workload(found.outputs, ready.contexts).items():
             timeline.gain(what, amount)
-
-
-def _with_nan(ready: PreparedBatch) -> list[bool]:
-    """Return for each sample whether its input holds NaN; true for all if the sample is not known."""
-    found = set(ready.nan_inputs)
-    unknown = not found.issubset(ready.batch.names)
-    return [unknown or name in found for name in ready.batch.names]
 
 
 def _rejected(batches: Iterable[Batch]) -> list[Failure]:

@@ -31,11 +31,12 @@ def nan_names(
     Args:
         arrays: one per input. :class:`Shards` have no rows by sample: the first and the last name of the batch are
             returned as one text.
-        names: of the samples.
-        axes: axis of the samples in each input; default: axis 0.
+        names: of the samples. axes: axis of the samples in each input; default: axis 0.
     """
     if isinstance(arrays, Shards):
-        return _nan_in_shards(arrays, names)
+        if not any(np.isnan(array).any() for shard in arrays for array in shard if array.dtype.kind == "f"):
+            return []
+        return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
     bad = np.zeros(len(names), bool)
     for i, array in enumerate(arrays or ()):
         rows = _float_rows(array, axes[i] if axes is not None and i < len(axes) else 0, len(names))
@@ -47,12 +48,6 @@ def nan_names(
 def named(flags: Flags, names: Sequence[str]) -> list[str]:
     """Return the names of the flagged samples."""
     return [name for name, flag in zip(names, flags.tolist(), strict=True) if flag]
-
-
-def _nan_in_shards(shards: Shards, names: list[str]) -> list[str]:
-    if not any(np.isnan(array).any() for shard in shards for array in shard if array.dtype.kind == "f"):
-        return []
-    return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
 
 
 def _float_rows(array: Array, axis: int | None, count: int) -> Array | None:
@@ -72,11 +67,8 @@ def _is_float(array: Array) -> bool:
 
 @dataclass(slots=True)
 class Flaws:
-    """Samples with outputs that are not finite, one flag per sample.
-
-    Attributes:
-        nan: outputs hold NaN. infinite: outputs hold infinities, which may be intended (a mask, a score of
-            probability 0).
+    """Samples with outputs that are not finite, one flag per sample: ``nan``: outputs hold NaN; ``infinite``: they hold
+    infinities, which may be intended (a mask, a score of probability 0).
     """
 
     nan: Flags
@@ -129,12 +121,14 @@ class Flaws:
     def lost(self, predictions: Any) -> Flags:
         """Return the samples without a valid answer: NaN in the outputs, or infinities that gave a NaN prediction.
 
-        Args:
-            predictions: one entry per sample, as returned by a task's ``decode``.
+        ``predictions`` has one entry per sample, as returned by a task's ``decode``.
         """
         if not self.infinite.any():
             return self.nan
-        made = [infinite and _holds_nan(predictions[i]) for i, infinite in enumerate(self.infinite)]
+        made = [
+            infinite and any(_is_float(array) and np.isnan(array).any() for array in _arrays(predictions[i]))
+            for i, infinite in enumerate(self.infinite)
+        ]
         lost: Flags = self.nan | np.array(made, bool)
         return lost
 
@@ -168,19 +162,12 @@ def _arrays(value: Any) -> Iterator[Array]:
             yield from _arrays(item)
 
 
-def _holds_nan(value: Any) -> bool:
-    return any(_is_float(array) and bool(np.isnan(array).any()) for array in _arrays(value))
-
-
 # --------------------------------------------------------------------------------------------------- a task's own calls
 
 
 class _Calls(threading.local):
-    """Results of the calls of this thread's batch.
-
-    Attributes:
-        rows: flaws by row; ``None``: no batch in this thread. matching: every call so far had one row per sample.
-        queued: asynchronous calls, with the outputs' tensors.
+    """Results of the calls of this thread's batch: ``rows``: flaws by row (``None``: no batch in this thread);
+    ``matching``: every call so far had one row per sample; ``queued``: asynchronous calls, with the outputs' tensors.
     """
 
     rows: Flaws | None = None
@@ -277,11 +264,7 @@ class _Watched:
 
 
 def nan_line(where: str, names: Sequence[str], total: int, what: str) -> str:
-    """Return the line about samples with NaN.
-
-    Args:
-        where: such as ``input``. names: of the samples. total: number of all samples. what: consequence and advice.
-    """
+    """Return the line about samples with NaN ``where``, such as ``input``; ``what``: consequence and advice."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{len(names)} of {total} samples have NaN in {where} ({', '.join(names[:SHOWN])}{more}): {what}"
 
@@ -292,12 +275,7 @@ def input_line(names: Sequence[str], total: int) -> str:
 
 
 def output_line(names: Sequence[str], total: int, inputs: Sequence[str], engine: str) -> str:
-    """Return the line about NaN in outputs.
-
-    Args:
-        names: of the samples. total: number of all samples. inputs: names of samples with NaN in their input. engine:
-            its description.
-    """
+    """Return the line about NaN in outputs; ``inputs``: the samples with NaN in their input; ``engine``: described."""
     what = "they have no answer, and most metrics count them as wrong; "
     if set(names) <= set(inputs):
         return nan_line("the model's output", names, total, f"{what}it comes from NaN in their input")

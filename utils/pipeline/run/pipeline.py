@@ -72,10 +72,8 @@ class PreparedBatch(NamedTuple):
     Attributes:
         batch: the samples that could be prepared.
         arrays: one per input of the model; ``None`` if no sample could be prepared.
-        failures: the samples that could not.
-        nan_inputs: names of the samples whose input holds NaN.
-        whole: the batch as the data set returned it.
-        good: positions of ``batch`` in ``whole``; ``None``: all of them.
+        failures: the samples that could not. nan_inputs: names of the samples whose input holds NaN.
+        whole: the batch as the data set returned it. good: positions of ``batch`` in ``whole``; ``None``: all of them.
         contexts: what ``prepare`` keeps for ``decode`` and the metric, one object per sample of ``batch``.
     """
 
@@ -113,11 +111,8 @@ class Buffers:
 
 
 class Preprocessor:
-    """Prepares samples by a task; it is pickled to other processes with the task.
-
-    Attributes:
-        name: of the function that prepares, for messages.
-        takes_out: whether the function can write into a given array.
+    """Prepares samples by a task, with which it is pickled to other processes; ``name``: of the function that prepares,
+    for messages; ``takes_out``: whether the function can write into a given array.
     """
 
     def __init__(self, task: Task) -> None:
@@ -130,13 +125,11 @@ class Preprocessor:
         """Prepare some samples.
 
         Args:
-            samples: as the data set returns them.
-            out: array to write into.
+            samples: as the data set returns them. out: array to write into.
             timeline: takes the stages ``disk`` and ``decode``.
 
-        Raises:
-            ConfigError: the task does not return :class:`Prepared` with a list of arrays, and a context for each sample
-                or none.
+        Raises ConfigError: the task does not return :class:`Prepared` with a list of arrays, and a context for each
+        sample or none.
         """
         room = {} if out is None else {"out": out}
         with nullcontext() if timeline is None else recording(timeline):
@@ -179,8 +172,7 @@ def prepare(
     """Preprocess one batch in this thread.
 
     Args:
-        batch: samples of the data set.
-        preprocessor: of the task.
+        batch: samples of the data set. preprocessor: of the task.
         timeline: takes the stage ``preprocess``; with ``detailed`` also the stages in it.
         buffers: arrays to write into, for a function that takes ``out``.
     """
@@ -217,15 +209,10 @@ def one_by_one(
             raise
         except SAMPLE_ERRORS as error:
             failures.append(Failure(batch.names[i], str(error)))
-    kept = subset(batch, good)
-    all_good = len(good) == len(batch.names)
     arrays = preprocessor.collate(parts) if parts else None
-    return kept, arrays, _contexts(parts), failures, None if all_good else tuple(good)
-
-
-def _contexts(parts: Sequence[Prepared]) -> list[Any] | None:
     kept = [part.contexts for part in parts if part.contexts is not None]
-    return [context for contexts in kept for context in contexts] if kept else None
+    contexts = [context for some in kept for context in some] if kept else None
+    return subset(batch, good), arrays, contexts, failures, None if len(good) == len(batch.names) else tuple(good)
 
 
 def subset(batch: Batch, good: Sequence[int]) -> Batch:
@@ -254,16 +241,7 @@ def without_unanswered(ready: PreparedBatch, predictions: Any) -> tuple[Prepared
 
 
 def returned(value: object, kind: type, function: Callable[..., Any], task: str) -> Any:
-    """Return the value if it is of the class that the contract of tasks asks for.
-
-    Args:
-        value: what a method of a task returned.
-        kind: the class.
-        function: the method, for the message. task: name of its task.
-
-    Raises:
-        ConfigError: the value is of another class.
-    """
+    """Return the value of a task's method if it is of the contract's class ``kind``, else raise ConfigError."""
     if isinstance(value, kind):
         return value
     article = "an" if kind.__name__[0] in "AEIO" else "a"
@@ -271,18 +249,13 @@ def returned(value: object, kind: type, function: Callable[..., Any], task: str)
 
 
 def measure(value: object, function: Callable[..., Any], task: str) -> Metric:
-    """Return the value if it is a metric with a name.
-
-    Raises:
-        ConfigError: the value is not a :class:`Metric`, or has no name.
-    """
+    """Return the value if it is a :class:`Metric` with a name, else raise ConfigError."""
     found: Metric = returned(value, Metric, function, task)
     if isinstance(getattr(found, "name", None), str):
         return found
     kind = type(found).__name__
-    raise ConfigError(
-        f"task {task}: metric {kind} has no name; add a line such as name = {kind.lower()!r} to its class"
-    )
+    fix = f"add a line such as name = {kind.lower()!r} to its class"
+    raise ConfigError(f"task {task}: metric {kind} has no name; {fix}")
 
 
 def _wrong_prepared(value: object, function: Callable[..., Any], task: str, samples: int) -> ConfigError:
@@ -333,8 +306,7 @@ class Pipeline:
     """A task on opened engines. What is the same for all batches of a run is resolved here, once.
 
     Attributes:
-        task: bound to options and model.
-        engines: by name; empty where a plain callable computes.
+        task: bound to options and model. engines: by name; empty where a plain callable computes.
         preprocessor: turns samples into arrays.
         decode: from outputs and contexts to predictions; ``--skip_postprocess`` replaces it.
         decode_name: of the function that decodes, for messages.
@@ -409,8 +381,7 @@ class Pipeline:
             kinds: types of predictions whose length is checked; a metric reports more precisely what does not fit in an
                 array.
 
-        Raises:
-            ConfigError: ``decode`` returns another number of predictions, or something without a length.
+        Raises ConfigError: ``decode`` returns another number of predictions, or something without a length.
         """
         found = self.decode(outputs, contexts)
         if not isinstance(found, Sized):
@@ -456,10 +427,8 @@ class Pipeline:
         }
 
     def note_calls(self, timeline: Timeline) -> None:
-        """Add the engines' calls since :meth:`mark` to a timeline, as stage ``call NAME``.
-
-        Stages that a task's ``infer`` adds to an engine's timeline keep their names: a decoder's steps, a stream's
-        chunks.
+        """Add the engines' calls since :meth:`mark` to a timeline, as stage ``call NAME``; stages that a task's
+        ``infer`` adds to an engine's timeline (a decoder's steps, a stream's chunks) keep their names.
         """
         for name, engine in self.engines.items():
             for stage in engine.timeline.stages():
@@ -504,14 +473,7 @@ class Pipeline:
 
 
 def blame_nan(error: Exception, found: Inferred, names: Sequence[str]) -> None:
-    """Raise an error that names the sample, if the error may come from NaN in the outputs.
-
-    Args:
-        error: raised by ``decode`` or the metric. found: the outputs. names: of the samples.
-
-    Raises:
-        EngineError: an output holds NaN, and the error is of a kind that NaN causes.
-    """
+    """Raise EngineError with the sample, if NaN in the outputs may have caused an error of ``decode`` or the metric."""
     bad = named(found.flaws.nan, names)
     if bad and isinstance(error, _NAN_ERRORS) and not isinstance(error, ConfigError):
         fix = "find the node with `teco overflow`, or use --dtype float32"

@@ -94,8 +94,7 @@ class RunState:
     Attributes:
         mark: when the loop last finished something (``time.perf_counter``); the time from there on is waiting.
         steps, samples: so far, resumed steps included. timed_samples: since the time is measured.
-        resumed: steps taken from a journal.
-        hints: of :attr:`Pipeline.diagnostics`, as the journal keeps them.
+        resumed: steps taken from a journal. hints: of :attr:`Pipeline.diagnostics`, as the journal keeps them.
     """
 
     timeline: Timeline

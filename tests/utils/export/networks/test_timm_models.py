@@ -16,8 +16,8 @@ if not find_spec("timm") or not find_spec("torchvision"):
     pytest.skip("timm is not installed", allow_module_level=True)
 
 from engine import ConfigError
-from utils.export.networks.classifiers import plain
 from utils.export.networks.timm_models import classifier, images_of, import_timm
+from utils.export.networks.torchvision_models import plain
 from utils.imagenet_classes import WNIDS
 from utils.preprocess.pytorch.classification import preprocess
 

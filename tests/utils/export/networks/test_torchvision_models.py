@@ -14,8 +14,7 @@ pytest.importorskip("onnxsim")
 import onnx
 
 from engine import ConfigError, ModelError
-from utils.export.networks.classifiers import plain
-from utils.export.networks.torchvision_models import build, images_of, import_torchvision
+from utils.export.networks.torchvision_models import build, images_of, import_torchvision, plain
 
 pytestmark = pytest.mark.torch
 

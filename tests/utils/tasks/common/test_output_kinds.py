@@ -16,10 +16,10 @@ from support import ROOT
 
 from engine import ConfigError, EngineSpec, InputError, ModelError, TecoInferError, open_engine
 from utils.metrics.base import Metric
+from utils.tasks.base import AnyTask, task_class
 from utils.tasks.classification.task import Classification
 from utils.tasks.ctr_prediction.task import CTR_PREDICTION
 from utils.tasks.detection.task import Detection
-from utils.tasks.legacy import AnyTask, task_class
 from utils.tasks.model import Model
 from utils.tasks.node_classification.task import NODE_CLASSIFICATION
 from utils.tasks.policy_rollout.task import POLICY_ROLLOUT

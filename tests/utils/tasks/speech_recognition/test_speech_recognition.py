@@ -17,7 +17,7 @@ from engine import ConfigError, DataError, EngineSpec, ModelError, open_engine
 from toolkit.scaffold import create
 from utils.preprocess.audio.features import features
 from utils.preprocess.audio.reading import Recording
-from utils.tasks.legacy import task_class
+from utils.tasks.base import task_class
 from utils.tasks.model import Model
 from utils.tasks.speech_recognition.input import Alphabet, alphabet_of
 from utils.tasks.speech_recognition.task import SPEECH_RECOGNITION, SpeechRecognition

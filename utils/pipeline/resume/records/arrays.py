@@ -179,11 +179,7 @@ def write_arrays(columns: RecordArrays, file: IO[bytes]) -> None:
 
 
 def read_arrays(path: Path) -> RecordArrays:
-    """Read a records file.
-
-    Raises:
-        DataError: it cannot be read, or is not a records file.
-    """
+    """Read a records file; raise DataError if it cannot be read, or is not a records file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return _columns(archive)

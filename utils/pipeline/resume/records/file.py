@@ -1,4 +1,4 @@
-"""Base class of the writers of records files."""
+"""Base class of the writers of records files, and a complete file, put in place together with its JSON result."""
 
 from __future__ import annotations
 
@@ -6,22 +6,63 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from engine import Array
-from tecoinfer_modelzoo.files import hash_files
+from tecoinfer_modelzoo.files import hash_files, same_access
 from utils.datasets.base import Batch
 from utils.metrics.base import Records
 from utils.pipeline.resume.locks import open_locked, release
-from utils.pipeline.resume.records.kept import Kept
-from utils.pipeline.resume.records.names import unwritable
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from utils.pipeline.resume.records.names import remove_other_kind, unwritable
 
 _CHUNK = 2**14
 """Bytes of a file that are hashed at once, to save memory."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """Records on the disk.
+
+    Attributes:
+        path: the final file. sha256: of its content.
+        waiting: the temporary file until :meth:`place`; ``None`` afterwards.
+        parts: files that it was merged from, which :meth:`place` removes. lost: the records were discarded.
+    """
+
+    path: Path
+    sha256: str
+    waiting: Path | None = None
+    parts: tuple[Path, ...] = ()
+    lost: bool = False
+    _lock: int = -1
+
+    def place(self) -> None:
+        """Put the file in place; raise ConfigError if it cannot be written. A second call has no effect."""
+        if self.waiting is None:
+            return
+        try:
+            same_access(self.path, self.waiting)
+            self.waiting.replace(self.path)
+            self.waiting = None
+            remove_other_kind(self.path)
+            for part in self.parts:
+                part.unlink()
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Delete the temporary file; a file that is in place stays."""
+        if self.waiting is not None:
+            with suppress(OSError):
+                self.waiting.unlink(missing_ok=True)
+            self.waiting, self.lost = None, True
+        handle, self._lock = self._lock, -1
+        if handle >= 0:
+            release(handle)
 
 
 class RecordsFile(ABC):
@@ -33,11 +74,9 @@ class RecordsFile(ABC):
     Args:
         path: the file; an older file stays until the new one is complete; a file of the other kind is removed then.
         metric_name: name of the metric.
-        rank, size: the part of the data set (:func:`utils.datasets.sharding.shard`): sample ``i`` has the index
-            ``rank + i * size``.
+        rank, size: the part of the data set (:func:`utils.datasets.sharding.shard`): index ``rank + i * size``.
 
-    Raises:
-        ConfigError: the file cannot be written, or another run writes it.
+    Raises ConfigError: the file cannot be written, or another run writes it.
     """
 
     _mode: ClassVar[dict[str, Any]]
@@ -62,9 +101,8 @@ class RecordsFile(ABC):
             record: return value of the metric's ``update`` for the good samples; ``None`` if no sample is good.
             good: positions in the batch of the good samples; ``None``: all (without a record: none).
 
-        Raises:
-            InputError: the record does not fit the good samples.
-            ConfigError: the file cannot be written, as on a full disk.
+        Raises InputError: the record does not fit the good samples; ConfigError: the file cannot be written, as on a
+        full disk.
         """
 
     @abstractmethod
@@ -72,20 +110,15 @@ class RecordsFile(ABC):
         """Write the rest of the file."""
 
     def close(self) -> None:
-        """Complete the file and put it in place; a second call, or one after :meth:`discard`, has no effect.
+        """Complete the file and put it in place; raise ConfigError if it cannot be written.
 
-        Raises:
-            ConfigError: the file cannot be written.
+        A second call, or one after :meth:`discard`, has no effect.
         """
         if self._handle >= 0:
             self.complete().place()
 
     def complete(self) -> Kept:
-        """Complete the file; :meth:`Kept.place` puts it in place.
-
-        Raises:
-            ConfigError: the file cannot be written.
-        """
+        """Complete the file, which :meth:`Kept.place` puts in place; raise ConfigError if it cannot be written."""
         try:
             self._finish()
             self._file.close()  # flushes; the descriptor stays open with the lock
@@ -103,9 +136,10 @@ class RecordsFile(ABC):
         with suppress(OSError):  # for example a full disk
             self._file.close()
         self._part.unlink(missing_ok=True)
-        self._release()
+        handle, self._handle = self._handle, -1
+        release(handle)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RecordsFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -113,7 +147,3 @@ class RecordsFile(ABC):
             self.close()
         else:
             self.discard()
-
-    def _release(self) -> None:
-        handle, self._handle = self._handle, -1
-        release(handle)

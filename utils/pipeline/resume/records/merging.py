@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import DataError
 from tecoinfer_modelzoo.files import hash_files
-from utils.pipeline.resume.records.kept import Kept
+from utils.pipeline.resume.records.file import Kept
 from utils.pipeline.resume.records.names import unwritable
 
 if TYPE_CHECKING:
@@ -31,14 +31,15 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
     Args:
         path: the file to write. parts: by rank; a part with an empty hash is not checked.
 
-    Raises:
-        DataError: a part is missing, or the parts are not of one run.
-        ConfigError: the file cannot be written.
+    Raises DataError: a part is missing, or the parts are not of one run; ConfigError: the file cannot be written.
     """
     files = [part.path for part in parts]
     unfinished = path.with_name(f".{path.name}.part")
     try:
-        _check_parts(parts)
+        for part in parts:  # each is the one its process has written, and not of another run in the same folder
+            _opened(part.path).close()
+            if part.sha256 and hash_files(part.path) != part.sha256:
+                raise DataError(f"the records of a process, {part.path}, were changed by another run; run it again")
         if path.suffix == ".npz":
             _merge_arrays(files, unfinished)
         else:
@@ -48,14 +49,6 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise unwritable(path, error) from error
-
-
-def _check_parts(parts: Sequence[Kept]) -> None:
-    """Check that each part is the one its process has written, and not of another run in the same folder."""
-    for part in parts:
-        _opened(part.path).close()
-        if part.sha256 and hash_files(part.path) != part.sha256:
-            raise DataError(f"the records of a process, {part.path}, were changed by another run; run it again")
 
 
 def _merge_rows(parts: list[Path], path: Path) -> None:
@@ -106,11 +99,7 @@ def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], record
 
 
 def _of_one_run(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> bool:
-    """Return whether parts have one metric, the same kinds of units, and records of one dtype and shape.
-
-    Args:
-        found: all parts. filled: those with samples; others do not know of units. recorded: those with records.
-    """
+    """Return whether parts have one metric, the same kinds of units (if filled), and records of one kind."""
     metrics = {one.metric_name for one in found}
     units = {one.sample_units is None for one in filled}
     margins = {one.margins is None for one in found}
@@ -129,19 +118,16 @@ def _joined(units: list[list[str] | None]) -> list[str] | None:
 
 
 def _refuse(path: Path, found: list[str]) -> NoReturn:
-    raise DataError(
-        f"the parts of {path.name[1:].removesuffix('.part')} have different first rows: {found}; run them again"
-    )
+    fix = "run them again"
+    raise DataError(f"the parts of {path.name[1:].removesuffix('.part')} have different first rows: {found}; {fix}")
 
 
 def _opened(part: Path) -> TextIO:
     try:
         return part.open(encoding="utf-8", errors="surrogateescape", newline="")
     except OSError as error:
-        raise DataError(
-            f"the records of a process, {part}, cannot be read: {error.strerror}; put --json into a folder that all "
-            "machines share"
-        ) from error
+        fix = "put --json into a folder that all machines share"
+        raise DataError(f"the records of a process, {part}, cannot be read: {error.strerror}; {fix}") from error
 
 
 def _rows(file: TextIO) -> Iterator[str]:

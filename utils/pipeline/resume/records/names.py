@@ -40,10 +40,8 @@ def records_paths(result: Path) -> tuple[Path, Path]:
 def find_records(result: Path) -> Path | None:
     """Return the records file of a JSON result; ``None``: there is none.
 
-    A result without the key ``records`` (of an older version, or of another script) has the file next to it.
-
-    Raises:
-        DataError: the file is not the one that the result was written with, or cannot be read.
+    A result without the key ``records`` (of an older version, or of another script) has the file next to it. Raises
+    DataError if the file is not the one that the result was written with, or cannot be read.
     """
     content = _content(result)
     named = content.get("records")
@@ -74,13 +72,9 @@ def companions(result: Path) -> dict[str, Path | None]:
 
 
 def refuse_others(result: Path, saved: Path | None) -> None:
-    """Check that a run does not overwrite the records of another result.
+    """Raise ConfigError, which names both results, if a run would overwrite the records of another result.
 
-    Args:
-        result: the run's ``--json``. saved: its ``--save_predictions``.
-
-    Raises:
-        ConfigError: it does; the message names both results.
+    ``result``: the run's ``--json``; ``saved``: its ``--save_predictions``.
     """
     for flag, path in (("--json", result), ("--save_predictions", saved)):
         for one in () if path is None else (path, *(records_paths(path) if path is result else ())):

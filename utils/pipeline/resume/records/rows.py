@@ -47,12 +47,7 @@ class SampleRecord:
 class RecordWriter(RecordsFile):
     """Writes the CSV file of a metric with one number per sample."""
 
-    _mode: ClassVar[dict[str, Any]] = {
-        "mode": "w",
-        "encoding": "utf-8",
-        "errors": "surrogateescape",
-        "newline": "",
-    }
+    _mode: ClassVar[dict[str, Any]] = {"mode": "w", "encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
 
     def __init__(
         self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1, has_margins: bool = False
@@ -139,8 +134,7 @@ def _label(target: Any) -> int | str:
 def record_writer(path: Path, metric: Metric, *, rank: int = 0, size: int = 1) -> RecordsFile:
     """Return the writer for a metric's records; arguments as for :class:`RecordWriter`.
 
-    Raises:
-        ConfigError: the file cannot be written, or another run writes it.
+    Raises ConfigError if the file cannot be written, or another run writes it.
     """
     if metric.per_sample:
         return RecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
@@ -153,8 +147,7 @@ class SampleRecords:
     """The rows of a CSV records file, read one by one in each iteration.
 
     Attributes:
-        metric_name: name of the metric.
-        has_units: whether rows have units.
+        metric_name: name of the metric. has_units: whether rows have units.
 
     Raises:
         DataError: the file cannot be read or is not a records file; while iterating, also for an invalid row.

@@ -11,7 +11,7 @@ from utils.datasets.base import Batch
 from utils.metrics import Records
 from utils.pipeline.resume.records import RecordWriter, SampleRecords
 from utils.pipeline.resume.records.arrays import ArrayRecordWriter, read_arrays
-from utils.pipeline.resume.records.kept import Kept
+from utils.pipeline.resume.records.file import Kept
 from utils.pipeline.resume.records.merging import merged, part_path
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), min_size=1, max_size=12)
