@@ -94,10 +94,11 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
     drift, scaled = (target - reference) / abs(reference), valued.gaps()
     if scaled is None and _is_binary(pairs) and valued.is_mean():
         return _of_counts(pairs, abs(reference), tolerance)
-    without = valued.without(seed)
-    if scaled is None or (scaled[0].changes >= MANY and _kurtosis(without) <= 3 + len(without) / MANY):
-        found = _of_differences(without, drift, pairs, tolerance)
-        return found and replace(found, tail=curve_of(scaled[0].ratios()) if scaled else ())
+    if scaled is None or scaled[0].changes >= MANY:
+        without = valued.without(seed)
+        if scaled is None or _kurtosis(without) <= 3 + len(without) / MANY:
+            found = _of_differences(without, drift, pairs, tolerance)
+            return found and replace(found, tail=curve_of(scaled[0].ratios()) if scaled else ())
     return _of_tail(*scaled, abs(drift), tolerance, pairs.sampled)
 
 
