@@ -38,7 +38,7 @@ def test_a_task_with_another_model() -> None:
 
 def test_the_json_has_model_and_target() -> None:
     data = json.loads(evaluate("digits", target="null", limit=8).to_json())
-    assert data["schema_version"] == 1
+    assert data["schema_version"] == 2
     assert (data["target"], data["task"], data["samples"]) == ("null", "classification", 8)
     assert Path(data["model"]) == CKPT
     assert "about" not in data
