@@ -51,6 +51,7 @@ def test_visible_devices_are_read(text: str, numbers: list[int] | None) -> None:
     assert visible._numbers(text) == numbers
 
 
+@pytest.mark.slow
 def test_maps_of_checkpoints_mean_devices_of_sdaa_too() -> None:
     assert torch_names._mapped({"cuda:1": "cuda:0", "cpu": "cpu"}) == {
         "sdaa:1": "cuda:0",
