@@ -322,7 +322,9 @@ def drawn(kind: str, run: int, size: int, scale: float, deviation: str = "normal
 
 @pytest.mark.slow
 @pytest.mark.parametrize("deviation", DEVIATIONS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.long] if kind == "accuracy of pairs" else []) for kind in KINDS]
+)
 def test_the_bound_of_other_margins_holds(kind: str, deviation: str) -> None:
     for scale in (0.002, 0.1):
         pairs, metric = drawn(kind, RUNS, 200_000, scale, deviation)
@@ -428,6 +430,7 @@ def segmented(rng: np.random.Generator, count: int, scale: float) -> Pairs:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_bound_of_segmentation_holds_without_margins() -> None:
     """Some pixels of nearly every image change, so 30 images are enough for the paired differences."""
     for scale in (0.002, 0.05):

@@ -190,7 +190,14 @@ BOTH: list[tuple[str, str, Fault, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "fault", "by"), [pytest.param(n, f, b, id=f"{n}-{w}") for n, w, f, b in BOTH])
+LONG = {("digit_unet", "no_mean"), ("digit_detector", "std")}
+"""Faults of about ten seconds of which the same models have others."""
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "by"),
+    [pytest.param(n, f, b, id=f"{n}-{w}", marks=[pytest.mark.long] if (n, w) in LONG else []) for n, w, f, b in BOTH],
+)
 def test_a_fault_of_both_runs_fails(opened: Callable[[str], JudgedCase], name: str, fault: Fault, by: str) -> None:
     case = opened(name)
     fault(case)
