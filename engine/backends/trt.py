@@ -43,7 +43,7 @@ class Session:
 class TensorRT:
     """TensorRT on GPU ``device``: build and run plans.
 
-    Raise TargetError if there is no NVIDIA driver or no such GPU, or TensorRT is older than 10.
+    Raise TargetError if the NVIDIA driver or the GPU is missing, or TensorRT is older than 10.
     """
 
     def __init__(self, device: int) -> None:
@@ -115,7 +115,7 @@ class TensorRT:
 
 
 def _gpu_name(device: int) -> str:
-    """Return a GPU's name from the driver; raise TargetError if there is no NVIDIA driver, or no such GPU."""
+    """Return a GPU's name from the driver; raise TargetError if the driver or the GPU is missing."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
