@@ -7,7 +7,6 @@ the same name, and a warning and :func:`provider` then show its package.
 
 from __future__ import annotations
 
-import glob
 import importlib
 import importlib.util
 import logging
@@ -72,9 +71,13 @@ def _group_is_mentioned() -> bool:
     """Return whether an installed distribution has the entry-point group; faster than importlib.metadata."""
     section = f"[{ENTRY_POINT_GROUP}]".encode()
     for folder in sys.path:
-        for info in glob.iglob("*-info", root_dir=folder or "."):
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:  # an archive, or no longer there
+            continue
+        for info in (name for name in names if name.endswith("-info")):
             try:
-                with open(os.path.join(folder, info, "entry_points.txt"), "rb") as file:
+                with open(f"{folder or '.'}/{info}/entry_points.txt", "rb", buffering=0) as file:
                     if section in file.read():
                         return True
             except OSError:  # most distributions have no entry points

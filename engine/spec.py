@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         def __set__(self, spec: object, value: Given | None) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # generated methods cost start-up time
 class CardOptions:
     """Options of targets with a card.
 
@@ -55,7 +55,7 @@ class CardOptions:
     shard_tables: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Int8Options:
     """Options of engines that compute in ``"int8"``.
 

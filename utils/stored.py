@@ -48,7 +48,7 @@ Pair: TypeAlias = tuple[int, int]
 """Height and width in pixels."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageNotes:
     """Preprocessing of images. The defaults are those usual for ImageNet.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -143,6 +142,8 @@ class Selection(Dataset):
 
     def fingerprint(self) -> str:
         """Return a hash of the fingerprint of the whole data set and of the selected indices."""
+        from hashlib import sha256  # loading OpenSSL costs start-up time
+
         return sha256(f"{self._dataset.fingerprint()} {','.join(map(str, self._indices))}".encode()).hexdigest()
 
     def source_files(self) -> set[str]:
@@ -191,6 +192,8 @@ class ListDataset(Dataset):
 
     def fingerprint(self) -> str:
         """Return a hash of names, units and file contents; without files, of the samples and targets."""
+        from hashlib import sha256
+
         digest = sha256(repr((self.names, self.units)).encode("utf-8", "surrogatepass"))
         for file in self.files:
             try:

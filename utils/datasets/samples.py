@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +81,8 @@ class TableDataset(Dataset):
         with new times is another data set. A deleted file counts as a change. The cost is one ``stat`` per image (about
         5 us if the folder is in the page cache), or 1 s per GB of rows.
         """
+        from hashlib import sha256  # loading OpenSSL costs start-up time
+
         samples, labels, rows = self.samples, self.labels, self.rows
         digest = sha256(f"{len(samples)} {labels is not None} {rows is not None}\n".encode())
         relative = samples.relative()

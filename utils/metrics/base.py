@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from utils.metrics.gaps import Gaps
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Records:
     """Records of a batch: any number per sample.
 

@@ -146,7 +146,7 @@ def _raw_shown(_: Any, prediction: Any) -> Rendering:
     return Rendering(", ".join(outputs), prediction)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """The answers printed so far; ``engine``: one line on the engines; ``figures``: of a number of samples."""
 

@@ -43,7 +43,7 @@ def str2bool(text: str) -> bool:
     return values[text.lower()]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # generated methods cost start-up time
 class Flag:
     """A flag of a script.
 
@@ -78,7 +78,7 @@ class Flag:
         return self.name.lstrip("-").replace("-", "_")
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # generated methods cost start-up time
+@dataclass(frozen=True, eq=False, repr=False)
 class ExportSetting:
     """A flag whose correct value depends on the model's training; a wrong one gives wrong answers without an error.
 
@@ -124,7 +124,7 @@ class PredictionWriter(Protocol):
         """Write the rest. Raises ConfigError if a file cannot be written."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rendering:
     """An answer for people.
 
@@ -136,7 +136,7 @@ class Rendering:
     save: Callable[[Path], Path] | None = None  # None: not possible
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Template:
     """Template of ``teco new``."""
 

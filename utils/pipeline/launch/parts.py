@@ -29,7 +29,7 @@ _COMBINED: dict[str, Callable[[list[Any]], Any]] = {
 """Functions that combine the figures of all cards, by key."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
     """The result of one process, which is pickled to another.
 

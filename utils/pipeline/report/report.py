@@ -35,7 +35,7 @@ SCHEMA_VERSION = 2
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Report:
     """Result of :func:`utils.pipeline.evaluate`.
 

@@ -65,7 +65,7 @@ def _is_float(array: Array) -> bool:
 # ------------------------------------------------------------------------------------------------------------- outputs
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Flaws:
     """Samples with outputs that are not finite, one flag per sample: ``nan``: outputs hold NaN; ``infinite``: they hold
     infinities, which may be intended (a mask, a score of probability 0).

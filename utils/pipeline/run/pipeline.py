@@ -42,7 +42,7 @@ _NAN_ERRORS = (TecoInferError, ValueError, ArithmeticError, LookupError)
 _batch_axis = attrgetter("batch_axis")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Failure:
     """A sample that could not be run, and the reason."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from utils.pipeline.report.report import Report
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Step:
     """A finished step.
 
@@ -87,7 +87,7 @@ Keep = Callable[[Batch, Step], None]
 """Stores a finished step; takes it with its whole batch."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RunState:
     """The totals over the steps of an evaluation.
 
