@@ -60,6 +60,8 @@ _ROUNDED = frozenset(("Pow", "ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLo
 _ORDER_OF_EQUALS = frozenset(("TopK",))
 """Float operators that return equal values in another order, which a trial on random numbers does not detect."""
 
+_PEEPHOLES = 7  # the place of an LSTM's peephole weights among its inputs
+
 _INFINITY_LOST = frozenset(("Cast", "CastLike"))
 
 _MAY_FUSE = frozenset(
@@ -240,6 +242,8 @@ def _problem(step: Step) -> str:
         return ""
     if op == "Tile" and (repeats := step.given.operand(1)) is not None and repeats.constant is None:
         return f"{_named(node)} has repeats that are not constant, which OpenVINO gets wrong"
+    if op == "LSTM" and any(node.input[_PEEPHOLES:]):
+        return f"{_named(node)} has peephole weights, which OpenVINO ignores"
     if any(name and not kind for name, kind in zip(node.output, step.kinds, strict=True)):
         return f"the output type of {_named(node)} is unknown"
     if TensorProto.DOUBLE in kinds:

@@ -12,7 +12,7 @@ from engine.onnx.content import model_content
 from tecoinfer_modelzoo.cache import read_entry, write_entry
 from tecoinfer_modelzoo.json_types import MOST, Problems, entries, number, text, whole
 
-_VERSION = 3  # incremented when the analysis finds other guards
+_VERSION = 4  # incremented when the analysis finds other guards
 _KIND = "openvino_guards"
 
 

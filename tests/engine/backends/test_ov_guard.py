@@ -160,6 +160,23 @@ def test_doubles(body: str, save_onnx: SaveOnnx) -> None:
     np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("peepholes", [True, False])
+def test_peephole_weights_of_an_lstm(peepholes: bool, save_onnx: SaveOnnx) -> None:
+    """OpenVINO ignores them."""
+    names = ["x", "w", "r", *(["", "", "", "", "p"] if peepholes else [])]
+    node = onnx.helper.make_node("LSTM", names, ["", "y"], hidden_size=3)
+    rng = np.random.default_rng(0)
+    shapes = {"w": (1, 12, 2), "r": (1, 12, 3), "p": (1, 9)}
+    weights = [onnx.numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in shapes.items()]
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (4, 1, 2))
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (1, 1, 3))
+    graph = onnx.helper.make_graph([node], "g", [x], [y], weights)
+    path = save_onnx(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+    assert ("peephole" in guard_of(path).refusal) == peepholes
+    want, got, _ = both(path, rng.standard_normal((4, 1, 2)).astype(np.float32))
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "kind",
     ["int8", "uint8", pytest.param("int32", marks=pytest.mark.slow), pytest.param("uint32", marks=pytest.mark.slow)],
