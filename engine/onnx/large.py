@@ -142,9 +142,18 @@ def add_tensors(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
 
 
 def put_array(tensor: TensorProto, array: Array, name: str) -> None:
-    """Replace the content of a tensor by an array of any size, in place."""
+    """Replace the content of a tensor by an array of NumPy's own types, of any size, in place."""
     tensor.Clear()
-    copy_tensor(numpy_helper.from_array(array, name), tensor)
+    tensor.name = name
+    tensor.dims.extend(array.shape)
+    put_raw(tensor, helper.np_dtype_to_tensor_dtype(array.dtype), array.tobytes())
+
+
+def put_raw(tensor: TensorProto, data_type: int, raw: bytes) -> None:
+    """Replace a tensor's type and elements, little-endian and of its shape, in place."""
+    for field in _VALUES:
+        tensor.ClearField(field)
+    tensor.data_type, tensor.raw_data = data_type, raw
 
 
 def keep_tensors(graph: GraphProto, keep: Callable[[TensorProto], bool]) -> None:

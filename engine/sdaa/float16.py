@@ -15,7 +15,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.functions import inlined as _inlined
-from engine.onnx.large import copy_model, keep_tensors, put_array
+from engine.onnx.large import copy_model, keep_tensors, put_array, put_raw
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
@@ -134,7 +134,7 @@ def widen(model: ModelProto) -> ModelProto:
     _widen_graph(wide.graph)
     for tensor in tensors(wide.graph):
         if tensor.data_type == HALF:
-            put_array(tensor, numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
+            put_raw(tensor, FLOAT, numpy_helper.to_array(tensor).astype(np.float32).tobytes())
     return wide
 
 
