@@ -48,6 +48,7 @@ _BUILTIN = {
     "null": _Builtin("engine.backends.null:NullEngine", "nothing computes; for tests"),
     "onnx": _Builtin("engine.backends.ort:OnnxRuntimeEngine", "ONNX Runtime on the CPU; the accuracy baseline"),
     "sdaa": _Builtin("engine.sdaa.engine:SdaaEngine", "the simulated T1 card"),
+    "tvm": _Builtin("engine.backends.tvm:TvmEngine", "Apache TVM, compiled", needs=("tvm",), extra="tvm"),
 }
 
 _registered: dict[str, type[Engine]] = {}

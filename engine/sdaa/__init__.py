@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from tecoinfer_modelzoo.lazy import lazily
 
 if TYPE_CHECKING:
+    from engine.batching.settle import settled as settled
     from engine.built import SUFFIX as SUFFIX, is_built as is_built
+    from engine.onnx.widen import widen as widen
     from engine.sdaa.card import (
         CARD_VARIABLE as CARD_VARIABLE,
         CARDS as CARDS,
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
         keeping_exact as keeping_exact,
         round_half as round_half,
         scalar_constants as scalar_constants,
-        widen as widen,
     )
     from engine.sdaa.kernels import (
         ACTIVATIONS as ACTIVATIONS,
@@ -55,11 +56,11 @@ if TYPE_CHECKING:
         read_saved as read_saved,
         saved_path as saved_path,
     )
-    from engine.sdaa.settle import settled as settled
     from engine.sdaa.status import DeviceStatus as DeviceStatus, Publisher as Publisher
 
 _HOMES = {
     "engine.built": "SUFFIX is_built",
+    "engine.onnx.widen": "widen",
     "engine.sdaa.card": (
         "CARDS CARD_VARIABLE CardDescription Layout all_visible_devices load_card spa_count visible_devices"
     ),
@@ -67,9 +68,9 @@ _HOMES = {
     "engine.sdaa.device": "CallTimes",
     "engine.sdaa.engine": "SdaaEngine",
     "engine.sdaa.faults": "FAULTS_VARIABLE Fault check_spas faults_from_environment",
-    "engine.sdaa.float16": "float16_storage float32_inputs inlined keeping_exact round_half scalar_constants widen",
+    "engine.sdaa.float16": "float16_storage float32_inputs inlined keeping_exact round_half scalar_constants",
     "engine.sdaa.kernels": "ACTIVATIONS HEAVY SELECTING Kernel inner_tensors kernels_of",
-    "engine.sdaa.settle": "settled",
+    "engine.batching.settle": "settled",
     "engine.sdaa.status": "DeviceStatus Publisher",
     "engine.sdaa.lower": "Lowered lowered",
     "engine.sdaa.saved": "lowering_versions read_saved saved_path",

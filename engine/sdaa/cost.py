@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from engine.batching.settle import settled
 from engine.sdaa.card import CardDescription, Layout
 from engine.sdaa.kernels import Kernel, folded, inner_tensors, kernels_of
-from engine.sdaa.settle import settled
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -97,7 +97,8 @@ def weighed_work(
     """Return the result of :func:`shard_work`, and the bytes of every constant by name."""
     from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
-    from engine.sdaa.float16 import exact_ends, inlined, keeping_exact, widen
+    from engine.onnx.widen import widen
+    from engine.sdaa.float16 import exact_ends, inlined, keeping_exact
 
     wide = settled(infer_shapes(widen(inlined(model))))
     known = folded(wide.graph)

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import prod
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.functions import inlined as _inlined
-from engine.onnx.large import copy_model, keep_tensors, put_array, put_raw
+from engine.onnx.large import keep_tensors, put_array
 from engine.onnx.shapes import infer_shapes
-from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
+from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
+from engine.onnx.widen import widen
 from engine.sdaa.fills import hold_fills
 from engine.sdaa.kernels import folded, inner_tensors
 from engine.signature import Array
@@ -126,42 +127,6 @@ def _keeping(exact: Exact, keep: Callable[[NodeProto], bool] | None) -> Callable
 def inlined(model: ModelProto) -> ModelProto:
     """Return a model with function calls replaced by their bodies, which contain kernels too."""
     return _inlined(model)
-
-
-def widen(model: ModelProto) -> ModelProto:
-    """Return a copy with every float16 tensor as float32 of the same value; casts to float16 still round."""
-    wide = copy_model(model)
-    _widen_graph(wide.graph)
-    for tensor in tensors(wide.graph):
-        if tensor.data_type == HALF:
-            put_raw(tensor, FLOAT, numpy_helper.to_array(tensor).astype(np.float32).tobytes())
-    return wide
-
-
-def _widen_graph(graph: GraphProto) -> None:
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        if info.type.tensor_type.elem_type == HALF:
-            info.type.tensor_type.elem_type = FLOAT
-    nodes = []
-    for node in graph.node:
-        for inner in subgraphs(node):
-            _widen_graph(inner)
-        nodes.extend(_widen_node(node))
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def _widen_node(node: NodeProto) -> list[NodeProto]:
-    to_half = [a for a in node.attribute if a.name in ("to", "dtype") and a.type == AttributeProto.INT and a.i == HALF]
-    if not to_half:
-        return [node]
-    if node.op_type == "Cast":
-        half = f"{node.output[0]}:narrow"
-        back = helper.make_node("Cast", [half], [node.output[0]], f"{half}:back", to=FLOAT)
-        node.output[0] = half
-        return [node, back]
-    to_half[0].i = FLOAT
-    return [node]
 
 
 class _Rounder:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MADE_OF = (
     *("engine.batching", "engine.onnx", "engine.passes", "engine.sdaa.cost", "engine.sdaa.engine", "engine.sdaa.fills"),
-    *("engine.sdaa.float16", "engine.sdaa.kernels", "engine.sdaa.lower", "engine.sdaa.plan", "engine.sdaa.settle"),
+    *("engine.sdaa.float16", "engine.sdaa.kernels", "engine.sdaa.lower", "engine.sdaa.plan"),
     "engine.signature",
 )
 """Modules that determine a lowered and thus a saved model (:mod:`.saved`); names avoid imports, and a test checks them.
@@ -56,14 +56,16 @@ class Lowered:
     def keeps(self) -> Callable[[NodeProto], bool]:
         """Predicate of nodes that stay float32 in float16 storage; computed on each use."""
         from engine.onnx.shapes import infer_shapes
-        from engine.sdaa.float16 import inlined, keeping_exact, widen
+        from engine.onnx.widen import widen
+        from engine.sdaa.float16 import inlined, keeping_exact
 
         return keeping_exact(infer_shapes(widen(inlined(self.model))).graph, self.options.keeps_float32)
 
     @cached_property
     def stored(self) -> ModelProto:
         """The model with its floats in the card's storage."""
-        from engine.sdaa.float16 import float16_storage, widen
+        from engine.onnx.widen import widen
+        from engine.sdaa.float16 import float16_storage
 
         if self.half:
             return float16_storage(self.model, self.options.keeps_float32, self.options.skip_input_name)

@@ -56,7 +56,7 @@ def _float32(model: ModelProto) -> ModelProto:
     from onnx import TensorProto
 
     from engine.onnx.view import tensors
-    from engine.sdaa.float16 import widen
+    from engine.onnx.widen import widen
 
     halves = any(tensor.data_type == TensorProto.FLOAT16 for tensor in tensors(model.graph))
     inputs = any(info.type.tensor_type.elem_type == TensorProto.FLOAT16 for info in model.graph.input)

@@ -11,10 +11,10 @@ from onnx import helper
 from text_models import WORDS, encoder
 
 from engine.backends import HostSession
+from engine.batching.settle import _shapes, has_open_sizes, settled
 from engine.onnx import bind_shapes, infer_shapes
 from engine.passes import PassOptions
 from engine.sdaa.cost import shard_work
-from engine.sdaa.settle import _shapes, has_open_sizes, settled
 
 
 def bound(path: Path, batch: int, length: int) -> onnx.ModelProto:

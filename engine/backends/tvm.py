@@ -1,0 +1,379 @@
+"""Target ``tvm``: a model compiled by Apache TVM, one plan for each combination of input shapes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.tvm_plan import (
+    SUFFIX,
+    PlanKey,
+    PlanRecord,
+    cached_library,
+    library_path,
+    read_cached,
+    read_record,
+    sources_hash,
+    write_record,
+)
+from engine.backends.tvm_runtime import Compiler
+from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, ModelError, usable_cores
+from engine.batching.batch import batch_of
+from engine.batching.dims import open_cache
+from engine.host.cores import host_slots
+from engine.passes.options import PassOptions
+from engine.signature import Dim, TensorSpec, with_batch
+from tecoinfer_modelzoo.files import atomic_replacement, hash_files
+from tecoinfer_modelzoo.text import shape_text, user_stacklevel
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_log = logging.getLogger(__name__)
+
+KEPT_PLANS = 16  # plans in memory; the one that was not used for the longest time is removed first
+MANY_PLANS = 8  # number of compiled plans at which a warning recommends to pad inputs to a few sizes
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Shapes of the inputs of one call, in the caller's order."""
+
+_SessionRun = Callable[[Sequence[Array], int], list[Array]]
+
+
+@dataclass
+class Plan:
+    """A compiled plan: its library, its record, and sessions of it that no call uses."""
+
+    library: Any
+    record: PlanRecord
+    start: Callable[[Any], _SessionRun]
+    idle: SimpleQueue[_SessionRun] = field(default_factory=SimpleQueue)
+
+    @contextmanager
+    def session(self) -> Iterator[_SessionRun]:
+        """Lend a session, which computes one call at a time; there are as many as calls side by side."""
+        try:
+            run = self.idle.get_nowait()
+        except Empty:
+            run = self.start(self.library)
+        try:
+            yield run
+        finally:
+            self.idle.put(run)
+
+
+class TvmEngine(Engine):
+    """Target ``tvm``: Apache TVM, compiled for the host's processor or for ``TECO_TVM_TARGET``.
+
+    A plan has fixed shapes. The first is compiled when the engine is opened: for the model's own batch, else for
+    ``batch_size`` samples, with the largest sizes of ``dims``. A call of more or fewer samples is computed in padded
+    pieces of that batch; if samples depend on one another, or that is unknown, it is computed whole by a plan of its
+    own. Other sizes get a plan at their first call. Plans are kept in the cache of the zoo (``TECO_CACHE_DIR``), where
+    a linker (``g++``, ``clang``) is installed, and need not be compiled again.
+
+    With ``streams`` above 1 each call computes with its share of the cores. Float16 means float16 weights, inputs and
+    outputs; all arithmetic is float32, since TVM's float16 sums on a processor are float16 too.
+
+    With ``save_engine`` the plan is written beside the model (``<model>.so`` and ``.so.json``). A ``ckpt`` with suffix
+    ``.so`` is such a plan: it is loaded without the model, and its code is run, so open only plans that you trust.
+
+    Raises:
+        TargetError: TVM, or a device for its target, is missing.
+        ModelError: TVM cannot compile the model, or the saved plan is damaged, or for another version or processor.
+        ConfigError: a size is missing that saving needs, or the plan cannot be saved.
+    """
+
+    outputs_owned = inputs_untouched = concurrent_calls = True
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.streams = min(spec.streams, usable_cores())
+        self._threads = max(1, usable_cores() // self.streams)
+        self._plans: dict[Shapes, Plan] = {}
+        self._compiled = 0  # plans made for sizes that were not announced
+        self._making = threading.Lock()
+        self._model: ModelProto | None = None
+        self.compile_seconds = 0.0
+        """Seconds that lowering and compiling took so far; near 0 if every plan came from the cache."""
+        self._compiler = Compiler()
+        if spec.ckpt.suffix == SUFFIX:
+            self._open_saved()
+        else:
+            self._open_model()
+
+    # ------------------------------------------------------------------------------------------------------- opening
+
+    def _open_model(self) -> None:
+        from engine.batching.independence import batching_of
+        from engine.onnx.load import file_hash, load_model
+        from engine.onnx.shapes import check_types
+        from engine.onnx.view import metadata, signature
+
+        model = load_model(self.spec.ckpt)
+        check_types(model)
+        self.metadata = metadata(model)
+        self._options = PassOptions.load(self.spec.pass_path)
+        inputs, outputs, dims = signature(model)
+        self._dims: dict[str, list[Dim]] = dict(zip([t.name for t in inputs], dims, strict=True))
+        self.bind(inputs, outputs, dims, partial(batching_of, model))
+        _refuse_texts((*inputs, *outputs))
+        self._identity = (file_hash(self.spec.ckpt), hash_files(self.spec.pass_path) if self.spec.pass_path else "")
+        self._keep(self._stored(model))
+        self._rows = self.static_batch or self.spec.batch_size
+        shapes = self._announced()
+        if self.spec.save_engine:
+            self._check_saving(shapes)
+        if shapes is not None:
+            plan = self._plan(shapes)
+            if self.spec.save_engine:
+                self._save(plan.record, plan.library)
+            if self.independent and all(None not in t.shape or t.batched for t in self.inputs) and not self.spec.dims:
+                self._model = None  # read again if another plan is needed
+
+    def _keep(self, stored: ModelProto) -> None:
+        """Take the dtypes of the model in the requested precision, and keep the model in float32."""
+        from engine.onnx.view import signature
+        from engine.onnx.widen import widen
+
+        inputs, outputs, _ = signature(stored)
+        dtypes = {tensor.name: tensor.dtype for tensor in inputs}
+        floats = [dtype for dtype in dtypes.values() if dtype.kind == "f"]
+        if floats and all(dtype == np.float16 for dtype in floats):
+            self.dtype = "float16"  # of the model, for any requested dtype
+        self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
+        self.outputs = [replace(own, dtype=new.dtype) for own, new in zip(self.outputs, outputs, strict=True)]
+        self._order = [tensor.name for tensor in inputs]
+        self._model = widen(stored)
+
+    def _stored(self, model: ModelProto) -> ModelProto:
+        """Return the model in the requested precision."""
+        if self.dtype != "float16" or not self._options.need_convert:
+            return model
+        from engine.onnx.float16 import to_float16
+
+        return to_float16(model, self._options.keeps_float32, self._options.skip_input_name)
+
+    def _announced(self) -> Shapes | None:
+        """Return the shapes of a usual call, the largest if there are several; ``None`` if a size is unknown."""
+        growing = open_cache(self.inputs, self.spec.dims)
+        if growing is not None:
+            raise ConfigError(f"{self.spec.ckpt}: {growing}")
+        found = []
+        for tensor in self.inputs:
+            symbols = tensor.symbols or (None,) * len(tensor.shape)
+            sizes = [
+                self.spec.dims.get(symbol or "", (None,))[-1] if size is None else size
+                for symbol, size in zip(symbols, tensor.shape, strict=True)
+            ]
+            if any(size is None and axis != tensor.batch_axis for axis, size in enumerate(sizes)):
+                return None
+            found.append(with_batch(sizes, tensor.batch_axis, self._rows))
+        return tuple(found)
+
+    def _check_saving(self, shapes: Shapes | None) -> None:
+        several = [symbol for symbol, sizes in self.spec.dims.items() if len(sizes) > 1]
+        if several:
+            raise ConfigError(
+                f"{self.spec.ckpt}: a saved plan has one size of each dimension, and {several[0]} has several; give "
+                "one, or do not save it"
+            )
+        if shapes is None:
+            raise ConfigError(f"{self.spec.ckpt}: a saved plan has fixed shapes; give all sizes (--dim, --input_shapes)")
+
+    # ----------------------------------------------------------------------------------------------------- saved plans
+
+    def _open_saved(self) -> None:
+        """Load a saved plan, which the user named; raise ModelError if it was made for something else."""
+        path, compiler = self.spec.ckpt, self._compiler
+        if not path.is_file():
+            raise ModelError(f"{path} does not exist; check ckpt")
+        record = read_record(path)
+        key = record.key
+        for what, have, want in (
+            ("TVM", key.tvm, compiler.version),
+            ("dtype", key.dtype, self.spec.dtype or key.dtype),
+        ):
+            if have != want:
+                raise ModelError(f"{path} was compiled for {what} {have}, not {want}; save it again from the ONNX file")
+        if not compiler.runs(record.processor):
+            raise ModelError(
+                f"{path} was compiled for processor {record.processor.partition(' ')[0]} with features that this one "
+                "lacks or adds; save it again from the ONNX file"
+            )
+        self.dtype, self.metadata = key.dtype, record.metadata
+        names = [tensor.name for tensor in record.inputs]
+        order = self.spec.input_name if sorted(self.spec.input_name) == sorted(names) else names
+        sizes = tuple(key.shapes[name] for name in order)
+        self.spec = replace(self.spec, input_size=sizes, dims={}, open_sizes={}, images=False)
+        self.bind(record.inputs, record.outputs, record.dims, lambda _: record.batching)
+        self._rows = self.static_batch or 1
+        self._order = names
+        self._plans[sizes] = Plan(compiler.load(path), record, compiler.session)
+
+    def _save(self, record: PlanRecord, library: Any) -> None:
+        path = library_path(self.spec.ckpt)
+        try:
+            if self._write(path, record, library) is None:
+                raise ConfigError(f"{path} cannot be written: TVM needs a linker; install g++ or clang")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}; free space or choose another folder") from error
+
+    def _write(self, path: Path, record: PlanRecord, library: Any) -> PlanRecord | None:
+        """Write a library and its record; return the latter, or ``None`` where the host has no linker."""
+        with atomic_replacement(path, SUFFIX) as temporary:
+            temporary.unlink()  # a linker keeps the permissions of an existing file, which are not executable
+            if not self._compiler.save(library, temporary):
+                temporary.touch()
+                return None
+            os.chmod(temporary, 0o600)
+            record = replace(record, library_sha256=hash_files(temporary))
+        write_record(path, record)
+        return record
+
+    # --------------------------------------------------------------------------------------------------------- plans
+
+    def _plan(self, shapes: Shapes) -> Plan:
+        """Return the plan for these shapes, from memory, from the cache, or compiled."""
+        with self._making:
+            plan = self._plans.pop(shapes, None)
+            if plan is None:
+                self._check_new(shapes)
+                plan = self._made(shapes)
+            self._plans[shapes] = plan  # the newest is the last
+            while len(self._plans) > KEPT_PLANS:
+                del self._plans[next(iter(self._plans))]
+            return plan
+
+    def _check_new(self, shapes: Shapes) -> None:
+        if self.spec.ckpt.suffix == SUFFIX:
+            shown = ", ".join(map(shape_text, shapes))
+            raise EngineError(f"{self.spec.ckpt} has no plan for inputs of shape {shown}; open the ONNX file instead")
+        self._compiled += 1
+        if self._compiled == MANY_PLANS:
+            warnings.warn(
+                f"{self.spec.ckpt}: target tvm compiled {MANY_PLANS} plans, one for each combination of sizes; pad the "
+                "inputs to few sizes, and pass them as --dim",
+                stacklevel=user_stacklevel(),
+            )
+
+    def _made(self, shapes: Shapes) -> Plan:
+        key = self._key(shapes)
+        path = cached_library(key)
+        record = None if path is None else read_cached(path, key)
+        if path is not None and record is not None:
+            try:
+                return Plan(self._compiler.load(path), record, self._compiler.session)
+            except ModelError as error:
+                _log.info("%s", error)
+        start = time.perf_counter()
+        library, guarded = self._compile(key)
+        self.compile_seconds += time.perf_counter() - start
+        record = self._record(key, guarded)
+        _log.info("%s: compiled for %s in %.1f s", self.spec.ckpt, key.shapes, time.perf_counter() - start)
+        if path is not None:
+            try:
+                record = self._write(path, record, library) or record
+            except OSError as error:
+                _log.info("%s is not cached: %s", path, error)
+        return Plan(library, record, self._compiler.session)
+
+    def _key(self, shapes: Shapes) -> PlanKey:
+        by_name = dict(zip([tensor.name for tensor in self.inputs], shapes, strict=True))
+        compiler, (model, passes) = self._compiler, self._identity
+        return PlanKey(
+            model_sha256=model,
+            pass_sha256=passes,
+            shapes={name: by_name[name] for name in self._order},
+            dtype=self.dtype,
+            target=compiler.target,
+            schedule=compiler.schedule,
+            tvm=compiler.version,
+            sources=sources_hash(),
+        )
+
+    def _record(self, key: PlanKey, guarded: Sequence[str]) -> PlanRecord:
+        inputs = {tensor.name: tensor for tensor in self.inputs}
+        return PlanRecord(
+            key=key,
+            library_sha256="",
+            inputs=[inputs[name] for name in self._order],
+            outputs=self.outputs,
+            dims=[self._dims[name] for name in self._order],
+            independent=self.independent,
+            reason=self.batching.why_dependent,
+            guarded=list(guarded),
+            metadata=dict(self.metadata),
+            processor=self._compiler.processor,
+        )
+
+    def _compile(self, key: PlanKey) -> tuple[Any, tuple[str, ...]]:
+        from engine.backends.tvm_graph import prepared
+        from engine.onnx.load import load_model
+
+        if self._model is None:
+            self._keep(self._stored(load_model(self.spec.ckpt)))
+        assert self._model is not None  # noqa: S101 -- for the type checker
+        try:
+            made = prepared(self._model, self._options, key.shapes)
+            return self._compiler.build(made.model), made.guarded
+        except ModelError as error:
+            raise ModelError(f"{self.spec.ckpt}: {error}") from error
+
+    # ------------------------------------------------------------------------------------------------------- running
+
+    def describe(self) -> str:
+        """Return TVM's version, its target and the precision."""
+        computes = " (computed in float32)" if self.dtype == "float16" else ""
+        return f"TVM {self._compiler.version} {self._compiler.name}, {self.dtype}{computes}"
+
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        """Run any batch: in pieces of the plan's batch, or whole if its samples cannot be split."""
+        total = batch_of(inputs, self.inputs)
+        if total != self._rows and (self.static_batch is not None or self.independent):
+            return self.batching.in_pieces(self, self._run, inputs, self._rows)
+        return self._run(inputs)
+
+    def _run(self, arrays: list[Array]) -> list[Array]:
+        plan = self._plan(tuple(array.shape for array in arrays))
+        by_name = dict(zip([tensor.name for tensor in self.inputs], arrays, strict=True))
+        fed = [_widened(by_name[name]) for name in self._order]
+        with host_slots().taken(urgent=True) if self._threads == 1 else nullcontext(), plan.session() as run:
+            found = run(fed, self._threads)
+        if plan.record.guarded:
+            self._check_indices(plan.record.guarded, found.pop())
+        with np.errstate(over="ignore"):
+            return [a.astype(tensor.dtype, copy=False) for a, tensor in zip(found, self.outputs, strict=True)]
+
+    def _check_indices(self, guarded: Sequence[str], errors: Array) -> None:
+        if errors.any():
+            names = [name for name, error in zip(guarded, errors, strict=True) if error]
+            raise EngineError(
+                f"{self.spec.ckpt}: an index of node {names[0]!r} is out of the range of its table; check the inputs"
+            )
+
+    def close(self) -> None:
+        """Free the plans and the model."""
+        self._plans.clear()
+        self._model = None
+
+
+def _widened(array: Array) -> Array:
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def _refuse_texts(tensors: Sequence[TensorSpec]) -> None:
+    for tensor in tensors:
+        if tensor.dtype == np.object_:
+            raise ModelError(f"{tensor.name!r} holds texts, which TVM has no type for; use --target onnx")

@@ -1,0 +1,102 @@
+"""The graph that TVM compiles: shapes bound, passes applied, constants computed, and operators that it can import.
+
+TVM is not imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.base import ModelError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from engine.passes.options import PassOptions
+
+MADE_OF = (
+    *("engine.batching", "engine.onnx", "engine.passes", "engine.backends.constants", "engine.backends.tvm"),
+    *("engine.backends.tvm_graph", "engine.backends.tvm_rules", "engine.backends.tvm_runtime"),
+)
+"""Modules that determine a compiled plan."""
+
+_UNSAFE = {
+    "EmbedLayerNormalization": "looks up indices that are not checked",
+    "MaxRoiPool": "reads at indices that are not checked",
+    "MaxUnpool": "writes at indices that are not checked",
+    "RoiAlign": "reads at indices that are not checked",
+    "If": "needs a condition that is constant",
+    "Loop": "is not supported",
+    "Scan": "is not supported",
+}
+"""Operators that are refused, and the reason: an index beyond its tensor would end the process."""
+
+_DOMAINS = {"com.microsoft": frozenset(("BiasGelu", "FastGelu", "Gelu", "SkipLayerNormalization"))}
+"""Operators of other domains than ONNX's that TVM's importer, which ignores the domain, reads as they are meant."""
+
+_OTHERS_ATTENTION = frozenset(("Attention", "SkipLayerNormalization", "FastGelu", "BiasGelu"))
+"""Names that TVM's importer takes for operators of com.microsoft; an ONNX operator of that name is another one."""
+
+
+class Prepared(NamedTuple):
+    """A graph to compile; ``guarded``: nodes whose index errors its last output reports."""
+
+    model: ModelProto
+    guarded: tuple[str, ...]
+
+
+def prepared(model: ModelProto, options: PassOptions, shapes: Mapping[str, tuple[int, ...]]) -> Prepared:
+    """Return the graph that TVM compiles for inputs of these shapes.
+
+    Args:
+        model: in float32 (:func:`engine.onnx.widen.widen` of a float16 model); not changed.
+        options: of the pass file.
+        shapes: full shape of every input.
+
+    Raise ModelError if the model cannot have these shapes, or TVM cannot compile an operator; PassError if the pass
+    cannot be used.
+    """
+    from engine.backends.constants import with_constants
+    from engine.backends.tvm_rules import Rewriter
+    from engine.onnx.functions import inlined
+    from engine.onnx.recurrent import unrolled
+    from engine.onnx.shapes import bind_shapes
+    from engine.onnx.view import graph_inputs
+
+    bound = bind_shapes(inlined(model), {info.name: shapes[info.name] for info in graph_inputs(model)})
+    bound = with_constants(_passed(bound, options, shapes))
+    plain = unrolled(bound)
+    if plain is not bound:
+        plain = with_constants(plain)
+    check_operators(plain)
+    rewriter = Rewriter(plain)
+    result = rewriter.rewritten()
+    inputs = graph_inputs(result)  # before IR 4 constants are listed among the inputs
+    del result.graph.input[:]
+    result.graph.input.extend(inputs)
+    return Prepared(result, tuple(rewriter.guarded))
+
+
+def _passed(model: ModelProto, options: PassOptions, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
+    from engine.passes.runner import apply_passes
+
+    return apply_passes(model, options, input_shapes=shapes)
+
+
+def check_operators(model: ModelProto) -> None:
+    """Raise ModelError, with their names, for operators that are not compiled, or not safely."""
+    foreign, unsafe = set(), set()
+    for node in model.graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            if node.op_type not in _DOMAINS.get(node.domain, ()):
+                foreign.add(f"{node.domain}.{node.op_type}")
+        elif node.op_type in _OTHERS_ATTENTION:
+            foreign.add(node.op_type)
+        elif node.op_type in _UNSAFE:
+            unsafe.add(node.op_type)
+    if foreign:
+        raise ModelError(f"TVM cannot import: {', '.join(sorted(foreign))}; use --target onnx")
+    if unsafe:
+        name = min(unsafe)
+        raise ModelError(f"TVM cannot import: {', '.join(sorted(unsafe))} ({name} {_UNSAFE[name]}); use --target onnx")

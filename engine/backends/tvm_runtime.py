@@ -1,0 +1,252 @@
+"""Apache TVM: graphs compiled to libraries, and libraries run, for target ``tvm``.
+
+The only file that imports tvm, and only inside its functions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.base import Array, ConfigError, EngineError, ModelError, TargetError
+from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.process.native_calls import native
+from tecoinfer_modelzoo.text import one_line, shortened
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+TARGET_VARIABLE = "TECO_TVM_TARGET"
+"""Environment variable of the target of TVM: a kind (``cuda``), a tag, or JSON; default: the host's processor."""
+
+_MESSAGE = 200  # length up to which TVM's messages are quoted
+_CONVERTING = re.compile(r"Error converting operator (\w+)")
+_UNSUPPORTED = "not supported for frontend ONNX: "
+_OWN_LINE = re.compile(rb"\[\d\d:\d\d:\d\d\] \S+:\d+: ")  # beginning of a line of TVM's log
+
+_log = logging.getLogger(__name__)
+
+_compiling = threading.Lock()
+"""TVM's compiler has global state, and so has the redirection of its messages."""
+
+_local = threading.local()
+
+
+class Compiler:
+    """TVM for one target: compile graphs, load and save libraries.
+
+    Attributes:
+        version: of TVM. target: as JSON, with the processor and its features. kind: of the target, such as ``llvm``.
+        processor: name and features that compiled code needs; empty if it runs on any processor.
+
+    Raises:
+        TargetError: TVM is missing, or its target has no device here or no code generator.
+        ConfigError: ``TECO_TVM_TARGET`` is not a target.
+    """
+
+    def __init__(self) -> None:
+        tvm = _import()
+        self.version: str = tvm.__version__
+        self._tvm = tvm
+        given = os.environ.get(TARGET_VARIABLE, "")
+        with _quiet():
+            self._target = _target(tvm, given)
+            self.kind = str(self._target.kind.name)
+            self._device = _device(tvm, self.kind, given)
+        self.target = str(self._target)
+        found = json.loads(self.target)
+        self.processor = " ".join([found["mcpu"], *found.get("mattr", ())]) if "mcpu" in found else ""
+
+    schedule = "none"
+    """How the loops of kernels are ordered, as part of a plan's key."""
+
+    @property
+    def name(self) -> str:
+        """The kind of the target and its processor, for people."""
+        processor = self.processor.partition(" ")[0]
+        return f"{self.kind} {processor}" if processor else self.kind
+
+    def runs(self, processor: str) -> bool:
+        """Return whether code that needs a processor (:attr:`processor`) runs on the host's."""
+        return not processor or processor == _host(self._tvm)
+
+    def build(self, model: ModelProto) -> Any:
+        """Compile a graph with fixed shapes; raise ModelError, with the operator if it is known, if TVM cannot."""
+        from tvm import relax
+        from tvm.relax.frontend.onnx import from_onnx
+
+        said = io.StringIO()
+        with _compiling, native, _quiet(), redirect_stdout(said):
+            try:
+                module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
+                pipeline = _pipeline(relax, self._target)
+                return relax.build(module, self._target, relax_pipeline=pipeline)
+            except Exception as error:  # TVM raises errors of many types
+                raise ModelError(f"TVM {self.version} cannot compile the model: {_reason(error, said)}") from error
+
+    def save(self, library: Any, path: Path) -> bool:
+        """Write a compiled library to a path; return ``False`` where the host has no linker."""
+        from tvm.support import cc
+
+        if not self._linker(cc):
+            return False
+        with _compiling, _quiet():
+            library.export_library(str(path))
+        return True
+
+    @staticmethod
+    def _linker(cc: Any) -> bool:
+        try:
+            return bool(cc.get_cc())
+        except ValueError:
+            return False
+
+    def load(self, path: Path) -> Any:
+        """Load a library, which may run code of it; raise ModelError if TVM cannot."""
+        try:
+            return self._tvm.runtime.load_module(str(path.absolute()))
+        except Exception as error:  # of dlopen, or of TVM
+            raise ModelError(f"{path}: TVM {self.version} cannot load it: {_short(error)}; save it again") from error
+
+    def session(self, library: Any) -> Callable[[Sequence[Array], int], list[Array]]:
+        """Return a function that runs a library, in one thread at a time, on arrays with a number of threads."""
+        from tvm import relax
+
+        main = relax.VirtualMachine(library, self._device)["main"]
+        tensor, device = self._tvm.runtime.tensor, self._device
+
+        def run(arrays: Sequence[Array], threads: int) -> list[Array]:
+            _use_threads(threads)
+            try:
+                with native:
+                    found = main(*[tensor(np.ascontiguousarray(array), device) for array in arrays])
+                    parts = [found] if hasattr(found, "numpy") else list(found)
+                    return [part.numpy() for part in parts]
+            except Exception as error:  # TVM raises errors of many types
+                raise EngineError(f"TVM failed while computing: {_short(error)}") from error
+
+        return run
+
+
+def _import() -> Any:
+    """Import TVM; it must not pin threads to cores, which also narrows the affinity that :mod:`engine.host` reads."""
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import tvm
+            import tvm.relax.frontend.onnx
+    except (ImportError, OSError, RuntimeError) as error:
+        command = install_command("tvm")
+        raise TargetError(f"target 'tvm': TVM cannot be imported ({_short(error)}); run: {command}") from error
+    return tvm
+
+
+def _target(tvm: Any, given: str) -> Any:
+    """Return a target of TVM; raise ConfigError if the given one is unknown."""
+    if not given:
+        name, features = _host_parts(tvm)
+        return tvm.target.Target({"kind": "llvm", "mcpu": name, "mattr": features})
+    try:
+        return tvm.target.Target(json.loads(given) if given.lstrip().startswith("{") else given)
+    except Exception as error:  # TVM raises errors of many types
+        raise ConfigError(
+            f"{TARGET_VARIABLE}={shortened(given)}: {_short(error)}; pass the kind of a target, such as llvm, a tag, "
+            'or JSON such as {"kind": "llvm", "mcpu": "x86-64-v3"}'
+        ) from error
+
+
+def _host_parts(tvm: Any) -> tuple[str, list[str]]:
+    """Return name and features of the host's processor, as LLVM has them; a hypervisor may hide features of a name."""
+    function = tvm.get_global_func
+    name = str(function("tvm.codegen.llvm.GetHostCPUName")())
+    features = function("tvm.codegen.llvm.GetHostCPUFeatures")()
+    return name, sorted(f"{'+' if there else '-'}{feature}" for feature, there in features.items())
+
+
+def _host(tvm: Any) -> str:
+    name, features = _host_parts(tvm)
+    return str(json.loads(str(tvm.target.Target({"kind": "llvm", "mcpu": name, "mattr": features}))) and name) + "".join(
+        f" {feature}" for feature in features
+    )
+
+
+def _device(tvm: Any, kind: str, given: str) -> Any:
+    """Return the device of a kind of target; raise TargetError if there is none, or TVM cannot generate code for it."""
+    enabled = kind == "llvm" or tvm.runtime.enabled(kind)
+    try:
+        device = tvm.cpu() if kind == "llvm" else tvm.device(kind)
+    except ValueError:
+        device = None
+    if device is None or not enabled or not device.exist:
+        why = "this TVM has no code generator for it" if not enabled else "no such device is found"
+        raise TargetError(f"target 'tvm': {TARGET_VARIABLE}={shortened(given)}: {why}; unset it to use the processor")
+    return device
+
+
+def _pipeline(relax: Any, target: Any) -> Any:
+    try:
+        return relax.get_default_pipeline(target)
+    except ValueError:
+        return "zero"  # a kind that TVM has no pipeline for, such as that of a vendor's fork
+
+
+def _use_threads(threads: int) -> None:
+    """Set the number of threads of kernels that the calling thread starts; TVM has a pool for each calling thread."""
+    if getattr(_local, "threads", 0) != threads:
+        import tvm
+
+        tvm.get_global_func("runtime.config_threadpool")(1, threads)
+        _local.threads = threads
+
+
+def _reason(error: Exception, said: io.StringIO) -> str:
+    """Return why TVM refused a model: the operators that it lacks, or the one that it could not convert."""
+    message = _short(error)
+    if _UNSUPPORTED in message:
+        return f"it lacks {', '.join(sorted(message.partition(_UNSUPPORTED)[2].split(', ')))}; use --target onnx"
+    found = _CONVERTING.search(said.getvalue())
+    return f"operator {found[1]}: {message}" if found else message
+
+
+def _short(error: BaseException) -> str:
+    """Return the last line of an error: TVM's messages begin with a stack of C++ functions."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return shortened(one_line(lines[-1]) if lines else type(error).__name__, _MESSAGE, end=False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep TVM's log lines and warnings of one compilation off standard error; other lines are written afterwards."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            os.dup2(file.fileno(), 2)
+            try:
+                yield
+            finally:
+                sys.stderr.flush()
+                os.dup2(kept, 2)
+                file.seek(0)
+                for line in file:
+                    if _OWN_LINE.match(line):
+                        _log.debug("%s", line.decode(errors="replace").rstrip())
+                    else:
+                        os.write(2, line)
+    finally:
+        os.close(kept)

@@ -1,0 +1,47 @@
+"""Float16 tensors as float32 of the same value."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from engine.onnx.large import copy_model, put_raw
+from engine.onnx.view import subgraphs, tensors
+
+FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+
+
+def widen(model: ModelProto) -> ModelProto:
+    """Return a copy with every float16 tensor as float32 of the same value; casts to float16 still round."""
+    wide = copy_model(model)
+    _widen_graph(wide.graph)
+    for tensor in tensors(wide.graph):
+        if tensor.data_type == HALF:
+            put_raw(tensor, FLOAT, numpy_helper.to_array(tensor).astype(np.float32).tobytes())
+    return wide
+
+
+def _widen_graph(graph: GraphProto) -> None:
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.tensor_type.elem_type == HALF:
+            info.type.tensor_type.elem_type = FLOAT
+    nodes = []
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _widen_graph(inner)
+        nodes.extend(_widen_node(node))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _widen_node(node: NodeProto) -> list[NodeProto]:
+    to_half = [a for a in node.attribute if a.name in ("to", "dtype") and a.type == AttributeProto.INT and a.i == HALF]
+    if not to_half:
+        return [node]
+    if node.op_type == "Cast":
+        half = f"{node.output[0]}:narrow"
+        back = helper.make_node("Cast", [half], [node.output[0]], f"{half}:back", to=FLOAT)
+        node.output[0] = half
+        return [node, back]
+    to_half[0].i = FLOAT
+    return [node]
