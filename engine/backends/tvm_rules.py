@@ -2,7 +2,8 @@
 
 Two kinds of nodes need one (Apache TVM 0.27):
 
-- Comparisons. TVM's ``max(x, 0)`` is 0 for NaN, so a ``Relu`` would hide it. ``Where(x < 0, 0, x)`` does not.
+- Comparisons. TVM's ``max(x, 0)`` is 0 for NaN, so a ``Clip`` would hide it. ``Where(x < 0, 0, x)`` does not. (``Relu`` is
+  a kernel of :mod:`engine.backends.tvm_schedule`, so that layouts are converted through it.)
 - Indices. TVM reads and writes at any index without a check, so one beyond its table ends the process. Each is moved
   into the table, and the graph gets one more output that reports which nodes had such an index.
 """
@@ -90,13 +91,6 @@ class Rewriter:
         return self._kinds.get(name, TensorProto.UNDEFINED)
 
     # ------------------------------------------------------------------------------------------- comparisons and NaN
-
-    def relu(self, node: NodeProto) -> bool:
-        """Relu: Where(x < 0, 0, x)."""
-        x = node.input[0]
-        zero = self._constant(0, self._kind(x))
-        self._add("Where", [self._add("Less", [x, zero]), zero, x], node.output)
-        return True
 
     def clip(self, node: NodeProto) -> bool:
         """Clip: Where(x < low, low, x), and the same with the upper bound, which decides if they cross."""
@@ -227,7 +221,6 @@ def _kinds(graph: GraphProto) -> dict[str, int]:
 _Rule = Callable[[Rewriter, NodeProto], bool]
 
 _RULES: dict[str, _Rule] = {
-    "Relu": Rewriter.relu,
     "Clip": Rewriter.clip,
     **dict.fromkeys(("Max", "Min"), Rewriter.extreme),
     **dict.fromkeys(("Elu", "Celu", "Selu"), Rewriter.exponential),

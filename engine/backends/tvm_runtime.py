@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.backends import tvm_schedule
 from engine.base import Array, ConfigError, EngineError, ModelError, TargetError
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.process.native_calls import native
@@ -67,11 +68,9 @@ class Compiler:
             self.kind = str(self._target.kind.name)
             self._device = _device(tvm, self.kind, given)
         self.target = str(self._target)
+        self.schedule = tvm_schedule.VERSION if self.kind == "llvm" else "TVM's own"
         found = json.loads(self.target)
         self.processor = " ".join([found["mcpu"], *found.get("mattr", ())]) if "mcpu" in found else ""
-
-    schedule = "none"
-    """How the loops of kernels are ordered, as part of a plan's key."""
 
     @property
     def name(self) -> str:
@@ -142,8 +141,12 @@ class Compiler:
 
 
 def _import() -> Any:
-    """Import TVM; it must not pin threads to cores, which also narrows the affinity that :mod:`engine.host` reads."""
+    """Import TVM with threads that are not pinned to cores and do not spin.
+
+    Pinning narrows the affinity that :mod:`engine.host.cores` reads; spinning threads occupy the cores that decode.
+    """
     os.environ.setdefault("TVM_BIND_THREADS", "0")
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -198,10 +201,38 @@ def _device(tvm: Any, kind: str, given: str) -> Any:
 
 
 def _pipeline(relax: Any, target: Any) -> Any:
+    """Return the passes that compile a module: TVM's own, and for a processor the schedule between them."""
+    if str(target.kind.name) == "llvm":
+        return _of_processor(relax, target)
     try:
         return relax.get_default_pipeline(target)
     except ValueError:
         return "zero"  # a kind that TVM has no pipeline for, such as that of a vendor's fork
+
+
+def _of_processor(relax: Any, target: Any) -> Any:
+    import tvm
+    from tvm.relax.backend.cpu_generic import pipeline as parts
+
+    @tvm.transform.module_pass(opt_level=0, name="scheduled")
+    def schedule(module: Any, _: Any) -> Any:
+        return tvm_schedule.scheduled(module)
+
+    @tvm.transform.module_pass(opt_level=0, name="pipeline")
+    def pipeline(module: Any, _: Any) -> Any:
+        with target:
+            passes = [
+                relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+                *parts.library_dispatch_passes(target),
+                relax.transform.LegalizeOps(tvm_schedule.legalized()),
+                *parts.legalize_passes(target)[1:],  # without LegalizeOps
+                schedule,
+                *parts.dataflow_lower_passes(target),
+                *parts.finalize_passes(target),
+            ]
+            return tvm.transform.Sequential(passes)(module)
+
+    return pipeline
 
 
 def _use_threads(threads: int) -> None:
