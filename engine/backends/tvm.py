@@ -278,9 +278,9 @@ class TvmEngine(Engine):
             except ModelError as error:
                 _log.info("%s", error)
         start = time.perf_counter()
-        library, guarded = self._compile(key)
+        library, guarded, divided = self._compile(key)
         self.compile_seconds += time.perf_counter() - start
-        record = self._record(key, guarded)
+        record = self._record(key, guarded, divided)
         _log.info("%s: compiled for %s in %.1f s", self.spec.ckpt, key.shapes, time.perf_counter() - start)
         if path is not None:
             try:
@@ -303,7 +303,7 @@ class TvmEngine(Engine):
             sources=sources_hash(),
         )
 
-    def _record(self, key: PlanKey, guarded: Sequence[str]) -> PlanRecord:
+    def _record(self, key: PlanKey, guarded: Sequence[str], divided: bool) -> PlanRecord:
         inputs = {tensor.name: tensor for tensor in self.inputs}
         return PlanRecord(
             key=key,
@@ -314,11 +314,13 @@ class TvmEngine(Engine):
             independent=self.independent,
             reason=self.batching.why_dependent,
             guarded=list(guarded),
+            divided=divided,
             metadata=dict(self.metadata),
             processor=self._compiler.processor,
         )
 
-    def _compile(self, key: PlanKey) -> tuple[Any, tuple[str, ...]]:
+    def _compile(self, key: PlanKey) -> tuple[Any, tuple[str, ...], bool]:
+        """Return the library for a key, its guarded nodes, and whether kernels are divided among threads."""
         from engine.backends.tvm_graph import prepared
         from engine.onnx.load import load_model
 
@@ -327,7 +329,8 @@ class TvmEngine(Engine):
         assert self._model is not None  # noqa: S101 -- for the type checker
         try:
             made = prepared(self._model, self._options, key.shapes)
-            return self._compiler.build(made.model), made.guarded
+            library, divided = self._compiler.build(made.model)
+            return library, made.guarded, divided
         except ModelError as error:
             raise ModelError(f"{self.spec.ckpt}: {error}") from error
 
@@ -350,7 +353,7 @@ class TvmEngine(Engine):
         by_name = dict(zip([tensor.name for tensor in self.inputs], arrays, strict=True))
         fed = [_widened(by_name[name]) for name in self._order]
         with host_slots().taken(urgent=True) if self._threads == 1 else nullcontext(), plan.session() as run:
-            found = run(fed, self._threads)
+            found = run(fed, self._threads if plan.record.divided else 0)
         if plan.record.guarded:
             self._check_indices(plan.record.guarded, found.pop())
         with np.errstate(over="ignore"):

@@ -71,6 +71,7 @@ class PlanRecord:
         dims: declared shapes of the inputs.
         independent, reason: whether a call may be split, and why not (:class:`engine.signature.BatchAxes`).
         guarded: names of the nodes whose index errors the plan's last output reports.
+        divided: whether kernels are divided among threads.
         metadata: of the model.
         processor: name and features of the processor that the code needs; empty for code that runs on any.
     """
@@ -83,6 +84,7 @@ class PlanRecord:
     independent: bool | None
     reason: str
     guarded: list[str]
+    divided: bool
     metadata: dict[str, str]
     processor: str
 
@@ -187,6 +189,7 @@ def _from_json(data: Any) -> PlanRecord:
         independent=None if independent is None else flag(independent),
         reason=text(found["reason"]),
         guarded=[text(name) for name in items(found["guarded"])],
+        divided=flag(found["divided"]),
         metadata={name: text(value) for name, value in entries(found["metadata"]).items()},
         processor=text(found["processor"]),
     )

@@ -151,6 +151,29 @@ class Rewriter:
             self._add("Where", last, node.output)
         return True
 
+    def softplus(self, node: NodeProto) -> bool:
+        """Softplus: Relu(x) + log(1 + exp(-|x|)); the importer of TVM 0.27 fails on it."""
+        x, kind = node.input[0], self._kind(node.input[0])
+        small = self._add("Exp", [self._add("Neg", [self._add("Abs", [x])])])
+        rest = self._add("Log", [self._add("Add", [small, self._constant(1, kind)])])
+        self._add("Add", [self._add("Relu", [x]), rest], node.output)
+        return True
+
+    def sign(self, node: NodeProto) -> bool:
+        """Sign: NaN stays NaN."""
+        x = node.input[0]
+        if not self._is_float(node):
+            return False
+        self._add("Where", [self._add("IsNaN", [x]), x, self._add("Sign", [x])], node.output)
+        return True
+
+    def threshold(self, node: NodeProto) -> bool:
+        """ThresholdedRelu: Where(x > alpha, x, 0), as ONNX Runtime: 0 for NaN."""
+        x, kind = node.input[0], self._kind(node.input[0])
+        above = self._add("Greater", [x, self._constant(_attributes(node).get("alpha", 1.0), kind)])
+        self._add("Where", [above, x, self._constant(0, kind)], node.output)
+        return True
+
     # -------------------------------------------------------------------------------------------------------- indices
 
     def guard(self, node: NodeProto) -> bool:
@@ -222,6 +245,9 @@ _Rule = Callable[[Rewriter, NodeProto], bool]
 
 _RULES: dict[str, _Rule] = {
     "Clip": Rewriter.clip,
+    "Softplus": Rewriter.softplus,
+    "Sign": Rewriter.sign,
+    "ThresholdedRelu": Rewriter.threshold,
     **dict.fromkeys(("Max", "Min"), Rewriter.extreme),
     **dict.fromkeys(("Elu", "Celu", "Selu"), Rewriter.exponential),
     **dict.fromkeys(("HardSigmoid", "HardSwish"), Rewriter.hard),

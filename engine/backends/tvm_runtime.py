@@ -15,14 +15,16 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.backends import tvm_schedule
-from engine.base import Array, ConfigError, EngineError, ModelError, TargetError
+from engine.base import Array, ConfigError, EngineError, ModelError, TargetError, usable_cores
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.process.native_calls import native
 from tecoinfer_modelzoo.text import one_line, shortened
@@ -82,8 +84,11 @@ class Compiler:
         """Return whether code that needs a processor (:attr:`processor`) runs on the host's."""
         return not processor or processor == _host(self._tvm)
 
-    def build(self, model: ModelProto) -> Any:
-        """Compile a graph with fixed shapes; raise ModelError, with the operator if it is known, if TVM cannot."""
+    def build(self, model: ModelProto) -> tuple[Any, bool]:
+        """Compile a graph with fixed shapes; return the library, and whether it has kernels for several threads.
+
+        Raise ModelError, with the operator if it is known, if TVM cannot.
+        """
         from tvm import relax
         from tvm.relax.frontend.onnx import from_onnx
 
@@ -91,8 +96,9 @@ class Compiler:
         with _compiling, native, _quiet(), redirect_stdout(said):
             try:
                 module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
-                pipeline = _pipeline(relax, self._target)
-                return relax.build(module, self._target, relax_pipeline=pipeline)
+                divided: list[bool] = []
+                pipeline = _pipeline(relax, self._target, divided)
+                return relax.build(module, self._target, relax_pipeline=pipeline), any(divided)
             except Exception as error:  # TVM raises errors of many types
                 raise ModelError(f"TVM {self.version} cannot compile the model: {_reason(error, said)}") from error
 
@@ -121,19 +127,26 @@ class Compiler:
             raise ModelError(f"{path}: TVM {self.version} cannot load it: {_short(error)}; save it again") from error
 
     def session(self, library: Any) -> Callable[[Sequence[Array], int], list[Array]]:
-        """Return a function that runs a library, in one thread at a time, on arrays with a number of threads."""
+        """Return a function that runs a library, one call at a time, on arrays with a number of threads.
+
+        0 threads: no kernel of the library is for several threads.
+        """
         from tvm import relax
 
         main = relax.VirtualMachine(library, self._device)["main"]
         tensor, device = self._tvm.runtime.tensor, self._device
 
+        def compute(arrays: Sequence[Array], threads: int) -> list[Array]:
+            if threads:
+                _use_threads(threads)
+            found = main(*[tensor(np.ascontiguousarray(array), device) for array in arrays])
+            parts = [found] if hasattr(found, "numpy") else list(found)
+            return [part.numpy() for part in parts]
+
         def run(arrays: Sequence[Array], threads: int) -> list[Array]:
-            _use_threads(threads)
             try:
                 with native:
-                    found = main(*[tensor(np.ascontiguousarray(array), device) for array in arrays])
-                    parts = [found] if hasattr(found, "numpy") else list(found)
-                    return [part.numpy() for part in parts]
+                    return _callers().submit(compute, arrays, threads).result() if threads else compute(arrays, 0)
             except Exception as error:  # TVM raises errors of many types
                 raise EngineError(f"TVM failed while computing: {_short(error)}") from error
 
@@ -143,8 +156,10 @@ class Compiler:
 def _import() -> Any:
     """Import TVM with threads that are not pinned to cores and do not spin.
 
-    Pinning narrows the affinity that :mod:`engine.host.cores` reads; spinning threads occupy the cores that decode.
+    Pinning narrows the affinity that :mod:`engine.host.cores` reads; spinning threads occupy the cores that decode. By
+    itself TVM uses half of the cores, taking the others for hyper-threads.
     """
+    os.environ.setdefault("TVM_NUM_THREADS", str(usable_cores()))
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     try:
@@ -200,29 +215,34 @@ def _device(tvm: Any, kind: str, given: str) -> Any:
     return device
 
 
-def _pipeline(relax: Any, target: Any) -> Any:
-    """Return the passes that compile a module: TVM's own, and for a processor the schedule between them."""
+def _pipeline(relax: Any, target: Any, divided: list[bool]) -> Any:
+    """Return the passes that compile a module: TVM's own, and for a processor the schedule between them.
+
+    ``divided`` gets whether a kernel is divided among threads.
+    """
     if str(target.kind.name) == "llvm":
-        return _of_processor(relax, target)
+        return _of_processor(relax, target, divided)
+    divided.append(True)
     try:
         return relax.get_default_pipeline(target)
     except ValueError:
         return "zero"  # a kind that TVM has no pipeline for, such as that of a vendor's fork
 
 
-def _of_processor(relax: Any, target: Any) -> Any:
+def _of_processor(relax: Any, target: Any, divided: list[bool]) -> Any:
     import tvm
     from tvm.relax.backend.cpu_generic import pipeline as parts
 
     @tvm.transform.module_pass(opt_level=0, name="scheduled")
     def schedule(module: Any, _: Any) -> Any:
-        return tvm_schedule.scheduled(module)
+        made, parallel = tvm_schedule.scheduled(module)
+        divided.append(parallel)
+        return made
 
     @tvm.transform.module_pass(opt_level=0, name="pipeline")
     def pipeline(module: Any, _: Any) -> Any:
         with target:
             passes = [
-                relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
                 *parts.library_dispatch_passes(target),
                 relax.transform.LegalizeOps(tvm_schedule.legalized()),
                 *parts.legalize_passes(target)[1:],  # without LegalizeOps
@@ -230,9 +250,18 @@ def _of_processor(relax: Any, target: Any) -> Any:
                 *parts.dataflow_lower_passes(target),
                 *parts.finalize_passes(target),
             ]
-            return tvm.transform.Sequential(passes)(module)
+            return tvm.transform.Sequential(passes)(_channels_last(relax, module))
 
     return pipeline
+
+
+def _channels_last(relax: Any, module: Any) -> Any:
+    """Return a module whose convolutions have their channels last, where vectors of them fit any width of an image."""
+    try:
+        return relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]})(module)
+    except Exception as error:  # TVM raises errors of many types, here for shapes that depend on values
+        _log.debug("layouts are not converted: %s", _short(error))
+        return module
 
 
 def _use_threads(threads: int) -> None:
@@ -242,6 +271,26 @@ def _use_threads(threads: int) -> None:
 
         tvm.get_global_func("runtime.config_threadpool")(1, threads)
         _local.threads = threads
+
+
+@cache
+def _callers() -> ThreadPoolExecutor:
+    """Return the threads that run kernels with several threads, as many as calls side by side.
+
+    TVM has a pool of threads for each calling thread. After a fork, that of the main thread would have lost its threads
+    and would end the process at its exit; these callers do not exist in the child, which starts its own.
+    """
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="tvm")
+
+
+def _in_child() -> None:
+    global _compiling
+    _compiling = threading.Lock()
+    _callers.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _reason(error: Exception, said: io.StringIO) -> str:

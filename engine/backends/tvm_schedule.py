@@ -1,53 +1,60 @@
-"""A plain schedule for kernels of the processor: loops reordered for vectors and registers, and run by several threads.
+"""A plain schedule for kernels of the processor: loops ordered for vectors and registers, and run by several threads.
 
 TVM's default pipeline for a processor leaves the loops of a kernel as the operator is defined: one element of the output
-after another, each with a scalar sum. Here a reduction whose inputs are contiguous along the last axis of its output
-(convolutions, matrix products) computes a tile of vectors in registers, and every kernel that is large enough is
-divided among threads. No tuning: the sizes of a tile are fixed.
+after another, each with a scalar sum. Here a reduction whose operands are contiguous along the last axis of its output
+(matrix products, and convolutions with their channels last) computes a tile of vectors in registers, and every kernel
+that is large enough is divided among threads. The sizes of a tile are fixed: nothing is tuned.
 
-Only imported by :mod:`engine.backends.tvm_runtime`.
+Imports tvm inside its functions; only :mod:`engine.backends.tvm_runtime` uses it.
 """
 
 from __future__ import annotations
 
 import logging
+from math import prod
 from typing import Any
 
 VERSION = "tiles-1"
 """Part of a plan's key; changed with the schedule."""
 
+_WIDTHS = (64, 32, 16, 8, 4)  # elements of a row of a tile, the first that divides the axis
 _REGISTER = 16  # float32 of a vector register of AVX-512
 _TILE = 24  # most vector registers of a tile, of 32
 _TALLEST = 12  # most rows of a tile
+_LONGEST = 4096  # elements of a row that is not a tile, because no width divides the axis
 _STRIDE = 4  # largest stride of a vectorized load
-_LONGEST = 4096  # elements of a row that is not a tile, because the axis has no suitable divisor
 _LEAST_WORK = 1 << 15  # multiply-adds or elements from which a kernel is divided among threads
 
 _log = logging.getLogger(__name__)
 
 
-def scheduled(module: Any) -> Any:
-    """Return a module of Relax whose kernels are scheduled; a kernel that cannot be is left as it is."""
+def scheduled(module: Any) -> tuple[Any, bool]:
+    """Return a module of Relax whose kernels are scheduled, and whether one of them is divided among threads.
+
+    A kernel that cannot be scheduled is left as it is.
+    """
     import tvm
     from tvm import tirx
 
-    updated = {}
-    for name, function in module.functions_items():
-        if isinstance(function, tirx.PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {}):
-            try:
-                updated[name] = _kernel(function)
-            except Exception as error:  # noqa: BLE001 -- of the scheduler, for loops that it cannot change
-                _log.debug("kernel %s is not scheduled: %s", name, str(error).strip().splitlines()[-1:])
     result = tvm.IRModule(module.functions, attrs=module.attrs, global_infos=module.global_infos)
-    for name, function in updated.items():
-        result[name] = function
-    return result
+    divided = False
+    for name, function in module.functions_items():
+        if not isinstance(function, tirx.PrimFunc):
+            continue
+        try:
+            kernel = _Kernel(function)
+            result[name] = kernel.scheduled()
+        except Exception as error:  # noqa: BLE001 -- of the scheduler, for loops that it cannot change
+            _log.debug("kernel %s is not scheduled: %s", name, _last_line(error))
+        else:
+            divided = divided or kernel.divided
+    return result, divided
 
 
 def legalized() -> dict[str, Any]:
     """Return operators of Relax whose kernels TVM's own legalization defines otherwise than ONNX Runtime.
 
-    TVM's ``max(x, 0)`` is 0 for NaN, so a ``Relu`` or ``Clip`` would hide it; these keep it.
+    TVM's ``max(x, 0)`` is 0 for NaN, so a ``Relu`` would hide it; these keep it.
     """
     from tvm import te, tirx, topi
 
@@ -60,7 +67,8 @@ def legalized() -> dict[str, Any]:
 
     def extreme(name: str, first: Any) -> Any:
         def compute(a: Any, b: Any) -> Any:
-            return topi.where(topi.logical_or(first(a, b), topi.isnan(a)) if "float" in a.dtype else first(a, b), a, b)
+            chosen = topi.logical_or(first(a, b), topi.isnan(a)) if "float" in a.dtype else first(a, b)
+            return topi.where(chosen, a, b)
 
         return lambda builder, call: builder.call_te(compute, *call.args, primfunc_name_hint=name)
 
@@ -71,100 +79,141 @@ def legalized() -> dict[str, Any]:
     }
 
 
-def _kernel(function: Any) -> Any:
-    """Return a scheduled kernel."""
-    from tvm import s_tir
-    from tvm.ir import IRModule
+class _Kernel:
+    """One function of loops; ``divided``: whether it is divided among threads.
 
-    schedule = s_tir.Schedule(IRModule({"main": function.with_attr("global_symbol", "main")}))
-    root = schedule.get_sblock("root", func_name="main")
-    _inline(schedule, root)
-    inlined: set[str] = set()
-    for name in [str(schedule.get(block).name_hint) for block in schedule.get_child_blocks(root)]:
-        if name not in inlined:
-            inlined.update(_block(schedule, schedule.get_sblock(name)))
-    made = schedule.mod["main"]
-    return made.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
-
-
-def _kinds(schedule: Any, block: Any) -> list[str]:
-    """Return for each loop of a block ``S`` (spatial), ``R`` (reduction) or "?"."""
-    names = {0: "S", 2: "R"}
-    return [names.get(int(var.iter_type), "?") for var in schedule.get(block).iter_vars]
-
-
-def _inline(schedule: Any, root: Any) -> None:
-    """Compute elementwise intermediate values where they are read, if only another elementwise block reads them."""
-    for block in reversed(schedule.get_child_blocks(root)):  # readers first: one may be left of several
-        consumers = schedule.get_consumers(block)
-        if "R" in _kinds(schedule, block) or len(consumers) != 1 or "R" in _kinds(schedule, consumers[0]):
-            continue
-        try:
-            schedule.compute_inline(block)
-        except Exception as error:  # noqa: BLE001 -- of the scheduler: an output, or not elementwise
-            _log.debug("a block is not inlined: %s", str(error).strip().splitlines()[-1:])
-
-
-def _inline_into(schedule: Any, block: Any) -> set[str]:
-    """Compute an elementwise block where its operand is written, if it has its elements in their order.
-
-    Return the name of the block if it is gone.
+    Its blocks are the statements inside of loops. The loops of a block are spatial (one element of the result each) or
+    reductions.
     """
-    name = str(schedule.get(block).name_hint)
-    try:
-        schedule.reverse_compute_inline(block)
-    except Exception as error:  # noqa: BLE001 -- of the scheduler
-        _log.debug("a block is not inlined: %s", str(error).strip().splitlines()[-1:])
-        return set()
-    return {name}
 
+    def __init__(self, function: Any) -> None:
+        from tvm import s_tir
+        from tvm.ir import IRModule
 
-def _block(schedule: Any, block: Any) -> set[str]:
-    """Schedule a block; return the names of blocks that it now includes."""
-    kinds, loops = _kinds(schedule, block), schedule.get_loops(block)
-    extents = [int(schedule.get(loop).extent) for loop in loops]
-    if len(kinds) != len(loops) or "?" in kinds:
-        return set()
-    work = 1
-    for extent in extents:
-        work *= extent
-    spatial = [i for i, kind in enumerate(kinds) if kind == "S"]
-    reduced = [i for i, kind in enumerate(kinds) if kind == "R"]
-    if reduced and spatial and _is_contiguous(schedule, block, spatial[-1]):
-        return _tile(schedule, block, loops, extents, spatial, reduced, work >= _LEAST_WORK)
-    outer = [loops[i] for i in spatial[: len(spatial) - (0 if reduced else 1)] if _leads(kinds, i)]
-    if outer and work >= _LEAST_WORK:
-        schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
-    return set()
+        self._schedule = s_tir.Schedule(IRModule({"main": function.with_attr("global_symbol", "main")}))
+        self._root = self._schedule.get_sblock("root", func_name="main")
+        self._gone: set[str] = set()  # names of blocks that are computed with another one
+        self.divided = False
 
+    def scheduled(self) -> Any:
+        """Return the function with other loops."""
+        self._inline_intermediate()
+        for name in [self._name(block) for block in self._blocks()]:
+            if name not in self._gone:
+                self._order(self._schedule.get_sblock(name))
+        return self._schedule.mod["main"].without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
 
-def _leads(kinds: list[str], index: int) -> bool:
-    """Return whether all loops before one are spatial too, so that they may be fused."""
-    return all(kind == "S" for kind in kinds[:index])
+    def _blocks(self) -> list[Any]:
+        return list(self._schedule.get_child_blocks(self._root))
 
+    def _name(self, block: Any) -> str:
+        return str(self._schedule.get(block).name_hint)
 
-def _is_contiguous(schedule: Any, block: Any, axis: int) -> bool:
-    """Return whether neighbours along an axis of a block are close or equal in the result and in every operand."""
-    found = schedule.get(block)
-    var = found.iter_vars[axis].var
-    [result] = found.writes
-    if not result.region or not result.region[-1].min.same_as(var):
-        return False
-    steps = [_step(read.region, var) for read in found.reads if not read.source.same_as(result.source)]
-    return None not in steps and any(steps)
+    def _kinds(self, block: Any) -> str:
+        """Return for each loop of a block ``S`` (spatial), ``R`` (reduction) or ``?``."""
+        kinds = {0: "S", 2: "R"}
+        return "".join(kinds.get(int(var.iter_type), "?") for var in self._schedule.get(block).iter_vars)
 
+    # ----------------------------------------------------------------------------------------------------- elementwise
 
-def _reuses(schedule: Any, block: Any, axis: int, vector: int) -> bool:
-    """Return whether the operands that are vectors along an axis are the same for all places of another axis."""
-    found = schedule.get(block)
-    var, other = found.iter_vars[vector].var, found.iter_vars[axis].var
-    source = found.writes[0].source
-    reads = [read.region for read in found.reads if not read.source.same_as(source)]
-    return all(_step(region, other) == 0 for region in reads if _step(region, var))
+    def _inline_intermediate(self) -> None:
+        """Compute elementwise intermediate values where they are read, if only another elementwise block reads them."""
+        for block in reversed(self._blocks()):  # readers first: of several, one may be left
+            readers = self._schedule.get_consumers(block)
+            if "R" not in self._kinds(block) and len(readers) == 1 and "R" not in self._kinds(readers[0]):
+                self._inlined(self._schedule.compute_inline, block)
+
+    def _inlined(self, primitive: Any, block: Any) -> None:
+        """Inline a block, if the scheduler can: not an output, and elementwise."""
+        name = self._name(block)
+        try:
+            primitive(block)
+        except Exception as error:  # noqa: BLE001 -- of the scheduler
+            _log.debug("block %s is not inlined: %s", name, _last_line(error))
+        else:
+            self._gone.add(name)
+
+    # ----------------------------------------------------------------------------------------------------------- loops
+
+    def _order(self, block: Any) -> None:
+        kinds, loops = self._kinds(block), list(self._schedule.get_loops(block))
+        if len(kinds) != len(loops) or "?" in kinds or "S" not in kinds:
+            return
+        extents = [int(self._schedule.get(loop).extent) for loop in loops]
+        large = prod(extents) >= _LEAST_WORK
+        if "R" in kinds and self._is_contiguous(block, kinds.rindex("S")):
+            self._tile(block, kinds, loops, extents, large)
+        elif large:
+            spatial = kinds.index("R") if "R" in kinds else len(kinds) - 1  # of the others, the last is a vector
+            self._divide(loops[:spatial])
+
+    def _divide(self, loops: list[Any]) -> None:
+        """Divide loops, the outer ones of a block, among threads."""
+        if loops:
+            self._schedule.parallel(self._schedule.fuse(*loops) if len(loops) > 1 else loops[0])
+            self.divided = True
+
+    def _tile(self, block: Any, kinds: str, loops: list[Any], extents: list[int], large: bool) -> None:
+        """Order the loops of a reduction: tiles, sums, then the rows of a tile and the elements of a row."""
+        schedule = self._schedule
+        last = kinds.rindex("S")
+        width = next((width for width in _WIDTHS if extents[last] % width == 0), 0)
+        outer, inner = schedule.split(loops[last], [None, width or min(extents[last], _LONGEST)])
+        spatial = [i for i, kind in enumerate(kinds) if kind == "S" and i != last]
+        tiles = {i: loops[i] for i in spatial}
+        rows = []
+        reused = [i for i in spatial if extents[i] > 1 and self._reuses(block, i, last)] if width else []
+        if reused and (height := _divisor(extents[reused[-1]], min(_TALLEST, _TILE // -(-width // _REGISTER)))) > 1:
+            tiles[reused[-1]], row = schedule.split(loops[reused[-1]], [None, height])
+            rows = [row]
+        sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "R"]
+        schedule.reorder(*tiles.values(), outer, *sums, *rows, inner)
+        readers = schedule.get_consumers(block)
+        result = schedule.cache_write(block, 0, "local")
+        if len(readers) == 1 and "R" not in self._kinds(readers[0]):
+            self._inlined(schedule.reverse_compute_inline, readers[0])
+        schedule.reverse_compute_at(result, outer)
+        self._unroll(rows, [schedule.get_loops(result)[-1], inner] if width else [])
+        over = schedule.fuse(*tiles.values(), outer) if tiles else outer
+        if large:
+            self._divide([over])
+        _, *rows, inner = schedule.get_loops(schedule.decompose_reduction(block, sums[0]))
+        self._unroll(rows, [inner] if width else [])
+
+    def _unroll(self, rows: list[Any], vectors: list[Any]) -> None:
+        for row in rows:
+            self._schedule.unroll(row)
+        for vector in vectors:
+            self._schedule.vectorize(vector)
+
+    # -------------------------------------------------------------------------------------------------------- operands
+
+    def _operands(self, block: Any) -> tuple[Any, list[Any]]:
+        """Return the region that a block writes, and those that it reads, without the former."""
+        found = self._schedule.get(block)
+        [result] = found.writes
+        return result.region, [read.region for read in found.reads if not read.source.same_as(result.source)]
+
+    def _var(self, block: Any, axis: int) -> Any:
+        return self._schedule.get(block).iter_vars[axis].var
+
+    def _is_contiguous(self, block: Any, axis: int) -> bool:
+        """Return whether neighbours along an axis of a block are close or equal in the result and in every operand."""
+        var = self._var(block, axis)
+        result, reads = self._operands(block)
+        if not result or not result[-1].min.same_as(var):
+            return False
+        steps = [_step(region, var) for region in reads]
+        return None not in steps and any(steps)
+
+    def _reuses(self, block: Any, axis: int, vector: int) -> bool:
+        """Return whether the operands that are vectors along an axis are the same for all places of another axis."""
+        other, var = self._var(block, axis), self._var(block, vector)
+        return all(_step(region, other) == 0 for region in self._operands(block)[1] if _step(region, var))
 
 
 def _step(region: Any, var: Any) -> int | None:
-    """Return how far apart neighbours along a variable are in an operand; ``None`` if they are not close to another."""
+    """Return how far apart neighbours along a variable are in an operand; ``None`` if they are not close."""
     from tvm import sym
 
     steps = []
@@ -178,61 +227,10 @@ def _step(region: Any, var: Any) -> int | None:
     return steps[-1] if 1 <= steps[-1] <= _STRIDE and not any(steps[:-1]) else None
 
 
-def _tile(
-    schedule: Any,
-    block: Any,
-    loops: list[Any],
-    extents: list[int],
-    spatial: list[int],
-    reduced: list[int],
-    divided: bool,
-) -> set[str]:
-    """Order the loops of a reduction: tiles, divided among threads or not, sums, then the vectors of a tile.
-
-    Return the names of blocks that are computed with it now.
-    """
-    last = spatial[-1]
-    width = _width(extents[last])
-    outer, inner = schedule.split(loops[last], [None, width or min(extents[last], _LONGEST)])
-    tiles = [loops[i] for i in spatial[:-1]]
-    rows = []
-    candidates = [i for i in spatial[:-1] if extents[i] > 1 and _reuses(schedule, block, i, last)] if width else []
-    if candidates:
-        chosen = candidates[-1]
-        height = _divisor(extents[chosen], min(_TALLEST, _TILE // -(-width // _REGISTER)))
-        if height > 1:
-            high, row = schedule.split(loops[chosen], [None, height])
-            tiles[spatial.index(chosen)] = high
-            rows = [row]
-    sums = [loops[i] for i in reduced]
-    schedule.reorder(*tiles, outer, *sums, *rows, inner)
-    consumers = schedule.get_consumers(block)
-    cached, inlined = schedule.cache_write(block, 0, "local"), set[str]()
-    if len(consumers) == 1 and "R" not in _kinds(schedule, consumers[0]):
-        inlined = _inline_into(schedule, consumers[0])
-    schedule.reverse_compute_at(cached, outer)
-    if width:
-        schedule.vectorize(schedule.get_loops(cached)[-1])
-        schedule.vectorize(inner)
-    for row in rows:
-        schedule.unroll(row)
-    over = schedule.fuse(*tiles, outer) if tiles else outer
-    if divided:
-        schedule.parallel(over)
-    init = schedule.decompose_reduction(block, sums[0])
-    first = schedule.get_loops(init)
-    if width:
-        schedule.vectorize(first[-1])
-    for row in first[1:-1]:
-        schedule.unroll(row)
-    return inlined
-
-
 def _divisor(size: int, most: int) -> int:
     """Return the largest divisor of a size up to a limit."""
     return max(d for d in range(1, max(1, most) + 1) if size % d == 0)
 
 
-def _width(extent: int) -> int:
-    """Return the elements of a row of a tile, a power of two; 0 if none of them divides the axis."""
-    return next((width for width in (64, 32, 16, 8, 4) if extent % width == 0), 0)
+def _last_line(error: Exception) -> str:
+    return str(error).strip().rpartition("\n")[2]
