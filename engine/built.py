@@ -9,8 +9,9 @@ from tecoinfer_modelzoo.files import open_regular
 
 SUFFIX = ".tecoengine"  # suffix of engines saved for the simulated card
 
-BUILT_SUFFIXES = (SUFFIX, ".engine")
-"""Suffixes of files that are opened without a model; the second is that of TensorRT and of older saved engines."""
+BUILT_SUFFIXES = (SUFFIX, ".engine", ".so")
+"""Suffixes of files that are opened without a model: the second is that of TensorRT and of older saved engines, the
+third that of plans of TVM."""
 
 MAGIC = b"tecoengine "  # first bytes of a saved engine, whatever its name
 

@@ -78,9 +78,9 @@ class TvmEngine(Engine):
     """Target ``tvm``: Apache TVM, compiled for the host's processor or for ``TECO_TVM_TARGET``.
 
     A plan has fixed shapes. The first is compiled when the engine is opened: for the model's own batch, else for
-    ``batch_size`` samples, with the largest sizes of ``dims``. A call of more or fewer samples is computed in padded
-    pieces of that batch; if samples depend on one another, or that is unknown, it is computed whole by a plan of its
-    own. Other sizes get a plan at their first call. Plans are kept in the cache of the zoo (``TECO_CACHE_DIR``), where
+    ``batch_size`` samples, with the largest sizes of ``dims``. A call of more samples is computed in padded pieces of
+    that batch, one of fewer by a plan for the next power of two; if samples depend on one another, or that is unknown,
+    it is computed whole by a plan of its own. Other sizes get a plan at their first call. Plans are kept in the cache of the zoo (``TECO_CACHE_DIR``), where
     a linker (``g++``, ``clang``) is installed, and need not be compiled again.
 
     With ``streams`` above 1 each call computes with its share of the cores. Float16 means float16 weights, inputs and
@@ -108,7 +108,9 @@ class TvmEngine(Engine):
         self.compile_seconds = 0.0
         """Seconds that lowering and compiling took so far; near 0 if every plan came from the cache."""
         self._compiler = Compiler()
-        if spec.ckpt.suffix == SUFFIX:
+        self._is_saved = spec.ckpt.suffix == SUFFIX
+        self._passes_checked = False
+        if self._is_saved:
             self._open_saved()
         else:
             self._open_model()
@@ -190,7 +192,9 @@ class TvmEngine(Engine):
                 "one, or do not save it"
             )
         if shapes is None:
-            raise ConfigError(f"{self.spec.ckpt}: a saved plan has fixed shapes; give all sizes (--dim, --input_shapes)")
+            raise ConfigError(
+                f"{self.spec.ckpt}: a saved plan has fixed shapes; give all sizes (--dim, --input_shapes)"
+            )
 
     # ----------------------------------------------------------------------------------------------------- saved plans
 
@@ -218,7 +222,7 @@ class TvmEngine(Engine):
         sizes = tuple(key.shapes[name] for name in order)
         self.spec = replace(self.spec, input_size=sizes, dims={}, open_sizes={}, images=False)
         self.bind(record.inputs, record.outputs, record.dims, lambda _: record.batching)
-        self._rows = self.static_batch or 1
+        self._rows = sizes[self.lead][self.batch_axis] if any(tensor.batched for tensor in self.inputs) else 1
         self._order = names
         self._plans[sizes] = Plan(compiler.load(path), record, compiler.session)
 
@@ -228,7 +232,9 @@ class TvmEngine(Engine):
             if self._write(path, record, library) is None:
                 raise ConfigError(f"{path} cannot be written: TVM needs a linker; install g++ or clang")
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}; free space or choose another folder") from error
+            raise ConfigError(
+                f"{path} cannot be written: {error.strerror}; free space or choose another folder"
+            ) from error
 
     def _write(self, path: Path, record: PlanRecord, library: Any) -> PlanRecord | None:
         """Write a library and its record; return the latter, or ``None`` where the host has no linker."""
@@ -257,7 +263,7 @@ class TvmEngine(Engine):
             return plan
 
     def _check_new(self, shapes: Shapes) -> None:
-        if self.spec.ckpt.suffix == SUFFIX:
+        if self._is_saved:
             shown = ", ".join(map(shape_text, shapes))
             raise EngineError(f"{self.spec.ckpt} has no plan for inputs of shape {shown}; open the ONNX file instead")
         self._compiled += 1
@@ -328,11 +334,23 @@ class TvmEngine(Engine):
             self._keep(self._stored(load_model(self.spec.ckpt)))
         assert self._model is not None  # noqa: S101 -- for the type checker
         try:
-            made = prepared(self._model, self._options, key.shapes)
+            made = prepared(self._model, self._options, key.shapes, self._check_shapes(key))
+            self._passes_checked = True
             library, divided = self._compiler.build(made.model)
             return library, made.guarded, divided
         except ModelError as error:
             raise ModelError(f"{self.spec.ckpt}: {error}") from error
+
+    def _check_shapes(self, key: PlanKey) -> dict[str, tuple[int, ...]] | None:
+        """Return the shapes that the pass is checked with, two samples of a dynamic batch; ``None``: it was checked."""
+        if self._passes_checked:
+            return None
+        rows = self.static_batch or min(self._rows, 2)
+        axes = {tensor.name: tensor.batch_axis for tensor in self.inputs}
+        return {
+            name: tuple(rows if axis == axes[name] else size for axis, size in enumerate(shape))
+            for name, shape in key.shapes.items()
+        }
 
     # ------------------------------------------------------------------------------------------------------- running
 
@@ -344,9 +362,14 @@ class TvmEngine(Engine):
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run any batch: in pieces of the plan's batch, or whole if its samples cannot be split."""
         total = batch_of(inputs, self.inputs)
-        if total != self._rows and (self.static_batch is not None or self.independent):
-            return self.batching.in_pieces(self, self._run, inputs, self._rows)
-        return self._run(inputs)
+        size = self._size(total)
+        return self._run(inputs) if size == total else self.batching.in_pieces(self, self._run, inputs, size)
+
+    def _size(self, total: int) -> int:
+        """Return the samples of the plan that computes a call of so many: its own number if it cannot be split."""
+        if self.static_batch is not None or self._is_saved or (self.independent and total > self._rows):
+            return self._rows
+        return min(self._rows, 1 << (total - 1).bit_length()) if self.independent else total
 
     def _run(self, arrays: list[Array]) -> list[Array]:
         plan = self._plan(tuple(array.shape for array in arrays))

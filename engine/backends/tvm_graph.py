@@ -47,13 +47,19 @@ class Prepared(NamedTuple):
     guarded: tuple[str, ...]
 
 
-def prepared(model: ModelProto, options: PassOptions, shapes: Mapping[str, tuple[int, ...]]) -> Prepared:
+def prepared(
+    model: ModelProto,
+    options: PassOptions,
+    shapes: Mapping[str, tuple[int, ...]],
+    check: Mapping[str, tuple[int, ...]] | None = None,
+) -> Prepared:
     """Return the graph that TVM compiles for inputs of these shapes.
 
     Args:
         model: in float32 (:func:`engine.onnx.widen.widen` of a float16 model); not changed.
         options: of the pass file.
-        shapes: full shape of every input.
+        shapes: full shape of every input. check: shapes for which the pass is compared with the original; ``None`` does
+            not compare.
 
     Raise ModelError if the model cannot have these shapes, or TVM cannot compile an operator; PassError if the pass
     cannot be used.
@@ -62,11 +68,13 @@ def prepared(model: ModelProto, options: PassOptions, shapes: Mapping[str, tuple
     from engine.backends.tvm_rules import Rewriter
     from engine.onnx.functions import inlined
     from engine.onnx.recurrent import unrolled
-    from engine.onnx.shapes import bind_shapes
     from engine.onnx.view import graph_inputs
+    from engine.passes.runner import apply_passes
 
-    bound = bind_shapes(inlined(model), {info.name: shapes[info.name] for info in graph_inputs(model)})
-    bound = with_constants(_passed(bound, options, shapes))
+    plain = inlined(model)
+    if check is not None and options.use_passes is not None:
+        apply_passes(_bound(plain, check), options, input_shapes=check)
+    bound = with_constants(apply_passes(_bound(plain, shapes), options, input_shapes=shapes, compare=False))
     plain = unrolled(bound)
     if plain is not bound:
         plain = with_constants(plain)
@@ -79,10 +87,11 @@ def prepared(model: ModelProto, options: PassOptions, shapes: Mapping[str, tuple
     return Prepared(result, tuple(rewriter.guarded))
 
 
-def _passed(model: ModelProto, options: PassOptions, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
-    from engine.passes.runner import apply_passes
+def _bound(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
+    from engine.onnx.shapes import bind_shapes
+    from engine.onnx.view import graph_inputs
 
-    return apply_passes(model, options, input_shapes=shapes)
+    return bind_shapes(model, {info.name: shapes[info.name] for info in graph_inputs(model)})
 
 
 def check_operators(model: ModelProto) -> None:

@@ -29,6 +29,7 @@ SCHEMA_VERSION = 1  # of the record
 MOST_RECORD = 1 << 26  # size limit of a record in bytes
 SUFFIX = ".so"
 _KIND = "tvm"  # folder of the cache
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ def cached_library(key: PlanKey) -> Path | None:
     folder = cache_folder(_KIND)
     if folder is None:
         return None
-    if not is_private(folder):
+    if not _made_private(folder):
         _log.info("compiled plans are not cached: other users can write in %s; set TECO_CACHE_DIR", folder)
         return None
     return folder / f"{key.digest}{SUFFIX}"
@@ -144,25 +145,33 @@ def read_cached(library: Path, key: PlanKey) -> PlanRecord | None:
     if not library.is_file():
         return None
     try:
+        if not (is_private(library) and is_private(record_path(library))):
+            library.unlink()  # a new one would keep its permissions
+            raise ModelError(f"{library} is not used: other users can write it")
         record = read_record(library)
-    except ModelError as error:
+    except (ModelError, OSError) as error:
         _log.info("%s; compiling again", error)
         return None
-    if record.key != key:
-        _log.info("%s was compiled for something else; compiling again", library)
-        return None
-    if not is_private(library):
-        _log.info("%s is not used: other users can write it; compiling again", library)
-        return None
-    return record
+    return record if record.key == key else None
 
 
 def is_private(path: Path) -> bool:
-    """Return whether a file or folder is the user's own and nobody else may write it."""
-    if not hasattr(os, "geteuid"):
-        return True
+    """Return whether a file or folder is the user's own and nobody else may write it; raise OSError if missing."""
     found = path.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    mine = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+    return mine and not found.st_mode & _OTHERS
+
+
+def _made_private(folder: Path) -> bool:
+    """Take the write permissions of others from a folder of the user's own; return whether it is private."""
+    try:
+        mode = folder.stat().st_mode
+        if mode & _OTHERS:
+            folder.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+        return is_private(folder)
+    except OSError as error:
+        _log.info("%s cannot be used: %s", folder, error)
+        return False
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON

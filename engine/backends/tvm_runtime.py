@@ -197,9 +197,9 @@ def _host_parts(tvm: Any) -> tuple[str, list[str]]:
 
 def _host(tvm: Any) -> str:
     name, features = _host_parts(tvm)
-    return str(json.loads(str(tvm.target.Target({"kind": "llvm", "mcpu": name, "mattr": features}))) and name) + "".join(
-        f" {feature}" for feature in features
-    )
+    return str(
+        json.loads(str(tvm.target.Target({"kind": "llvm", "mcpu": name, "mattr": features}))) and name
+    ) + "".join(f" {feature}" for feature in features)
 
 
 def _device(tvm: Any, kind: str, given: str) -> Any:

@@ -30,6 +30,7 @@ _BUILT = {
     "use the target it was built for, or the ONNX file",
     ".tecoengine": "is not an ONNX file but, by its extension, a saved engine for target sdaa; "
     "use that target, or the ONNX file",
+    ".so": "is not an ONNX file but, by its extension, a saved plan for target tvm; use that target, or the ONNX file",
 }
 """Messages for other files than ONNX, by extension."""
 
