@@ -98,9 +98,10 @@ class Engine(ABC):
     static_batch: int | None = _of_batching("static_batch")
     independent: bool | None = _of_batching("independent")
     session: Any = None  # the ONNX Runtime session of target ``onnx``, for scripts that read names and shapes from it
-    graph: ClassVar[Literal["", "file", "lowered"]] = ""
-    """Which graph is computed, for tools that show its nodes: ``"file"`` (that of the file), ``"lowered"`` (that of
-    :mod:`engine.sdaa.lower`), or ``""`` (unknown). Not inherited: a subclass may compute another graph."""
+    graph: ClassVar[Literal["", "file", "lowered", "marked"]] = ""
+    """Which graph is computed, for tools that show its nodes: ``"file"`` (that of the file, on ONNX Runtime),
+    ``"lowered"`` (that of :mod:`engine.sdaa.lower`), ``"marked"`` (that of the file, on this engine: tools open a copy
+    with more outputs), or ``""`` (unknown). Not inherited: a subclass may compute another graph."""
 
     def __init__(self, spec: EngineSpec) -> None:
         if spec.dtype is not None and spec.dtype not in self.dtypes:

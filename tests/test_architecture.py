@@ -42,6 +42,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("engine/backends/ort.py", "engine/backends/quantize.py"),
     "openvino": ("engine/backends/ov.py",),
     "tensorrt": ("engine/backends/trt.py",),
+    "tvm": ("engine/backends/tvm_runtime.py", "engine/backends/tvm_schedule.py"),
     "polygraphy": ("engine/backends/trt.py",),
     "torch": (
         "torch_sdaa/**/*.py",
@@ -94,6 +95,7 @@ BLOCKED = (
     "tensorrt",
     "polygraphy",
     "openvino",
+    "tvm",
     "sklearn",
     "skimage",
     "scipy",

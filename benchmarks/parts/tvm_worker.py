@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from parts.bench import ROOT
+from sweep.judge import FLOAT32_LIMIT, error_of
 
 from engine import EngineSpec, TecoInferError, open_engine
 from engine.signature import Array, TensorSpec
-from sweep.judge import FLOAT32_LIMIT, error_of
+from parts.bench import ROOT
 
 SAMPLES = 3
 """Samples of a call; the plan is compiled for as many."""
@@ -63,7 +63,6 @@ def _outcome(name: str) -> dict[str, Any]:
 def _architecture(name: str, folder: Path) -> dict[str, Any]:
     """Export an architecture of the sweep with random weights, and compare it."""
     import torch
-
     from sweep.exporting import export
     from sweep.families import row_named
     from sweep.reference import module_of

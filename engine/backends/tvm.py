@@ -80,8 +80,8 @@ class TvmEngine(Engine):
     A plan has fixed shapes. The first is compiled when the engine is opened: for the model's own batch, else for
     ``batch_size`` samples, with the largest sizes of ``dims``. A call of more samples is computed in padded pieces of
     that batch, one of fewer by a plan for the next power of two; if samples depend on one another, or that is unknown,
-    it is computed whole by a plan of its own. Other sizes get a plan at their first call. Plans are kept in the cache of the zoo (``TECO_CACHE_DIR``), where
-    a linker (``g++``, ``clang``) is installed, and need not be compiled again.
+    it is computed whole by a plan of its own. Other sizes get a plan at their first call. Plans are kept in the cache
+    of the zoo (``TECO_CACHE_DIR``), where a linker (``g++``, ``clang``) is installed, and need not be compiled again.
 
     With ``streams`` above 1 each call computes with its share of the cores. Float16 means float16 weights, inputs and
     outputs; all arithmetic is float32, since TVM's float16 sums on a processor are float16 too.
@@ -96,6 +96,7 @@ class TvmEngine(Engine):
     """
 
     outputs_owned = inputs_untouched = concurrent_calls = True
+    graph = "marked"
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)

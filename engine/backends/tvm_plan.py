@@ -112,7 +112,7 @@ def write_record(library: Path, record: PlanRecord) -> None:
 
 
 def read_record(library: Path) -> PlanRecord:
-    """Return the record of a library after comparing its hash; raise ModelError if one of them is missing or damaged."""
+    """Return the record of a library whose hash it has; raise ModelError if one of them is missing or damaged."""
     path = record_path(library)
     try:
         record = _from_json(parsed(read_regular(path, MOST_RECORD)))
@@ -141,7 +141,7 @@ def cached_library(key: PlanKey) -> Path | None:
 
 
 def read_cached(library: Path, key: PlanKey) -> PlanRecord | None:
-    """Return the record of a cached plan; ``None``, with the reason in the log, if it is missing or must not be used."""
+    """Return the record of a cached plan; ``None`` if it is missing, or must not be used (the log has the reason)."""
     if not library.is_file():
         return None
     try:

@@ -2,8 +2,8 @@
 
 Two kinds of nodes need one (Apache TVM 0.27):
 
-- Comparisons. TVM's ``max(x, 0)`` is 0 for NaN, so a ``Clip`` would hide it. ``Where(x < 0, 0, x)`` does not. (``Relu`` is
-  a kernel of :mod:`engine.backends.tvm_schedule`, so that layouts are converted through it.)
+- Comparisons. TVM's ``max(x, 0)`` is 0 for NaN, so a ``Clip`` would hide it. ``Where(x < 0, 0, x)`` does not. (``Relu``
+  is a kernel of :mod:`engine.backends.tvm_schedule`, so that layouts are converted through it.)
 - Indices. TVM reads and writes at any index without a check, so one beyond its table ends the process. Each is moved
   into the table, and the graph gets one more output that reports which nodes had such an index.
 """

@@ -259,7 +259,7 @@ def _channels_last(relax: Any, module: Any) -> Any:
     """Return a module whose convolutions have their channels last, where vectors of them fit any width of an image."""
     try:
         return relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]})(module)
-    except Exception as error:  # TVM raises errors of many types, here for shapes that depend on values
+    except Exception as error:  # noqa: BLE001 -- TVM raises errors of many types, here for shapes that depend on values
         _log.debug("layouts are not converted: %s", _short(error))
         return module
 

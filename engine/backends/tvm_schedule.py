@@ -1,9 +1,9 @@
 """A plain schedule for kernels of the processor: loops ordered for vectors and registers, and run by several threads.
 
-TVM's default pipeline for a processor leaves the loops of a kernel as the operator is defined: one element of the output
-after another, each with a scalar sum. Here a reduction whose operands are contiguous along the last axis of its output
-(matrix products, and convolutions with their channels last) computes a tile of vectors in registers, and every kernel
-that is large enough is divided among threads. The sizes of a tile are fixed: nothing is tuned.
+TVM's default pipeline for a processor leaves the loops of a kernel as the operator is defined: one element of the
+output after another, each with a scalar sum. Here a reduction whose operands are contiguous along the last axis of its
+output (matrix products, and convolutions with their channels last) computes a tile of vectors in registers, and every
+kernel that is large enough is divided among threads. The sizes of a tile are fixed: nothing is tuned.
 
 Imports tvm inside its functions; only :mod:`engine.backends.tvm_runtime` uses it.
 """

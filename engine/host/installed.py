@@ -25,6 +25,7 @@ PACKAGES = {
     "tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"),
     "polygraphy": ("polygraphy",),
     "openvino": ("openvino",),
+    "tvm": ("apache-tvm",),
     "torch": ("torch",),
     "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
 }

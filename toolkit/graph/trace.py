@@ -5,7 +5,9 @@ All node outputs become graph outputs and the model is run once, on a ResNet50 3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -206,6 +208,55 @@ class _OutputsTraced(Traced):
         self._engine.release()
 
 
+class _MarkedTraced(Traced):
+    """Model on an engine that opens a copy of the file in which node outputs are outputs of the model."""
+
+    _engine: Engine | None = None
+    _names: Collection[str] = ()
+
+    def start(self, held: LightModel, spec: EngineSpec, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Set the model and how it is opened."""
+        self._held, self._spec = held, replace(spec, input_size=tuple(shapes.values()))
+        self.inputs = input_specs(held.model)
+        written = {name for node in held.model.graph.node for name in node.output}
+        self.origin = {name: name for name in self.kinds if name in written and name not in self.skipped}
+        self.half = _of_kinds(self, _FLOAT, _HALF) if self.dtype == "float16" else _of_kinds(self, _HALF)
+
+    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
+        names = [name for name in self.origin if only is None or name in only]
+        if not names:
+            return {}
+        if self._engine is None or list(self._names) != names:
+            self.close()
+            self._engine, self._names = self._open(names), names
+        found = self._engine([fitted(a, spec) for a, spec in zip(inputs, self._engine.inputs, strict=True)])
+        return dict(zip(names, [found] if isinstance(found, np.ndarray) else found, strict=True))
+
+    def _open(self, names: Sequence[str]) -> Engine:
+        from onnx import helper
+
+        from engine import open_engine
+        from engine.onnx import save_model
+
+        model = self._held.whole()
+        mark(model.graph, names)
+        for info in model.graph.output:
+            info.type.CopyFrom(helper.make_tensor_type_proto(self.kinds[info.name], None))
+        with tempfile.TemporaryDirectory(prefix="teco-") as folder:
+            path = Path(folder) / "marked.onnx"
+            save_model(model, path)
+            try:
+                return open_engine(self.target, replace(self._spec, ckpt=path))
+            except ModelError as error:
+                text = str(error).replace(str(path), f"{self.path} with its node outputs marked")
+                raise ModelError(text) from error
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.release()
+        self._engine = None
+
+
 def traced(
     path: Path,
     target: str,
@@ -219,8 +270,8 @@ def traced(
     """Open a model with accessible node outputs.
 
     ``onnx`` runs the unchanged model, or its float16 form; ``sdaa`` runs it with the card's storage precision on one
-    SPA, after the passes. Other targets, and vendors' engines with these names, return only the model's outputs, which
-    ``note`` of the result reports.
+    SPA, after the passes; ``tvm`` compiles a copy with more outputs. Other targets, and vendors' engines with these
+    names, return only the model's outputs, which ``note`` of the result reports.
 
     Args:
         path: the ONNX file. target: name of the target. dtype: precision; ``None`` takes the target's own.
@@ -243,6 +294,8 @@ def traced(
     held = source(path)
     declared = vars(engine).get("graph")  # not inherited: a subclass of a vendor may run another graph
     make = _GRAPHS.get(declared) if isinstance(declared, str) else None
+    if declared == "marked":
+        return _marked(path, target, spec, held, shapes)
     if make is None:
         return _outputs_only(path, target, spec, held.model, shapes)
     found = _GraphTraced(path, target, dtype or engine.default_dtype, held.model)
@@ -334,11 +387,17 @@ _GRAPHS = {"file": _from_file, "lowered": _lowered}
 """:attr:`engine.base.Engine.graph` of an engine class -> function that makes the graph."""
 
 
+def _marked(path: Path, target: str, spec: EngineSpec, held: LightModel, shapes: Shapes | None) -> _MarkedTraced:
+    from engine import engine_class
+
+    found = _MarkedTraced(path, target, spec.dtype or engine_class(target).default_dtype, held.model)
+    found.start(held, spec, input_shapes(held.model, spec.batch_size, shapes))
+    return found
+
+
 def _outputs_only(
     path: Path, target: str, spec: EngineSpec, original: ModelProto, shapes: Shapes | None
 ) -> _OutputsTraced:
-    from dataclasses import replace
-
     from engine import open_engine
 
     size = tuple(input_shapes(original, spec.batch_size, shapes).values())

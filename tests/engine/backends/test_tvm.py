@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +26,9 @@ NET = """g (float[batch,3,8,8] x) => (float[batch,5] y) <float[16,3,3,3] w, floa
     c = Conv<pads=[1,1,1,1]>(x, w) r = Relu(c) m = ReduceMean<axes=[2,3], keepdims=0>(r) y = Gemm<transB=1>(m, v)
 }"""
 """A small network; its weights are set by :func:`net`."""
+
+
+BRANCHES = "then_branch = a () => (float[1] u) { u = Relu(x) }, else_branch = b () => (float[1] v) { v = Abs(x) }"
 
 
 def net(save_onnx: SaveOnnx, name: str = "net.onnx") -> Path:
@@ -53,7 +55,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the shapes of the first input of every compilation."""
     compiled: list[str] = []
     build = Compiler.build
@@ -63,7 +65,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return build(self, model)
 
     monkeypatch.setattr(Compiler, "build", recorded)
-    yield compiled
+    return compiled
 
 
 def judged(path: Path, *inputs: np.ndarray) -> list[np.ndarray]:
@@ -225,7 +227,8 @@ def test_float16_is_of_weights_and_ends(save_onnx: SaveOnnx, cache: Path, asked:
 @needs_tvm
 def test_nan_is_not_hidden(save_onnx: SaveOnnx, cache: Path) -> None:
     path = save_onnx(
-        "g (float[batch,4] x) => (float[batch,4] a, float[batch,4] b) <float lo = {-1}, float hi = {1}> { a = Relu(x) b = Clip(x, lo, hi) }"
+        "g (float[batch,4] x) => (float[batch,4] a, float[batch,4] b) <float lo = {-1}, float hi = {1}> "
+        "{ a = Relu(x) b = Clip(x, lo, hi) }"
     )
     x = np.array([[np.nan, -np.inf, np.inf, 0.5]], np.float32)
     with open_engine("tvm", EngineSpec(path)) as engine:
@@ -250,7 +253,7 @@ def test_an_index_out_of_range_is_an_error(save_onnx: SaveOnnx, cache: Path) -> 
     ("text", "named"),
     [
         ("g (float[n,4] x) => (float[n,4] y) <int64[1] s = {4}> { y = ReverseSequence(x, s) }", "ReverseSequence"),
-        ("g (bool[1] c, float[1] x) => (float[1] y) { y = If(c) <then_branch = a () => (float[1] u) { u = Relu(x) }, else_branch = b () => (float[1] v) { v = Abs(x) }> }", "If"),
+        (f"g (bool[1] c, float[1] x) => (float[1] y) {{ y = If(c) <{BRANCHES}> }}", "If"),
         ("g (string[n] x) => (string[n] y) { y = Identity(x) }", "'x'"),
     ],
 )  # fmt: skip

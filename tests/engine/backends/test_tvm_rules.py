@@ -104,10 +104,13 @@ def test_constant_indices_are_checked_at_once() -> None:
         Rewriter(model_of(text.replace("INDEX", "4"))).rewritten()
 
 
+BRANCH = "{0} () => (float[1] {1}) {{ {1} = Relu(x) }}"
+
+
 @pytest.mark.parametrize(
     ("node", "named"),
     [
-        ("y = If(c) <then_branch = a () => (float[1] u) { u = Relu(x) }, else_branch = b () => (float[1] v) { v = Abs(x) }>", "If"),
+        (f"y = If(c) <then_branch = {BRANCH.format('a', 'u')}, else_branch = {BRANCH.format('b', 'v')}>", "If"),
         ("y = own.Thing(x)", "own.Thing"),
         ("y = com.microsoft.Attention(x, x)", "com.microsoft.Attention"),
     ],
