@@ -51,14 +51,14 @@ def _fold(model: ModelProto) -> bool:
     from engine.onnx.view import replace_items
 
     graph = model.graph
-    nodes = _foldable(graph)
-    shapes = _shapes(graph)
+    shapes, empty = _shapes(graph), _empty(graph)
+    nodes = _foldable(graph, shapes, empty)
     sized = {node.output[0]: _size(node, shapes) for node in nodes if _is_sized(node, shapes)}
     others = [node for node in nodes if node.output[0] not in sized]
     values = dict(sized)
     removed = {*sized}
     try:
-        values |= _computed(model, others, sized)
+        values |= _computed(model, others, {**empty, **sized})
     except (ModelError, EngineError) as error:
         _log.info("%d nodes of constants stay: %s", len(others), error)
     else:
@@ -76,13 +76,26 @@ def _reads(node: NodeProto) -> list[str]:
     return list(used_names(node))
 
 
-def _foldable(graph: GraphProto) -> list[NodeProto]:
-    """Return the nodes whose outputs follow from constants or shapes, in order."""
+def _empty(graph: GraphProto) -> dict[str, Array]:
+    """Return the tensors without elements, which are constants: a sum over none of them is 0 for any compiler."""
+    from onnx import helper
+
+    shapes = _shapes(graph)
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    kinds = {info.name: info.type.tensor_type.elem_type for info in infos}
+    return {
+        name: np.zeros(shapes[name], helper.tensor_dtype_to_np_dtype(kind))
+        for name, kind in kinds.items()
+        if kind and 0 in shapes.get(name, ())
+    }
+
+
+def _foldable(graph: GraphProto, shapes: Mapping[str, tuple[int, ...]], empty: Mapping[str, Array]) -> list[NodeProto]:
+    """Return the nodes whose outputs follow from constants, shapes or empty tensors, in order."""
     from engine.batching.random_operators import RANDOM
     from engine.onnx.view import subgraphs
 
-    shapes = _shapes(graph)
-    known = {tensor.name for tensor in graph.initializer}
+    known = {tensor.name for tensor in graph.initializer} | empty.keys()
     found = []
     for node in graph.node:
         bodies = any(True for _ in subgraphs(node))
@@ -142,7 +155,10 @@ def _computed(model: ModelProto, nodes: Sequence[NodeProto], given: Mapping[str,
     graph.node.extend(nodes)
     needed = {name for node in nodes for name in node.input}
     add_tensors(graph, [tensor for tensor in model.graph.initializer if tensor.name in needed])
-    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in given.items() if name in needed)
+    known = {tensor.name for tensor in graph.initializer} | {name for node in nodes for name in node.output}
+    graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in given.items() if name in needed - known
+    )
     for name in wanted:
         graph.output.add(name=name)
     return dict(zip(wanted, HostSession(part, threads=1).run([]), strict=True))

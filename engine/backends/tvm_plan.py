@@ -92,8 +92,8 @@ class PlanRecord:
     @property
     def batching(self) -> BatchAxes:
         """Batch axes and independence, in the model's order."""
-        axes = (tuple(tensor.batch_axis for tensor in tensors) for tensors in (self.inputs, self.outputs))
-        return BatchAxes(*axes, self.independent, self.reason)
+        inputs, outputs = (tuple(tensor.batch_axis for tensor in each) for each in (self.inputs, self.outputs))
+        return BatchAxes(inputs, outputs, self.independent, self.reason)
 
 
 def library_path(ckpt: Path) -> Path:

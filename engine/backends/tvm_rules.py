@@ -18,6 +18,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.view import dims, replace_items
+from engine.signature import Dim
 from tecoinfer_modelzoo.errors import ModelError
 
 if TYPE_CHECKING:
@@ -232,7 +233,11 @@ def _shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
     infos = (*graph.input, *graph.value_info, *graph.output)
     found = {info.name: dims(info) for info in infos if info.type.tensor_type.HasField("shape")}
     found |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    return {name: tuple(map(int, shape)) for name, shape in found.items() if all(isinstance(d, int) for d in shape)}
+    return {name: tuple(d for d in shape if isinstance(d, int)) for name, shape in found.items() if _is_known(shape)}
+
+
+def _is_known(shape: Sequence[Dim]) -> bool:
+    return all(isinstance(d, int) for d in shape)
 
 
 def _kinds(graph: GraphProto) -> dict[str, int]:

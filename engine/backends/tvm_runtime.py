@@ -233,13 +233,13 @@ def _of_processor(relax: Any, target: Any, divided: list[bool]) -> Any:
     import tvm
     from tvm.relax.backend.cpu_generic import pipeline as parts
 
-    @tvm.transform.module_pass(opt_level=0, name="scheduled")
+    @tvm.transform.module_pass(opt_level=0, name="scheduled")  # type: ignore[untyped-decorator]
     def schedule(module: Any, _: Any) -> Any:
         made, parallel = tvm_schedule.scheduled(module)
         divided.append(parallel)
         return made
 
-    @tvm.transform.module_pass(opt_level=0, name="pipeline")
+    @tvm.transform.module_pass(opt_level=0, name="pipeline")  # type: ignore[untyped-decorator]
     def pipeline(module: Any, _: Any) -> Any:
         with target:
             passes = [

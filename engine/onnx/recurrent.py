@@ -183,9 +183,10 @@ class _Layer:
         for index, (parts, axis) in enumerate([(widened, 1), *((list(one), 0) for one in last)]):
             name = self.node.output[index] if len(self.node.output) > index else ""
             if name:
-                joined = "Concat" if len(parts) > 1 else "Identity"
-                how = {"axis": axis} if len(parts) > 1 else {}
-                self.nodes.append(helper.make_node(joined, parts, [name], f"{name}:{joined}", **how))
+                node = helper.make_node("Identity", parts, [name], f"{name}:one")
+                if len(parts) > 1:
+                    node = helper.make_node("Concat", parts, [name], f"{name}:all", axis=axis)
+                self.nodes.append(node)
         return self.nodes
 
     def _masks_of(self, lens: str) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support import DIGITS, ROOT, computes_bfloat16
+from support import DIGITS, ROOT, TVM, computes_bfloat16
 
 from engine import EngineSpec, ModelError, TecoInferError, open_engine
 
@@ -188,7 +188,7 @@ def test_data_that_goes_missing_after_the_trial(tmp_path: Path) -> None:
     all_refuse(path)
 
 
-@pytest.mark.parametrize("target", ["cpu", "onnx", "sdaa"])
+@pytest.mark.parametrize("target", ["cpu", "onnx", "sdaa", *TVM])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_a_file_that_does_not_exist(target: str, dtype: str, tmp_path: Path) -> None:
     if dtype in ("bfloat16", "int8") and target != "cpu":

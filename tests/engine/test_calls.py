@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import DIGITS
+from support import DIGITS, TVM
 
 from engine import Engine, EngineError, EngineSpec, open_engine
 from engine.signature import Array, TensorSpec
@@ -115,7 +115,7 @@ def test_a_call_may_release_its_engine(queued: bool) -> None:
     assert engine.closed == 1
 
 
-@pytest.mark.parametrize("target", ["onnx", "cpu", "sdaa"])
+@pytest.mark.parametrize("target", ["onnx", "cpu", "sdaa", *TVM])
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_threads_that_call_while_it_is_released(target: str, cancelled: bool) -> None:
     """Four threads call until they are refused; earlier results are correct."""

@@ -11,11 +11,12 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings, strategies as st
 from onnx import TensorProto, helper
+from support import TVM
 
 from engine import ConfigError, Engine, EngineSpec, InputError, open_engine
 from utils.shapes import parse_dims
 
-TARGETS = ("onnx", "cpu", "sdaa")
+TARGETS = ("onnx", "cpu", "sdaa", *TVM)
 WIDTH = 4
 
 
@@ -46,7 +47,7 @@ def shaped(axis: int, batch: int, size: int, seed: int = 0) -> np.ndarray:
 
 
 def opened(target: str, path: Path, past: str = "past", **given: Any) -> Engine:
-    sizes = {past: (0, 1, 2, 3), "seq": (1,)} if target == "sdaa" else {}
+    sizes = {past: (0, 1, 2, 3), "seq": (1,)} if target in ("sdaa", "tvm") else {}
     return open_engine(target, EngineSpec(path, dtype="float32", dims=sizes, **given))
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+TVM = ("tvm",) if find_spec("tvm") else ()
+"""Target tvm for tests that are run on every target, if it is installed."""
+
 DIGITS = ROOT / "example" / "classification" / "digits"
 
 SaveOnnx = Callable[..., Path]

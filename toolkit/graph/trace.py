@@ -355,7 +355,7 @@ def _take_rounded(found: _GraphTraced, made: Lowered, held: LightModel) -> None:
     found.take(made.stored, forms, held)
 
 
-def _of_kinds(found: _GraphTraced, *kinds: int) -> frozenset[str]:
+def _of_kinds(found: Traced, *kinds: int) -> frozenset[str]:
     return frozenset(name for name, kind in found.kinds.items() if kind in kinds)
 
 

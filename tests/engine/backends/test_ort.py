@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support import SaveOnnx
+from support import TVM, SaveOnnx
 
 from engine import ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, TargetError, open_engine
 from engine.backends.ort import HostSession, cuda_session, open_session
@@ -158,7 +158,7 @@ def test_weights_beyond_float16_make_no_numpy_warning(save_onnx: SaveOnnx) -> No
 # ---------------------------------------------------------------------------------------------------------- bad models
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "null", *TVM])
 @pytest.mark.parametrize(
     ("content", "text"),
     [
@@ -181,7 +181,7 @@ def test_bad_files(target: str, content: bytes | None, text: str, tmp_path: Path
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "null", *TVM])
 def test_a_truncated_file_at_any_length(target: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
     whole = save_onnx(DYNAMIC).read_bytes()
     for length in range(0, len(whole), 7):
@@ -190,7 +190,7 @@ def test_a_truncated_file_at_any_length(target: str, save_onnx: SaveOnnx, tmp_pa
             open_engine(target, EngineSpec(ckpt=tmp_path / "cut.onnx"))
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "null", *TVM])
 def test_a_folder_is_not_a_model(target: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is a folder"):
         open_engine(target, EngineSpec(ckpt=tmp_path))
@@ -204,7 +204,7 @@ def test_an_unreadable_file(save_onnx: SaveOnnx) -> None:
         opened(path)
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "null", *TVM])
 @pytest.mark.parametrize(
     ("ir", "opset", "text"),
     [(99, 17, "IR version 99 is newer than"), (8, 999, "opset 999 is outside 7 to"), (8, 4, "opset 4 is outside 7 to")],
@@ -245,7 +245,7 @@ def external(tmp_path: Path) -> Path:
     return tmp_path / "big.onnx"
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "null", *TVM])
 def test_external_data(target: str, tmp_path: Path) -> None:
     path = external(tmp_path)
     with open_engine(target, EngineSpec(ckpt=path)) as engine:
@@ -260,7 +260,7 @@ def test_external_data(target: str, tmp_path: Path) -> None:
         open_engine(target, EngineSpec(ckpt=path))
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "null", *TVM])
 def test_nodes_out_of_order_are_sorted(target: str, save_onnx: SaveOnnx) -> None:
     model = onnx.load(save_onnx("g (float[N,4] x) => (float[N,4] y) { a = Relu(x)\n b = Neg(a)\n y = Exp(b) }"))
     nodes = [model.graph.node[i] for i in (2, 0, 1)]
@@ -271,7 +271,7 @@ def test_nodes_out_of_order_are_sorted(target: str, save_onnx: SaveOnnx) -> None
     assert (y == (0 if target == "null" else 1)).all()
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "null", *TVM])
 def test_a_cycle_is_an_error(target: str, save_onnx: SaveOnnx) -> None:
     model = onnx.load(save_onnx("g (float[N,4] x) => (float[N,4] y) { a = Add(x, x)\n b = Neg(a)\n y = Exp(b) }"))
     model.graph.node[0].input[1] = "b"
@@ -327,7 +327,7 @@ def test_release_frees_the_session(save_onnx: SaveOnnx) -> None:
     assert "ONNX Runtime" in engine.describe()
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", *TVM])
 def test_a_declared_size_of_0_is_an_array_without_elements(target: str, save_onnx: SaveOnnx) -> None:
     """Such an input has no samples, so it is not a batch and nothing is split."""
     path = save_onnx(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import DIGITS, RunPython, SaveOnnx
+from support import DIGITS, TVM, RunPython, SaveOnnx
 
 from engine import EngineError, EngineSpec, InputError, TensorSpec, open_engine
 from engine.batching.batch import Batching, compare_with_changed, compare_with_parts, samples_differ
@@ -70,7 +70,7 @@ def test_a_batch_symbol_on_any_axis(target: str, save_onnx: SaveOnnx) -> None:
             engine([np.ones((6, 3), np.float32), np.ones((2, 5, 3), np.float32)])
 
 
-@pytest.mark.parametrize("target", ["onnx", "sdaa", "cpu", "null"])
+@pytest.mark.parametrize("target", ["onnx", "sdaa", "cpu", "null", *TVM])
 @pytest.mark.parametrize("batch", [1, 4, 7])
 def test_a_leading_fixed_batch(target: str, batch: int, save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[4,3] x) => (float[4,3] y) { y = Softmax<axis=1>(x) }")

@@ -31,7 +31,7 @@ def layer(
     """Return a model of one recurrent node with random weights, and all of its outputs."""
     rng = np.random.default_rng(4)
     sides, width = 2 if direction == "bidirectional" else 1, GATES[op] * HIDDEN
-    weights = {"w": (sides, width, FEATURES), "r": (sides, width, HIDDEN)}
+    weights: dict[str, tuple[int, ...]] = {"w": (sides, width, FEATURES), "r": (sides, width, HIDDEN)}
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, SAMPLES, FEATURES])]
     names = ["x", "w", "r", "", "", "", "", ""]
     if bias:

@@ -18,10 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from parts.bench import ROOT
+
 from sweep.judge import FLOAT32_LIMIT
 from sweep.runner import Worker
-
 from utils.pipeline.report.report import write_json
 
 PAGE = ROOT / "docs/tvm_models.md"
