@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support import DIGITS, ROOT, RunPython
+from support import DIGITS, ROOT, TVM, RunPython
 
 CHILD = """
 import json, os, sys, threading
@@ -80,7 +80,13 @@ def forked(*words: object) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "streams", "way"),
-    [("onnx", 1, "queued"), ("onnx", 2, "direct"), ("sdaa", 1, "queued"), ("null", 1, "direct")],
+    [
+        ("onnx", 1, "queued"),
+        ("onnx", 2, "direct"),
+        ("sdaa", 1, "queued"),
+        ("null", 1, "direct"),
+        *((name, 2, "direct") for name in TVM),
+    ],
 )
 def test_a_child_computes(target: str, streams: int, way: str) -> None:
     assert forked(target, streams, way, DIGITS / "digits_dyn.onnx") == ["computed", "parent computed"]
