@@ -17,7 +17,7 @@ Margins and deviations are in the unit of the outputs; shares, changes and bound
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -97,7 +97,7 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
     if scaled is None or scaled[0].changes >= MANY:
         without = valued.without(seed)
         if scaled is None or _kurtosis(without) <= 3 + len(without) / MANY:
-            found = _of_differences(without, drift, pairs, tolerance)
+            found = _of_differences(without, valued.smooth_drift(), drift, pairs, tolerance)
             return found and replace(found, tail=curve_of(scaled[0].ratios()) if scaled else ())
     return _of_tail(*scaled, abs(drift), tolerance, pairs.sampled)
 
@@ -216,6 +216,12 @@ class Valued:
     def _compute(self) -> Values:
         return values_of(self._pairs, self._metric)
 
+    @cached_property
+    def _smoothed(self) -> Values:
+        found = [] if self._metric is None else [self._metric.smoothed(one) for one in self._pairs.records]
+        smooth = [one for one in found if one is not None]
+        return _by_unit(self._pairs, smooth) if smooth else self._compute
+
     def is_mean(self) -> bool:
         """Return whether the metric is the mean of the records (:func:`is_mean`)."""
         return is_mean(self._pairs, self._metric)
@@ -254,17 +260,25 @@ class Valued:
                 changed[place] = one != other
         return changed
 
+    def smooth_drift(self) -> float:
+        """Return the relative change of the smoothed metric (:meth:`utils.metrics.base.Metric.smoothed`)."""
+        target, reference = self._smoothed(np.ones(self._pairs.total))
+        return (target - reference) / abs(reference)
+
     def without(self, seed: int) -> Floats:
-        """Return both runs' metric without each group of units in turn; shape groups x 2."""
+        """Return both runs' smoothed metric without each group of units in turn; shape groups x 2."""
         total = self._pairs.total
         group = np.random.default_rng(seed).permutation(total) % min(total, GROUPS)
-        return np.array([self._compute((group != one).astype(np.float64)) for one in range(min(total, GROUPS))])
+        return np.array([self._smoothed((group != one).astype(np.float64)) for one in range(min(total, GROUPS))])
 
 
 def values_of(pairs: Pairs, metric: Metric | None) -> Values:
     """Return the function that computes both runs' metric from one weight per unit; NaN where it has no value."""
+    return _by_unit(pairs, [_mean(one) if metric is None else metric.weighing(one) for one in pairs.records])
+
+
+def _by_unit(pairs: Pairs, value: Sequence[Callable[[Array], float]]) -> Values:
     ours, theirs = pairs.codes
-    value = [_mean(one) if metric is None else metric.weighing(one) for one in pairs.records]
 
     def compute(weights: Floats) -> tuple[float, float]:
         return _number(value[0], weights[ours]), _number(value[1], weights[theirs])
@@ -315,7 +329,10 @@ def _kurtosis(without: Floats) -> float:
     return float((squares**2).mean() / squares.mean() ** 2) if squares.any() else math.nan
 
 
-def _of_differences(without: Floats, drift: float, pairs: Pairs, tolerance: float) -> Estimate | None:
+def _of_differences(
+    without: Floats, centre: float, drift: float, pairs: Pairs, tolerance: float
+) -> Estimate | None:
+    """Return the interval around the change of the smoothed metric, ``centre``, that also holds the observed one."""
     groups = len(without)
     with np.errstate(all="ignore"):
         drifts = (without[:, 0] - without[:, 1]) / np.abs(without[:, 1])
@@ -323,10 +340,10 @@ def _of_differences(without: Floats, drift: float, pairs: Pairs, tolerance: floa
         return None
     error = math.sqrt((groups - 1) * float(drifts.var()))
     half = Z * t_factor(groups) * error
-    needed, room = None, tolerance - abs(drift)
-    if abs(drift) + half > tolerance and room > 0:
+    needed, room = None, tolerance - abs(centre)
+    if abs(centre) + half > tolerance and room > 0:
         needed = whole_samples((Z_DECIDES * error / room) ** 2 * pairs.sampled, pairs.sampled)
-    return Estimate("differences", (drift - half, drift + half), needed)
+    return Estimate("differences", (min(centre - half, drift), max(centre + half, drift)), needed)
 
 
 def t_factor(units: int) -> float:
