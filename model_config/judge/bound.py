@@ -329,9 +329,7 @@ def _kurtosis(without: Floats) -> float:
     return float((squares**2).mean() / squares.mean() ** 2) if squares.any() else math.nan
 
 
-def _of_differences(
-    without: Floats, centre: float, drift: float, pairs: Pairs, tolerance: float
-) -> Estimate | None:
+def _of_differences(without: Floats, centre: float, drift: float, pairs: Pairs, tolerance: float) -> Estimate | None:
     """Return the interval around the change of the smoothed metric, ``centre``, that also holds the observed one."""
     groups = len(without)
     with np.errstate(all="ignore"):

@@ -10,7 +10,16 @@ import numpy as np
 from engine import Array, ConfigError, DataError, InputError
 from utils.metrics.base import RecordMetric, Records
 from utils.metrics.class_names import found_places, unknown
-from utils.metrics.detection.average_precision import RECORD, SPREAD, Curves, Ranked, Read, around_recalls, at_recalls, whole_area
+from utils.metrics.detection.average_precision import (
+    RECORD,
+    SPREAD,
+    Curves,
+    Ranked,
+    Read,
+    around_recalls,
+    at_recalls,
+    whole_area,
+)
 from utils.metrics.detection.matching import SIZES, match_coco, match_voc, of_size, outside, overlaps_in_order, shares
 
 MOST = 100
