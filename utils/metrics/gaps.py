@@ -7,6 +7,7 @@ scores, the margins follow from the records of both runs: from a threshold that 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from engine import Array
 
 POINTS = 60
 """Points of :func:`curve_of`."""
+
+_FEWEST, _SHARE = 6, 0.7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +64,30 @@ def curve_of(ratios: Array) -> tuple[tuple[float, float], ...]:
     count = int(np.count_nonzero(falling > 0))
     places = np.unique(np.geomspace(1, max(count, 1), POINTS).astype(np.int64))[:count]
     return tuple((float(falling[place - 1]), place / len(ratios)) for place in places.tolist())
+
+
+def tail_share(ratios: Array, units: Array) -> tuple[float, float]:
+    """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios used.
+
+    The number is divided by the design effect of the units among the ratios that were used: the sum over units of their
+    squared counts over the count (Rao and Scott 1992). Of ratios with several units each, the excess over 1 adds up.
+
+    Args:
+        ratios: N. units: N, or N x R.
+    """
+    count = tail_size(len(ratios))
+    beyond = int(np.count_nonzero(ratios >= 1))
+    used = max(count, beyond)
+    chosen = np.argsort(-ratios, kind="stable")[:used]
+    level = min(1.0, float(ratios[chosen[-1]]))
+    columns = units[chosen].reshape(used, -1).T
+    excess = sum(float((np.unique(one, return_counts=True)[1] ** 2).sum()) / used - 1 for one in columns)
+    return used / len(ratios) * level, used / (1 + excess)
+
+
+def tail_size(count: int) -> int:
+    """Return how many of the largest ratios define the tail: ``0.7 * sqrt(count)``, at least 6."""
+    return min(count, max(_FEWEST, round(_SHARE * math.sqrt(count))))
 
 
 def of_threshold(
