@@ -96,7 +96,7 @@ def overlaps_in_order(share: Array) -> tuple[Array, Array]:
     largest = np.maximum.accumulate(base + over[order]) - base
     again = np.flatnonzero(np.diff(base) == 0)
     taken[order[again + 1]] = largest[again]
-    return over, taken
+    return over, np.where(over > 0, taken, 0.0)
 
 
 def match_voc(share: Array, difficult: Array) -> tuple[Array, Array]:

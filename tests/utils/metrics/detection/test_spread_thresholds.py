@@ -83,9 +83,9 @@ def test_in_a_crowd_the_matching_decides() -> None:
     found = Detections(np.array([BOX, [0.2, 0.0, 10.2, 10.0]]), np.array([0.9, 0.8]), np.zeros(2, np.int64))
     real = Objects(np.array([BOX, near]), np.zeros(2, np.int64), np.zeros(2, bool), ("a",))
     records = MeanAveragePrecision(("a",)).records([found], [real]).values
-    assert records["right"][1, 0] == 0b1111111  # an overlap of 0.85
+    assert records["right"][1, 0] == 0b11111111  # an overlap of 0.852
     shares = _by_detection(Curves(Ranked(records), 0, SPREAD), 2)
-    assert shares[1].tolist() == [1] * 7 + [0] * 3
+    assert shares[1].tolist() == [1] * 8 + [0] * 2
 
 
 def test_without_a_spread_the_value_is_the_same() -> None:
