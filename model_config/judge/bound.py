@@ -50,6 +50,9 @@ MANY = 20
 ENOUGH = 30
 """With so many units, the differences of a smoothed metric are used even if it has margins."""
 
+_LESS = 4
+"""Divides the degrees of freedom of a smoothed metric: with 30 images the error of mAP follows its change."""
+
 Values = Callable[[Floats], tuple[float, float]]
 """From one weight per unit to the metric of both runs."""
 
@@ -317,11 +320,14 @@ def _of_differences(without: Floats, centre: float, drift: float, pairs: Pairs, 
     if groups < 2 or not np.isfinite(drifts).all() or np.ptp(np.sign(without[:, 1])):
         return None
     error = math.sqrt((groups - 1) * float(drifts.var()))
-    half = Z * t_factor(groups) * error
+    pulls = (drifts.mean() - drifts) / (np.linalg.norm(drifts - drifts.mean()) or 1)  # influence of the groups
+    lean = float((pulls**3).sum()) / 6  # the side of the longer tail is widened by Hall's correction (1992, Biometrika)
+    quantile = Z * t_factor(1 + max(1, (groups - 1) // (1 if centre == drift else _LESS)))
+    lower, upper = (error * (quantile + max(0.0, side * lean * (2 * quantile**2 + 1))) for side in (-1, 1))
     needed, room = None, tolerance - abs(centre)
-    if abs(centre) + half > tolerance and room > 0:
+    if abs(centre) + max(lower, upper) > tolerance and room > 0:
         needed = whole_samples((Z_DECIDES * error / room) ** 2 * pairs.sampled, pairs.sampled)
-    return Estimate("differences", (min(centre - half, drift), max(centre + half, drift)), needed)
+    return Estimate("differences", (min(centre - lower, drift), max(centre + upper, drift)), needed)
 
 
 def t_factor(units: int) -> float:
