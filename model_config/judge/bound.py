@@ -50,8 +50,7 @@ MANY = 20
 ENOUGH = 30
 """With so many units, the differences of a smoothed metric are used even if it has margins."""
 
-_LESS = 4
-"""Divides the degrees of freedom of a smoothed metric: with 30 images the error of mAP follows its change."""
+_LESS = 4  # divides the degrees of freedom of a smoothed metric: with 30 images the error of mAP follows its change
 
 Values = Callable[[Floats], tuple[float, float]]
 """From one weight per unit to the metric of both runs."""

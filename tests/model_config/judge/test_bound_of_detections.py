@@ -124,7 +124,7 @@ def test_the_bound_of_mean_average_precision_holds(size: int, group: int, qualit
 
 def test_300_images_bound_a_deviation_of_float16() -> None:
     found = [estimated(drawn(np.random.default_rng(run), 300, 0.001, "normal")) for run in range(20)]
-    assert sorted(one.bound for one in found)[15] < TOLERANCE
+    assert np.median([one.bound for one in found]) < 0.9 * TOLERANCE
 
 
 def test_the_bound_is_not_below_the_observed_change() -> None:
