@@ -123,7 +123,7 @@ class HostSession:
     ) -> None:
         self._source = "" if source is None else f"{source}: "
         if not isinstance(model, (str, Path, bytes)):
-            model, weights = _serialisable(model, weights or {})
+            model, weights = serialisable(model, weights or {})
         options = _options(threads, profile_prefix)
         if not optimised:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -227,7 +227,7 @@ def _session_from_proto(
     return _start(model.SerializeToString(), options, providers)
 
 
-def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
+def serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
     """Return a model of at most 2 GB, and the large weights of a larger one; raise ModelError if it is still larger."""
     from engine.onnx.large import arrays_of, fits_message, split_large_weights
 

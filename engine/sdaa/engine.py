@@ -23,7 +23,7 @@ from engine.sdaa.device import CallTimes, Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
 from engine.sdaa.plan import Lowering, Plan, PlanKey, plan_report, shared_cost
 from engine.sdaa.proof import prove
-from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
+from engine.sdaa.saved import MAX_MODEL, Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
 from engine.sdaa.tables import FIXED, check_tables
 from engine.signature import Dim
@@ -264,7 +264,8 @@ class SdaaEngine(Engine):
         return self._lowering.open(*made, saved.check_model)
 
     def _save(self, path: Path, origin: Origin, plan: Plan) -> None:
-        assert plan.stored is not None  # noqa: S101 -- for the type checker
+        if plan.stored is None:
+            raise ConfigError(f"saved engine {path} cannot be written: the model is larger than {MAX_MODEL} bytes")
         saved = Saved(
             origin=origin,
             card=self.description.name,

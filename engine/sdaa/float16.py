@@ -15,7 +15,14 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.functions import inlined as _inlined
-from engine.onnx.large import copy_model, keep_tensors, put_array, put_raw
+from engine.onnx.large import (
+    copy_tensor,
+    copy_without_initializers,
+    copy_without_values,
+    keep_tensors,
+    put_array,
+    put_raw,
+)
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
@@ -130,12 +137,22 @@ def inlined(model: ModelProto) -> ModelProto:
 
 def widen(model: ModelProto) -> ModelProto:
     """Return a copy with every float16 tensor as float32 of the same value; casts to float16 still round."""
-    wide = copy_model(model)
+    wide = copy_without_initializers(model)
     _widen_graph(wide.graph)
     for tensor in tensors(wide.graph):
         if tensor.data_type == HALF:
-            put_raw(tensor, FLOAT, numpy_helper.to_array(tensor).astype(np.float32).tobytes())
+            put_raw(tensor, FLOAT, _widened(tensor))
+    for tensor in model.graph.initializer:
+        if tensor.data_type == HALF:  # a message keeps the memory of what is replaced in it
+            copy_without_values(tensor, target := wide.graph.initializer.add())
+            put_raw(target, FLOAT, _widened(tensor))
+        else:
+            copy_tensor(tensor, wide.graph.initializer.add())
     return wide
+
+
+def _widened(tensor: TensorProto) -> bytes:
+    return numpy_helper.to_array(tensor).astype(np.float32).tobytes()
 
 
 def _widen_graph(graph: GraphProto) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.ort import HostSession
+from engine.backends.ort import HostSession, serialisable
 from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.batching.dims import how_to_bind, open_cache, shown_shape
 from engine.passes.options import PassOptions
@@ -54,7 +54,7 @@ class Plan:
     weights: Mapping[str, int]  # bytes of every constant by name; plans share equal constants
     session: HostSession | None  # computes the values; ``None`` with ``simulate_only``
     run: Compute  # computes one shard; zeros without a session
-    stored: ModelProto | bytes | None = None  # the model as a SPA runs it, to be saved
+    stored: ModelProto | bytes | None = None  # the model as a SPA runs it, to be saved; none beyond 2 GiB
 
     def closed(self) -> Plan:
         """Return the plan without the session and its weights."""
@@ -151,7 +151,11 @@ class Lowering:
         inputs, outputs, _ = signature(stored)
         axes = self._output_axes(key)
         outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(outputs, axes, strict=True)]
-        return self.open(key, stored, inputs, outputs, work, weights, threads)
+        if self.spec.simulate_only:
+            return self.open(key, stored, inputs, outputs, work, weights, threads)
+        stored, arrays = serialisable(stored, {})  # one reference less to gigabytes while the session copies them
+        plan = self.open(key, stored, inputs, outputs, work, weights, threads, arrays=arrays)
+        return replace(plan, stored=None) if arrays else plan
 
     def open(
         self,
@@ -163,15 +167,17 @@ class Lowering:
         weights: Mapping[str, int],
         threads: int | None,
         check: Callable[[Path, Sequence[TensorSpec], Sequence[TensorSpec]], None] | None = None,
+        arrays: Mapping[str, Array] | None = None,
     ) -> Plan:
         """Open a lowered or saved model; arguments as the fields of :class:`Plan`.
 
-        ``check`` refuses a model whose inputs and outputs are not those that were saved.
+        ``arrays`` are weights that are not in ``stored`` (:func:`serialisable`). ``check`` refuses a model whose inputs
+        and outputs are not those that were saved.
         """
         session = None
         if not self.spec.simulate_only:
             try:
-                session = HostSession(stored, threads, source=self.spec.ckpt)
+                session = HostSession(stored, threads, weights=arrays, source=self.spec.ckpt)
             except ModelError as error:
                 raise ModelError(f"{self.spec.ckpt}: {error}") from error
             if check is not None:
