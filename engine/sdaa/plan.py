@@ -54,7 +54,7 @@ class Plan:
     weights: Mapping[str, int]  # bytes of every constant by name; plans share equal constants
     session: HostSession | None  # computes the values; ``None`` with ``simulate_only``
     run: Compute  # computes one shard; zeros without a session
-    stored: ModelProto | bytes | None = None  # the model as a SPA runs it, to be saved; none beyond 2 GiB
+    stored: ModelProto | bytes | None = None  # the model as a SPA runs it, to be saved
 
     def closed(self) -> Plan:
         """Return the plan without the session and its weights."""
@@ -138,9 +138,10 @@ class Lowering:
 
     # ------------------------------------------------------------------------------------------------------ lowering
 
-    def plan(self, key: PlanKey, threads: int | None) -> Plan:
+    def plan(self, key: PlanKey, threads: int | None, keep_stored: bool = False) -> Plan:
         """Bind the shapes, run the passes, put the values into the card's storage, and open the host session.
 
+        ``keep_stored``: the plan keeps the model, to be saved.
         Raise ConfigError if a dimension has no size, ModelError if the model cannot have these shapes, or be run.
         """
         from engine.onnx.view import signature
@@ -151,11 +152,11 @@ class Lowering:
         inputs, outputs, _ = signature(stored)
         axes = self._output_axes(key)
         outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(outputs, axes, strict=True)]
-        if self.spec.simulate_only:
-            return self.open(key, stored, inputs, outputs, work, weights, threads)
-        stored, arrays = serialisable(stored, {})  # one reference less to gigabytes while the session copies them
+        arrays: Mapping[str, Array] = {}
+        if not (keep_stored or self.spec.simulate_only):
+            stored, arrays = serialisable(stored, arrays)  # the session copies the weights: one reference less to them
         plan = self.open(key, stored, inputs, outputs, work, weights, threads, arrays=arrays)
-        return replace(plan, stored=None) if arrays else plan
+        return plan if keep_stored else replace(plan, stored=None)
 
     def open(
         self,

@@ -176,5 +176,5 @@ def test_saving_a_large_engine_raises(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(saved, "MAX_MODEL", LOWERED)
     save_model(model(), tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match=r"m\.engine|cannot be written"):
+    with pytest.raises(ConfigError, match="most"):
         open_engine("sdaa", EngineSpec(ckpt=tmp_path / "m.onnx", batch_size=4, dtype="float32", save_engine=True))
