@@ -1,6 +1,6 @@
 """Evaluate the fetched file with OpenCV's DNN module, the runtime of the publisher's own scripts.
 
-The publisher's repository has ONNX, ncnn and MNN files, but no weights of the framework of the training, so this is
+The publisher's repository has ONNX, ncnn, MNN and TensorRT files, but no weights of the framework of the training: this is
 the nearest independent figure. Images, decoding and metric are those of ``example_valid.py``.
 """
 
