@@ -9,12 +9,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError
+from engine import Array, ConfigError
 from model_config.cases.config import ROOT, Case, Command
 from model_config.cases.imports import Imports
-from model_config.judge import scorecard
-from model_config.judge.accuracy import BASELINE_NAME, RANDOM, cut_short, direction, judge_case, read_result
+from model_config.judge import agreement, scorecard
+from model_config.judge.accuracy import (
+    BASELINE_NAME,
+    RANDOM,
+    baseline_of,
+    cut_short,
+    direction,
+    judge_case,
+    read_result,
+)
 from model_config.judge.speed import figures, judge_speed, kernel_seconds
+from model_config.judge.stored_outputs import FORMULA, TOLERANCES, deviation, some_outputs
 from model_config.judge.targets import on_other_targets
 from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
 from model_config.run import cache
@@ -225,11 +234,12 @@ class _CaseRun:
         self.steps += ran
         found = self._measured(step, valid, measured)
         if not self.settings.update:
+            found = self._with_outputs(found)
             self.findings += scorecard.compare(self._home, found, self.settings.root)
         again = self._measure_again(step)
         self.speed = judge_speed(measured, self._stored(found), again, host=self.settings.host_speed)
         if self.settings.update:
-            self._update(self._on_all_targets(step, found))
+            self._update(self._on_all_targets(step, self._with_baseline_outputs(found)))
         baseline = next((one for one in ran if one.step == BASELINE_NAME), None)
         if self.settings.draws and baseline is not None and accuracy[0].differing:
             self.drawn, trouble = draw(step, valid, baseline, self._run, self._foreign(self.tree))
@@ -264,6 +274,37 @@ class _CaseRun:
             scorecard.hash_data(self._folder, step.data_paths),
             direction(valid.result),
         )
+
+    def _with_outputs(self, found: scorecard.Measured) -> scorecard.Measured:
+        """Add the outputs of the target if the scorecard has some to compare them with."""
+        step = agreement.step_of(self.case)
+        if step is None or not found.metric_name or not scorecard.stored_outputs(self._home, found.key):
+            return found
+        return replace(found, outputs=self._outputs(step, agreement.OUTPUTS), precision=str(step.params["dtype"]))
+
+    def _with_baseline_outputs(self, found: scorecard.Measured) -> scorecard.Measured:
+        """Add the outputs of the baseline if those of the target agree with them."""
+        step = agreement.step_of(self.case)
+        precision = "" if step is None else str(step.params["dtype"])
+        if step is None or "ckpt" not in step.params or not found.metric_name or precision not in TOLERANCES:
+            return found
+        ours = self._outputs(step, agreement.OUTPUTS)
+        words = agreement.words(step, "float32", baseline_of(self.case, step, self._folder))
+        stored = self._outputs(step, agreement.BASELINE_OUTPUTS, words) if ours else []
+        error = deviation(ours, stored)
+        if error <= TOLERANCES[precision]:
+            return replace(found, outputs=stored, precision=precision)
+        self.notes.append(
+            f"no outputs are stored: those of the target deviate by {error:.1e} ({FORMULA}) from the baseline's"
+            if ours and stored
+            else "no outputs are stored: the script writes none for --skip_postprocess with --json"
+        )
+        return found
+
+    def _outputs(self, step: Command, name: str, words: Sequence[str] = agreement.RAW) -> list[Array]:
+        """Run a step for its raw outputs. One that fails is not among the steps of the case: a task may have none."""
+        result = self._run(step, name, words)
+        return some_outputs(result.result) if result.passed else []
 
     def _on_all_targets(self, step: Command, found: scorecard.Measured) -> scorecard.Measured:
         if not found.metric_name or not all(one.passed for one in self.steps):
