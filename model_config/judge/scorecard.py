@@ -55,7 +55,7 @@ class Measured:
         higher_is_better: the metric's direction.
         others: results on other targets.
         outputs: values of some outputs, of the target to compare or of the baseline to store; empty: neither.
-        precision: that of ``outputs`` on the target.
+        precision: that of the target for ``outputs``; empty if they are not compared.
     """
 
     case: Case
@@ -203,8 +203,10 @@ def _differences(folder: Path, found: Measured, root: Path) -> list[Finding]:
 def _other_outputs(stored: Sequence[Array], found: Measured) -> list[str]:
     """Return a message if the outputs of this run are not the stored ones."""
     tolerance = TOLERANCES.get(found.precision)
-    if not stored or not found.outputs or tolerance is None:
+    if not stored or tolerance is None:
         return []
+    if not found.outputs:
+        return [f"has outputs of {found.case.name}, and this run wrote none for --skip_postprocess with --json"]
     error = deviation(found.outputs, stored)
     if error <= tolerance:
         return []

@@ -16,13 +16,13 @@ import numpy as np
 from engine import Array
 from model_config.judge.agreement import raw_outputs
 
-SAMPLES, VALUES = 8, 16
+SAMPLES, VALUES = 4, 64
 """Samples that are stored, and values of each of their outputs."""
 
-TOLERANCES = {"float32": 2e-4, "float16": 2e-3, "bfloat16": 1.6e-2}
-"""Largest deviation by the target's precision; other precisions are not compared. Between float32 and float16 with
-rounding at every kernel the models of this repository deviate by 3e-4 to 7e-4; a layer scaled by 1.02 moves most
-outputs by 2e-3 to 2e-2. bfloat16 has three bits less than float16."""
+TOLERANCES = {"float32": 2e-4, "float16": 1.5e-3, "bfloat16": 1.2e-2}
+"""Largest deviation by the target's precision; other precisions are not compared. Outputs of the repository's models on
+the simulated card in float16 deviate by 2e-4 to 7e-4 from float32; a layer scaled by 1.02 moves most of them by 2e-3 to
+2e-2. bfloat16 has three bits less than float16."""
 
 FORMULA = "|a - b| / |b|"
 """Deviation of the values ``a`` from the stored ``b`` of an output, with Euclidean norms over all samples."""

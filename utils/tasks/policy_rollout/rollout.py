@@ -110,9 +110,7 @@ class EpisodeResult(NamedTuple):
     agreed: float = 0.0  # number of the recorded observations at which the policy chooses the recorded action
     recorded: int = 0
     seen: tuple[Array, Array] | None = None  # observations, [K, ...], and their steps; only if a recording is written
-    first: Array | None = (
-        None  # the policy's output for the first observation, float32 [width]; None: it was not called
-    )
+    first: Array | None = None  # output of the policy for the first observation, float32 [width]; None: not called
 
 
 class CallWatchdog(Overdue):
