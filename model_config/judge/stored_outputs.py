@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array
-from model_config.judge.agreement import raw_outputs
+from model_config.cases.case import Case
+from model_config.judge import agreement
+from model_config.judge.accuracy import RunStep, baseline_of
 
 SAMPLES, VALUES = 4, 64
 """Samples that are stored, and values of each of their outputs."""
@@ -28,13 +30,50 @@ FORMULA = "|a - b| / |b|"
 """Deviation of the values ``a`` from the stored ``b`` of an output, with Euclidean norms over all samples."""
 
 
+def of_target(case: Case, run: RunStep) -> tuple[list[Array], str]:
+    """Return outputs of a case's target for some samples, and its precision; without a step that writes some, neither.
+
+    Args:
+        run: runs a step of the case.
+    """
+    step = agreement.step_of(case)
+    if step is None:
+        return [], ""
+    result = run(step, agreement.OUTPUTS, agreement.RAW)
+    return some_outputs(result.result if result.passed else None), str(step.params["dtype"])
+
+
+def of_baseline(case: Case, folder: Path, run: RunStep) -> tuple[list[Array], str]:
+    """Return outputs of a case's baseline to store, or none with a note if those of the target deviate from them.
+
+    Without a note, the task writes no outputs, or the target has another precision than those of :data:`TOLERANCES`.
+
+    Args:
+        folder: the copy of the model's folder with the exported files. run: runs a step of the case.
+    """
+    step = agreement.step_of(case)
+    if step is None or "ckpt" not in step.params or step.params["dtype"] not in TOLERANCES:
+        return [], ""
+    ours, precision = of_target(case, run)
+    if not ours:
+        return [], ""
+    words = agreement.words(step, "float32", baseline_of(case, step, folder))
+    result = run(step, agreement.BASELINE_OUTPUTS, words)
+    stored = some_outputs(result.result if result.passed else None)
+    error = deviation(ours, stored)
+    if error <= TOLERANCES[precision]:
+        return stored, ""
+    return [], f"no outputs are stored: those of the target deviate by {error:.1e} ({FORMULA}) from the baseline's"
+
+
 def some_outputs(result: Path | None) -> list[Array]:
     """Return values of every output of the first samples of a step, an array per output, float64.
 
     Values are spaced evenly over those that the step wrote. Empty if the step wrote none, or if its samples do not
     have the same number of outputs.
     """
-    samples = [found[: len(found) // 2] for found in list(raw_outputs(result).values())[:SAMPLES]]  # without shapes
+    found = list(agreement.raw_outputs(result).values())[:SAMPLES]
+    samples = [one[: len(one) // 2] for one in found]  # without the shapes
     if not samples or len({len(one) for one in samples}) > 1:
         return []
     return [np.concatenate([_thinned(one) for one in outputs]) for outputs in zip(*samples, strict=True)]
@@ -57,7 +96,8 @@ def _deviation(ours: Array, stored: Array) -> float:
     finite = np.isfinite(stored)
     if not np.array_equal(ours[~finite], stored[~finite], equal_nan=True):
         return math.inf
-    gap, size = (float(np.linalg.norm(one[finite])) for one in (ours - stored, stored)) if finite.any() else (0.0, 0.0)
+    ours, stored = ours[finite], stored[finite]
+    gap, size = float(np.linalg.norm(ours - stored)), float(np.linalg.norm(stored))
     if gap == 0.0:
         return 0.0
     return gap / size if size and math.isfinite(gap) else math.inf

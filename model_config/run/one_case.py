@@ -9,21 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine import Array, ConfigError
+from engine import ConfigError
 from model_config.cases.config import ROOT, Case, Command
 from model_config.cases.imports import Imports
-from model_config.judge import agreement, scorecard
-from model_config.judge.accuracy import (
-    BASELINE_NAME,
-    RANDOM,
-    baseline_of,
-    cut_short,
-    direction,
-    judge_case,
-    read_result,
-)
+from model_config.judge import scorecard
+from model_config.judge.accuracy import BASELINE_NAME, RANDOM, cut_short, direction, judge_case, read_result
 from model_config.judge.speed import figures, judge_speed, kernel_seconds
-from model_config.judge.stored_outputs import FORMULA, TOLERANCES, deviation, some_outputs
+from model_config.judge.stored_outputs import of_baseline, of_target
 from model_config.judge.targets import on_other_targets
 from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
 from model_config.run import cache
@@ -277,34 +269,18 @@ class _CaseRun:
 
     def _with_outputs(self, found: scorecard.Measured) -> scorecard.Measured:
         """Add the outputs of the target if the scorecard has some to compare them with."""
-        step = agreement.step_of(self.case)
-        if step is None or not found.metric_name or not scorecard.stored_outputs(self._home, found.key):
+        if not found.metric_name or not scorecard.stored_outputs(self._home, found.key):
             return found
-        return replace(found, outputs=self._outputs(step, agreement.OUTPUTS), precision=str(step.params["dtype"]))
+        outputs, precision = of_target(self.case, self._run)
+        return replace(found, outputs=outputs, precision=precision)
 
     def _with_baseline_outputs(self, found: scorecard.Measured) -> scorecard.Measured:
-        """Add the outputs of the baseline if those of the target agree with them."""
-        step = agreement.step_of(self.case)
-        precision = "" if step is None else str(step.params["dtype"])
-        if step is None or "ckpt" not in step.params or not found.metric_name or precision not in TOLERANCES:
+        """Add the outputs to store, those of the baseline."""
+        if not found.metric_name:
             return found
-        ours = self._outputs(step, agreement.OUTPUTS)
-        words = agreement.words(step, "float32", baseline_of(self.case, step, self._folder))
-        stored = self._outputs(step, agreement.BASELINE_OUTPUTS, words) if ours else []
-        error = deviation(ours, stored)
-        if error <= TOLERANCES[precision]:
-            return replace(found, outputs=stored, precision=precision)
-        self.notes.append(
-            f"no outputs are stored: those of the target deviate by {error:.1e} ({FORMULA}) from the baseline's"
-            if ours and stored
-            else "no outputs are stored: the script writes none for --skip_postprocess with --json"
-        )
-        return found
-
-    def _outputs(self, step: Command, name: str, words: Sequence[str] = agreement.RAW) -> list[Array]:
-        """Run a step for its raw outputs. One that fails is not among the steps of the case: a task may have none."""
-        result = self._run(step, name, words)
-        return some_outputs(result.result) if result.passed else []
+        outputs, note = of_baseline(self.case, self._folder, self._run)
+        self.notes += [note] if note else []
+        return replace(found, outputs=outputs)
 
     def _on_all_targets(self, step: Command, found: scorecard.Measured) -> scorecard.Measured:
         if not found.metric_name or not all(one.passed for one in self.steps):
