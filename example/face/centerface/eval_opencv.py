@@ -1,7 +1,7 @@
 """Evaluate the fetched file with OpenCV's DNN module, the runtime of the publisher's own scripts.
 
-The publisher's repository has ONNX, ncnn, MNN and TensorRT files, but no weights of the framework of the training: this is
-the nearest independent figure. Images, decoding and metric are those of ``example_valid.py``.
+The publisher's repository has ONNX, ncnn, MNN and TensorRT files, but no weights of the framework of the training, so
+this is the nearest independent figure. Images, decoding and metric are those of ``example_valid.py``.
 """
 
 from __future__ import annotations
