@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from onnx_node_cases import node_cases
 
 from engine import EngineSpec, TecoInferError, open_engine
-from engine.sdaa.float16 import widen
+from engine.onnx.widen import widen
 
 if TYPE_CHECKING:
     from onnx.backend.test.case.test_case import TestCase

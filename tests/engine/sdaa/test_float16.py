@@ -11,8 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 from engine.backends.ort import HostSession
 from engine.onnx.float16 import to_float16
 from engine.onnx.load import load_model
+from engine.onnx.widen import widen
 from engine.sdaa import float16
-from engine.sdaa.float16 import float16_storage, round_half, widen
+from engine.sdaa.float16 import float16_storage, round_half
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 H = np.float16

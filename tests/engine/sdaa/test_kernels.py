@@ -7,8 +7,9 @@ import pytest
 from onnx import NodeProto
 
 from engine.onnx.shapes import infer_shapes
+from engine.onnx.widen import widen
 from engine.sdaa.cost import ShardWork, shard_work
-from engine.sdaa.float16 import float16_storage, inlined, widen
+from engine.sdaa.float16 import float16_storage, inlined
 from engine.sdaa.kernels import folded, inner_tensors
 
 
