@@ -13,12 +13,11 @@ from support import ROOT
 
 pytestmark = pytest.mark.skipif(find_spec("tvm") is None, reason="tvm is not installed")
 
-SCRIPT = ROOT / "benchmarks/sweep/tvm_models.py"
 CARTPOLE = "example/reinforcement/ppo_cartpole/ppo_cartpole_dyn.onnx"
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, words)]
+def run(*words: object, script: str = "tvm_models.py") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks/sweep" / script), *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
@@ -37,6 +36,16 @@ def test_a_committed_model_and_an_unknown_one(tmp_path: Path) -> None:
     data = json.loads(result.read_text(encoding="utf-8"))
     assert data["models"][CARTPOLE] == outcome  # not run again
     assert data["models"]["no such architecture"]["verdict"]["reason"]
+
+
+@pytest.mark.slow
+def test_a_row_of_the_table_of_speeds() -> None:
+    name = "recommendation/deepfm_synthetic/deepfm_synthetic_dyn.onnx"
+    done = run("--only", name, "--rounds", 1, script="tvm_speed.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    row = done.stdout.splitlines()[-1].split("|")[1:-1]
+    assert row[0].strip() == "deepfm_synthetic_dyn"
+    assert all(float(cell) >= 0 for cell in row[1:])
 
 
 def test_the_table_names_what_differs_and_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
