@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from sweep.judge import FLOAT32_LIMIT, error_of
 
-from engine import EngineSpec, TecoInferError, open_engine
+from engine import EngineSpec, ModelError, TecoInferError, open_engine
 from engine.signature import Array, TensorSpec
 from parts.bench import ROOT
 
@@ -72,7 +72,10 @@ def _architecture(name: str, folder: Path) -> dict[str, Any]:
     row = row_named(name)
     arrays = row.inputs(np.random.default_rng(7), SAMPLES)
     by_name = dict(zip(row.names, arrays, strict=True))
-    path = export(row, module_of(row), "dynamo", folder)
+    try:
+        path = export(row, module_of(row), "dynamo", folder)
+    except ModelError:
+        path = export(row, module_of(row), "torchscript", folder)
     return _compared(path, dims(row, arrays), lambda inputs: [by_name[tensor.name] for tensor in inputs])
 
 

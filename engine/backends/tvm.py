@@ -29,11 +29,21 @@ from engine.backends.tvm_plan import (
     write_record,
 )
 from engine.backends.tvm_runtime import Compiler
-from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, ModelError, usable_cores
+from engine.base import (
+    Array,
+    ConfigError,
+    Engine,
+    EngineError,
+    EngineSpec,
+    ModelError,
+    TecoInferError,
+    usable_cores,
+)
 from engine.batching.batch import batch_of
 from engine.batching.dims import open_cache
 from engine.host.cores import host_slots
 from engine.passes.options import PassOptions
+from engine.random_arrays import random_array
 from engine.signature import Dim, TensorSpec, with_batch
 from tecoinfer_modelzoo.files import atomic_replacement, hash_files
 from tecoinfer_modelzoo.text import shape_text, user_stacklevel
@@ -44,6 +54,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 KEPT_PLANS = 16  # plans in memory; the one that was not used for the longest time is removed first
+SEED = 20261129  # of the inputs that a compiled plan is compared with ONNX Runtime on
+TOLERANCE = 1e-3  # maximum difference of an output, relative to its largest magnitude, and a pass changes 1e-4
 MANY_PLANS = 8  # number of compiled plans at which a warning recommends to pad inputs to a few sizes
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -338,9 +350,42 @@ class TvmEngine(Engine):
             made = prepared(self._model, self._options, key.shapes, self._check_shapes(key))
             self._passes_checked = True
             library, divided = self._compiler.build(made.model)
+            if self._differs(key, library, divided):
+                library, divided = self._compiler.build(made.model, tiled=False)
+                if problem := self._differs(key, library, divided):
+                    warnings.warn(
+                        f"{self.spec.ckpt}: on random inputs TVM's result is not that of ONNX Runtime: {problem}; "
+                        "find the node with teco compare --b tvm, or use --target onnx",
+                        stacklevel=user_stacklevel(),
+                    )
             return library, made.guarded, divided
         except ModelError as error:
             raise ModelError(f"{self.spec.ckpt}: {error}") from error
+
+    def _differs(self, key: PlanKey, library: Any, divided: bool) -> str:
+        """Run a library and the model on random inputs; return how a float output differs from ONNX Runtime's, or "".
+
+        Models that ONNX Runtime cannot run on such inputs (floats are normal, integers 0 or 1) are not compared.
+        """
+        from engine.backends.ort import HostSession
+        from engine.batching.independence import difference
+
+        assert self._model is not None  # noqa: S101 -- for the type checker
+        rng = np.random.default_rng(SEED)
+        try:
+            session = HostSession(self._model, source=self.spec.ckpt)
+            drawn = {t.name: random_array(rng, key.shapes[t.name], t.dtype, lean=True) for t in session.inputs}
+            wanted = session.run_named(drawn)
+            found = self._compiler.session(library)([drawn[name] for name in self._order], self._threads * divided)
+        except TecoInferError as error:
+            _log.info("%s: the compiled plan is not compared with ONNX Runtime: %s", self.spec.ckpt, error)
+            return ""
+        problems = (
+            (tensor.name, difference(want, got.astype(want.dtype, copy=False), TOLERANCE))
+            for tensor, want, got in zip(session.outputs, wanted, found, strict=False)
+            if want.dtype.kind == "f"
+        )
+        return next((f"output {name!r}: {problem}" for name, problem in problems if problem), "")
 
     def _check_shapes(self, key: PlanKey) -> dict[str, tuple[int, ...]] | None:
         """Return the shapes that the pass is checked with, two samples of a dynamic batch; ``None``: it was checked."""

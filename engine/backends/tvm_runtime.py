@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,8 +84,10 @@ class Compiler:
         """Return whether code that needs a processor (:attr:`processor`) runs on the host's."""
         return not processor or processor == _host(self._tvm)
 
-    def build(self, model: ModelProto) -> tuple[Any, bool]:
+    def build(self, model: ModelProto, tiled: bool = True) -> tuple[Any, bool]:
         """Compile a graph with fixed shapes; return the library, and whether it has kernels for several threads.
+
+        ``tiled``: with channels last and the schedule for processors; ``False`` leaves layouts and loops to TVM.
 
         Raise ModelError, with the operator if it is known, if TVM cannot.
         """
@@ -96,9 +98,13 @@ class Compiler:
         with _compiling, native, _quiet(), redirect_stdout(said):
             try:
                 module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
-                divided: list[bool] = []
-                pipeline = _pipeline(relax, self._target, divided)
-                return relax.build(module, self._target, relax_pipeline=pipeline), any(divided)
+                if tiled and self.kind == "llvm":
+                    with suppress(Exception):  # layouts or loops that TVM cannot compile
+                        divided: list[bool] = []
+                        pipeline = _of_processor(relax, self._target, divided)
+                        return relax.build(module, self._target, relax_pipeline=pipeline), any(divided)
+                pipeline = _pipeline(relax, self._target)
+                return relax.build(module, self._target, relax_pipeline=pipeline), self.kind != "llvm"
             except Exception as error:  # TVM raises errors of many types
                 raise ModelError(f"TVM {self.version} cannot compile the model: {_reason(error, said)}") from error
 
@@ -215,18 +221,15 @@ def _device(tvm: Any, kind: str, given: str) -> Any:
     return device
 
 
-def _pipeline(relax: Any, target: Any, divided: list[bool]) -> Any:
-    """Return the passes that compile a module: TVM's own, and for a processor the schedule between them.
+def _pipeline(relax: Any, target: Any) -> Any:
+    """Return TVM's own passes for a target; for a processor with kernels that keep NaN."""
+    import tvm
 
-    ``divided`` gets whether a kernel is divided among threads.
-    """
-    if str(target.kind.name) == "llvm":
-        return _of_processor(relax, target, divided)
-    divided.append(True)
     try:
-        return relax.get_default_pipeline(target)
+        own = relax.get_default_pipeline(target)
     except ValueError:
         return "zero"  # a kind that TVM has no pipeline for, such as that of a vendor's fork
+    return tvm.transform.Sequential([relax.transform.LegalizeOps(tvm_schedule.legalized()), own])
 
 
 def _of_processor(relax: Any, target: Any, divided: list[bool]) -> Any:
@@ -304,7 +307,7 @@ def _reason(error: Exception, said: io.StringIO) -> str:
 
 def _short(error: BaseException) -> str:
     """Return the last line of an error: TVM's messages begin with a stack of C++ functions."""
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    lines = [line for line in str(error).strip().splitlines() if line.strip() and not line.startswith("#")]
     return shortened(one_line(lines[-1]) if lines else type(error).__name__, _MESSAGE, end=False)
 
 

@@ -14,7 +14,7 @@ import logging
 from math import prod
 from typing import Any
 
-VERSION = "tiles-1"
+VERSION = "tiles-2"
 """Part of a plan's key; changed with the schedule."""
 
 _WIDTHS = (64, 32, 16, 8, 4)  # elements of a row of a tile, the first that divides the axis
@@ -168,9 +168,9 @@ class _Kernel:
             rows = [row]
         sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "R"]
         schedule.reorder(*tiles.values(), outer, *sums, *rows, inner)
-        readers = schedule.get_consumers(block)
+        readers = [reader for reader in schedule.get_consumers(block) if self._reads_all(reader, kinds, extents)]
         result = schedule.cache_write(block, 0, "local")
-        if len(readers) == 1 and "R" not in self._kinds(readers[0]):
+        if len(readers) == len(schedule.get_consumers(result)) == 1:
             self._inlined(schedule.reverse_compute_inline, readers[0])
         schedule.reverse_compute_at(result, outer)
         self._unroll(rows, [schedule.get_loops(result)[-1], inner] if width else [])
@@ -179,6 +179,15 @@ class _Kernel:
             self._divide([over])
         _, *rows, inner = schedule.get_loops(schedule.decompose_reduction(block, sums[0]))
         self._unroll(rows, [inner] if width else [])
+
+    def _reads_all(self, reader: Any, kinds: str, extents: list[int]) -> bool:
+        """Return whether a block is elementwise over the result of a reduction.
+
+        TVM 0.27 also inlines a block that reads a part, and then writes beyond the end of its result.
+        """
+        own = [int(self._schedule.get(loop).extent) for loop in self._schedule.get_loops(reader)]
+        spatial = [extent for extent, kind in zip(extents, kinds, strict=True) if kind == "S"]
+        return own == spatial and set(self._kinds(reader)) <= {"S"}
 
     def _unroll(self, rows: list[Any], vectors: list[Any]) -> None:
         for row in rows:
