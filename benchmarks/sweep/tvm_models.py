@@ -1,7 +1,8 @@
 """Every committed model and every architecture of the sweep on target tvm, compared with ONNX Runtime in float32.
 
 For each model: the seconds of lowering and compiling, and the largest difference of an output, max|a - b| / max|b|; or
-the operator for which TVM refuses it. Architectures have random weights and are exported by torch's dynamo exporter, else by the other one.
+the operator for which TVM refuses it. Architectures have random weights and are exported by torch's dynamo exporter,
+else by the other one.
 Each runs in a process that is replaced if it dies. The exit code is 1 if a model differs by more than 1e-4, or a
 process died.
 """

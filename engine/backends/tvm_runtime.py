@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,10 +99,12 @@ class Compiler:
             try:
                 module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
                 if tiled and self.kind == "llvm":
-                    with suppress(Exception):  # layouts or loops that TVM cannot compile
-                        divided: list[bool] = []
-                        pipeline = _of_processor(relax, self._target, divided)
+                    divided: list[bool] = []
+                    pipeline = _of_processor(relax, self._target, divided)
+                    try:
                         return relax.build(module, self._target, relax_pipeline=pipeline), any(divided)
+                    except Exception as error:  # noqa: BLE001 -- for layouts or loops that TVM cannot compile
+                        _log.info("compiled without the schedule of the zoo: %s", _short(error))
                 pipeline = _pipeline(relax, self._target)
                 return relax.build(module, self._target, relax_pipeline=pipeline), self.kind != "llvm"
             except Exception as error:  # TVM raises errors of many types

@@ -7,6 +7,7 @@ import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,9 +61,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     compiled: list[str] = []
     build = Compiler.build
 
-    def recorded(self: Compiler, model: onnx.ModelProto) -> tuple[object, bool]:
+    def recorded(self: Compiler, model: onnx.ModelProto, tiled: bool = True) -> tuple[object, bool]:
         compiled.append("x".join(str(d.dim_value) for d in model.graph.input[0].type.tensor_type.shape.dim))
-        return build(self, model)
+        return build(self, model, tiled)
 
     monkeypatch.setattr(Compiler, "build", recorded)
     return compiled
@@ -225,6 +226,59 @@ def test_float16_is_of_weights_and_ends(save_onnx: SaveOnnx, cache: Path, asked:
         want = np.asarray(engine(images(2, "float16")))
     assert got.dtype == want.dtype == np.float16
     np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=2e-3, atol=2e-3)
+
+
+@needs_tvm
+@pytest.mark.parametrize(("columns", "inlined"), [(18, False), (19, True)])
+def test_a_reader_of_a_part_is_not_inlined(
+    columns: int,
+    inlined: bool,
+    save_onnx: SaveOnnx,
+    cache: Path,
+    opened: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TVM's scheduler would inline it, and then writes beyond the end of each row of its result."""
+    used: list[str] = []
+    inline = tvm_schedule._Kernel._inlined
+
+    def recorded(self: Any, primitive: Any, block: Any) -> None:
+        used.append(primitive.__name__)
+        inline(self, primitive, block)
+
+    monkeypatch.setattr(tvm_schedule._Kernel, "_inlined", recorded)
+    path = save_onnx(
+        f"g (float[batch,12] x, float[12,19] w) => (float[batch,{columns}] y) <int64[1] a = {{0}}, "
+        f"int64[1] b = {{{columns}}}, int64[1] axis = {{1}}> "
+        "{ m = MatMul(x, w) s = Slice(m, a, b, axis) y = Tanh(s) }"
+    )
+    rng = np.random.default_rng(0)
+    feed = [rng.normal(size=shape).astype(np.float32) for shape in ((30, 12), (12, 19))]
+    with open_engine("tvm", EngineSpec(path, batch_size=30)) as engine:
+        np.testing.assert_allclose(engine(feed), judged(path, *feed)[0], rtol=1e-5, atol=1e-6)
+    assert opened == ["30x12"]
+    assert ("reverse_compute_inline" in used) == inlined
+
+
+@needs_tvm
+@pytest.mark.parametrize("way", ["refused", "wrong"])
+def test_a_plan_without_the_schedule_is_the_fallback(
+    way: str, save_onnx: SaveOnnx, cache: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scheduled(module: Any) -> tuple[Any, bool]:
+        if way == "refused":
+            raise RuntimeError("the scheduler failed")
+        return module, False
+
+    def differs(self: TvmEngine, *args: Any) -> str:
+        return "" if way == "refused" or len(opened) > 1 else "output 'y': other values"
+
+    monkeypatch.setattr(tvm_schedule, "scheduled", scheduled)
+    monkeypatch.setattr(TvmEngine, "_differs", differs)
+    path = net(save_onnx)
+    with open_engine("tvm", EngineSpec(path, batch_size=2)) as engine:
+        np.testing.assert_allclose(engine(images(2)), judged(path, images(2))[0], rtol=1e-4, atol=1e-5)
+    assert len(opened) == {"refused": 1, "wrong": 2}[way]
 
 
 @needs_tvm
