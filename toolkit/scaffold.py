@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import keyword
 import os
 import re
@@ -11,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template as Text
+from typing import Any, NamedTuple
 
 from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT, read_cases
@@ -50,23 +53,44 @@ class Created:
     task: str
 
 
-def create(domain: str, model: str, *, task: str = "", contrib: bool = False, root: Path = ROOT) -> Created:
+class Given(NamedTuple):
+    """A model file that exists, for a task with a template for it: the file, its data, and defaults of flags."""
+
+    ckpt: Path
+    data: tuple[Path, ...] = ()
+    defaults: tuple[str, ...] = ()
+    """``FLAG=VALUE`` of the task, written into ``example_valid.py``."""
+
+
+def create(
+    domain: str,
+    model: str,
+    *,
+    task: str = "",
+    contrib: bool = False,
+    root: Path = ROOT,
+    given: Given | None = None,
+) -> Created:
     """Write a model's folder from the template of a task, and append its case.
 
     Args:
         domain, model: names of the folders. task: name of the task; empty for the domain's.
         contrib: create the model below ``contrib/``.
         root: the repository, or a project's folder; tasks of its ``contrib/`` are available too.
+        given: the user's model file; ``None``: the placeholder of the template.
 
     Raises:
-        ConfigError: a name is invalid or exists, the task is unknown or has no valid template, or the file of cases
-            cannot be appended to; nothing was changed.
+        ConfigError: a name is invalid or exists, the task is unknown or has no valid template (for a file), a default
+            is not one of its flags, or the file of cases cannot be appended to; nothing was changed.
+        TecoInferError: the model file or its data cannot be read; nothing was changed.
     """
     place = "contrib" if contrib else "core"
     _check_names(domain, model, root)
     _check_case(model, root)
     found = _task(domain, task, root)
     template = _template(found, contrib, root)
+    if given is not None:
+        template = _adopting(found, template, model, given)
     folder, config = f"{PLACES[place].folder}/{domain}/{model}", PLACES[place].config
     in_clone = has_packages(root)
     words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder}
@@ -116,6 +140,42 @@ def _template(task: type[Task], contrib: bool, root: Path) -> Template:
     if not contrib and template.folder.resolve().is_relative_to((root / "contrib").resolve()):
         raise ConfigError(f"task {task.name!r} is in contrib/utils, which core models cannot import; add --contrib")
     return template
+
+
+def _adopting(task: type[Task], template: Template, model: str, given: Given) -> Template:
+    """Return a template that fills a folder with a model file of the user."""
+    adoption = template.adoption
+    if adoption is None:
+        raise ConfigError(f"task {task.name!r} has no template for a model file; leave out --ckpt, or add --task arrays")
+    words = {"defaults": _defaults(task, given.defaults)}
+    return Template(adoption.folder, lambda folder: {**adoption.fill(folder, model, given.ckpt, given.data), **words})
+
+
+def _defaults(task: type[Task], words: Sequence[str]) -> str:
+    """Return ``FLAG=VALUE`` as keyword arguments of a script's call."""
+    flags = {flag.key: flag for flag in task.flags}
+    values: dict[str, list[Any]] = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        flag = flags.get(name.replace("-", "_"))
+        if not separator or flag is None:
+            near = did_you_mean(name, flags)
+            raise ConfigError(f"--default {word!r} is not FLAG=VALUE of task {task.name};{near} flags: {', '.join(flags)}")
+        try:
+            value = text if flag.type is None else flag.type(text)
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            raise ConfigError(f"--default {word!r}: {error}") from error
+        values.setdefault(flag.key, []).append(value)
+    several = next((name for name, given in values.items() if len(given) > 1 and flags[name].nargs not in ("+", "*")), "")
+    if several:
+        raise ConfigError(f"--default {several} is given {len(values[several])} times; give it once")
+    shown = {name: given if flags[name].nargs in ("+", "*") else given[0] for name, given in values.items()}
+    return "".join(f", {name}={_literal(value)}" for name, value in shown.items())
+
+
+def _literal(value: Any) -> str:
+    """Return a value of a flag as Python source, texts in double quotes."""
+    return repr(value) if isinstance(value, bool) else json.dumps(value)
 
 
 def _write(folder: Path, config: Path, template: Template, words: dict[str, str], root: Path) -> int:

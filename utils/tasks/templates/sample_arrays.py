@@ -1,0 +1,115 @@
+"""Sample arrays of ``teco new``, and a model's folder from an ONNX file and arrays of the user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError
+from utils.tasks.base import Adoption, Template
+
+IMAGES, SIDE, NOISE = 32, 16, 0.1
+"""Number and side of the images, and the standard deviation of their noise."""
+
+MOST_COMMITTED = 2_000_000
+"""Bytes of weights that the structure check accepts in git."""
+
+
+def clean_images(count: int, seed: int = 0) -> Array:
+    """Return smooth images of 0 to 1, float64 [count, 1, SIDE, SIDE]: a wave in any direction."""
+    rng = np.random.default_rng(seed)
+    places = np.mgrid[:SIDE, :SIDE] / SIDE
+    waves = [np.sin(np.tensordot(rng.uniform(-5, 5, 2), places, 1) + rng.uniform(0, 6)) for _ in range(count)]
+    return (np.array(waves)[:, None] + 1) / 2
+
+
+def fill_images(folder: Path) -> Mapping[str, str]:
+    """Write noisy images with the clean ones and their mean brightness to ``data/val.npz``, and some without."""
+    (folder / "data").mkdir(parents=True)
+    clean = clean_images(IMAGES)
+    noisy = (clean + np.random.default_rng(1).normal(0, NOISE, clean.shape)).astype(np.float32)
+    expected = {"denoised": clean.astype(np.float32), "brightness": clean.mean(axis=(1, 2, 3)).astype(np.float32)}
+    _save(folder / "data" / "val.npz", {"noisy": noisy, **expected})
+    _save(folder / "data" / "samples.npz", {"noisy": noisy[:8]})
+    return {"images": str(IMAGES), "side": str(SIDE)}
+
+
+def _save(file: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an ``.npz`` whose bytes depend on the arrays only; ``np.savez`` stores the time."""
+    import io
+    import zipfile
+
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.save(content, array, allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue(), zipfile.ZIP_DEFLATED)
+
+
+def adopt(folder: Path, model: str, ckpt: Path, data: Sequence[Path]) -> Mapping[str, str]:
+    """Copy an ONNX file (with its external data) and arrays into a model's folder.
+
+    Args:
+        folder: of the model. model: its name, which the file gets.
+        ckpt: the ONNX file. data: a file or folder of arrays with expected ones; empty: random samples are run.
+
+    Returns:
+        Words for the templates.
+
+    Raises:
+        ModelError: the file cannot be read. DataError: the data do not exist.
+    """
+    from engine.onnx import file_hash, load_model, save_model, signature
+
+    loaded = load_model(ckpt)
+    inputs, outputs, _ = signature(loaded)
+    save_model(loaded, folder / f"{model}.onnx")
+    size = sum(file.stat().st_size for file in folder.glob(f"{model}.onnx*"))
+    if size <= MOST_COMMITTED:
+        (folder / ".gitignore").write_text("# The model belongs to the repository.\n!*.onnx\n", encoding="utf-8")
+    place = _copied(folder, data)
+    return {
+        "source": ckpt.name.replace("`", ""),
+        "hash": file_hash(ckpt)[:12],
+        "inputs": _listed(inputs),
+        "outputs": _listed(outputs),
+        "data_argument": f', data_path="{place}"' if place else ", random=64",
+        "data_flag": f"--data_path {place}" if place else "--random 64",
+        "data_case": f"data_path: {place}" if place else "others:\n        random: 64",
+        "data_text": f"`{place}` holds" if place else "`--random 64` draws",
+    }
+
+
+def _listed(specs: Sequence[object]) -> str:
+    rows = [
+        f"`{spec.name}` ({'x'.join('N' if size is None else str(size) for size in spec.shape)}, {spec.dtype})"  # type: ignore[attr-defined]
+        for spec in specs
+    ]
+    return ", ".join(rows)
+
+
+def _copied(folder: Path, data: Sequence[Path]) -> str:
+    """Copy the data to ``data/``, with expected arrays beside a file; return the path relative to the folder."""
+    if not data:
+        return ""
+    (source,) = data
+    if not os.path.lexists(source):
+        raise DataError(f"--data {source} does not exist; check the path")
+    if source.is_dir():
+        shutil.copytree(source, folder / "data")
+        return "data"
+    (folder / "data").mkdir()
+    for file in (source, *sorted(source.parent.glob(f"{source.stem}.expected.*"))):
+        shutil.copy(file, folder / "data")
+    if any(mark in source.name for mark in "\"'\\${}"):
+        raise ConfigError(f"--data {source}: rename the file without quotes and braces")
+    return f"data/{source.name}"
+
+
+_HERE = Path(__file__).parent
+
+ARRAYS = Template(_HERE / "arrays", fill_images, Adoption(_HERE / "arrays_of_file", adopt, any_model=True))
