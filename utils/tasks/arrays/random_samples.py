@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine, EngineSpec, InputError, TensorSpec, open_engine, random_array
-from engine.onnx import file_hash, load_model, random_input_bounds
 from utils.datasets.arrays.sets import EXPECTED_FORMS, ArraySample
 from utils.datasets.base import ListDataset
 from utils.shapes import parse_dims, parse_shapes
@@ -63,6 +62,8 @@ class RandomSamples(ListDataset):
 
     def fingerprint(self) -> str:
         """Return a hash of the samples and the model file."""
+        from engine.onnx import file_hash  # imports onnx, which only random samples need
+
         own = ListDataset(self.samples, names=self.names).fingerprint()
         return sha256(f"{own} {file_hash(self._ckpt)}".encode()).hexdigest()
 
@@ -146,7 +147,7 @@ class _Draw:
                 f"--random_range {unknown}: the model has no such input; its inputs: "
                 f"{', '.join(spec.name for spec in specs)}"
             )
-        self._bounds = random_input_bounds(load_model(ckpt)) if any(one.dtype.kind in "iu" for one in specs) else {}
+        self._bounds = _bounds(ckpt) if any(one.dtype.kind in "iu" for one in specs) else {}
         self._shapes = [self._shape(spec) for spec in specs]
 
     def sample(self, number: int) -> tuple[Array, ...]:
@@ -195,3 +196,10 @@ class _Draw:
         if spec.dtype.itemsize == 1 or (low == 0 and high < NO_TABLE):
             return low, high
         return 0, 1
+
+
+def _bounds(ckpt: Path) -> dict[str, tuple[int, int]]:
+    """Return the range of each integer input that does not determine a size."""
+    from engine.onnx import load_model, random_input_bounds
+
+    return random_input_bounds(load_model(ckpt))

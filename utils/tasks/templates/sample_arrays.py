@@ -74,7 +74,7 @@ def adopt(folder: Path, model: str, ckpt: Path, data: Sequence[Path]) -> Mapping
     place = _copied(folder, data)
     return {
         "source": ckpt.name.replace("`", ""),
-        "hash": file_hash(ckpt)[:12],
+        "hash": file_hash(folder / f"{model}.onnx")[:12],
         "inputs": _listed(inputs),
         "outputs": _listed(outputs),
         "data_argument": f', data_path="{place}"' if place else ", random=64",
