@@ -21,7 +21,7 @@ from tecoinfer_modelzoo import NAME, has_packages
 from tecoinfer_modelzoo.text import did_you_mean, one_line, typed_reason
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from toolkit.zoo import PLACES, config_files
-from utils.tasks import Task, Template
+from utils.tasks import SCRIPTS, Task, Template
 from utils.tasks.find import add_contrib, default_of, find_task, tasks
 
 CASE = "case.yaml"  # template of the case; all other templates become files of the model's folder
@@ -59,7 +59,7 @@ class Given(NamedTuple):
     ckpt: Path
     data: tuple[Path, ...] = ()
     defaults: tuple[str, ...] = ()
-    """``FLAG=VALUE`` of the task, written into ``example_valid.py``."""
+    """``FLAG=VALUE`` of the task, written into the scripts."""
 
 
 def create(
@@ -147,12 +147,18 @@ def _adopting(task: type[Task], template: Template, model: str, given: Given) ->
     adoption = template.adoption
     if adoption is None:
         raise ConfigError(f"task {task.name!r} has no template for a model file; leave out --ckpt, or add --task arrays")
-    words = {"defaults": _defaults(task, given.defaults)}
+    values = _defaults(task, given.defaults)
+    values = values if given.data else {**adoption.without_data, **values}
+    shared = [flag.key for flag in task.flags if set(flag.scripts) == set(SCRIPTS)]
+    words = {
+        "defaults": "".join(f", {name}={_literal(value)}" for name, value in values.items()),
+        "shared_defaults": "".join(f", {name}={_literal(values[name])}" for name in shared if name in values),
+    }
     return Template(adoption.folder, lambda folder: {**adoption.fill(folder, model, given.ckpt, given.data), **words})
 
 
-def _defaults(task: type[Task], words: Sequence[str]) -> str:
-    """Return ``FLAG=VALUE`` as keyword arguments of a script's call."""
+def _defaults(task: type[Task], words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``FLAG=VALUE`` by the flags' keys. Raises ConfigError if a word is not such a value."""
     flags = {flag.key: flag for flag in task.flags}
     values: dict[str, list[Any]] = {}
     for word in words:
@@ -160,17 +166,17 @@ def _defaults(task: type[Task], words: Sequence[str]) -> str:
         flag = flags.get(name.replace("-", "_"))
         if not separator or flag is None:
             near = did_you_mean(name, flags)
-            raise ConfigError(f"--default {word!r} is not FLAG=VALUE of task {task.name};{near} flags: {', '.join(flags)}")
+            known = ", ".join(flags)
+            raise ConfigError(f"--default {word!r} is not FLAG=VALUE of task {task.name};{near} flags: {known}")
         try:
-            value = text if flag.type is None else flag.type(text)
+            values.setdefault(flag.key, []).append(text if flag.type is None else flag.type(text))
         except (ValueError, argparse.ArgumentTypeError) as error:
-            raise ConfigError(f"--default {word!r}: {error}") from error
-        values.setdefault(flag.key, []).append(value)
-    several = next((name for name, given in values.items() if len(given) > 1 and flags[name].nargs not in ("+", "*")), "")
-    if several:
-        raise ConfigError(f"--default {several} is given {len(values[several])} times; give it once")
-    shown = {name: given if flags[name].nargs in ("+", "*") else given[0] for name, given in values.items()}
-    return "".join(f", {name}={_literal(value)}" for name, value in shown.items())
+            raise ConfigError(f"--default {word!r}: {one_line(error)}; give another value") from error
+    lists = {name for name in values if flags[name].nargs in ("+", "*")}
+    twice = next((name for name, given in values.items() if len(given) > 1 and name not in lists), None)
+    if twice is not None:
+        raise ConfigError(f"--default {twice} is given {len(values[twice])} times; give it once")
+    return {name: given if name in lists else given[0] for name, given in values.items()}
 
 
 def _literal(value: Any) -> str:

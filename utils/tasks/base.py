@@ -12,7 +12,7 @@ import importlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -144,6 +144,7 @@ class Adoption:
     fill: Callable[[Path, str, Path, Sequence[Path]], Mapping[str, str]]
     """``(folder, model, ckpt, data)``: copies the file, and the data if there are any, into the model's folder; returns
     values for templates."""
+    without_data: Mapping[str, Any] = field(default_factory=dict)  # defaults of flags where no data are given
     any_model: bool = False  # the task runs any model, so it is taken where no task is named
 
 

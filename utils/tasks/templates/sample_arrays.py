@@ -15,6 +15,9 @@ from utils.tasks.base import Adoption, Template
 IMAGES, SIDE, NOISE = 32, 16, 0.1
 """Number and side of the images, and the standard deviation of their noise."""
 
+RANDOM = 64
+"""Number of random samples where no data are given."""
+
 MOST_COMMITTED = 2_000_000
 """Bytes of weights that the structure check accepts in git."""
 
@@ -77,10 +80,10 @@ def adopt(folder: Path, model: str, ckpt: Path, data: Sequence[Path]) -> Mapping
         "hash": file_hash(folder / f"{model}.onnx")[:12],
         "inputs": _listed(inputs),
         "outputs": _listed(outputs),
-        "data_argument": f', data_path="{place}"' if place else ", random=64",
-        "data_flag": f"--data_path {place}" if place else "--random 64",
-        "data_case": f"data_path: {place}" if place else "others:\n        random: 64",
-        "data_text": f"`{place}` holds" if place else "`--random 64` draws",
+        "data_argument": f', data_path="{place}"' if place else "",
+        "data_flag": f" --data_path {place}" if place else "",
+        "data_case": f"\n      data_path: {place}" if place else "",
+        "data_text": f"`{place}` holds the samples" if place else "The samples are random (`--random`)",
     }
 
 
@@ -112,4 +115,4 @@ def _copied(folder: Path, data: Sequence[Path]) -> str:
 
 _HERE = Path(__file__).parent
 
-ARRAYS = Template(_HERE / "arrays", fill_images, Adoption(_HERE / "arrays_of_file", adopt, any_model=True))
+ARRAYS = Template(_HERE / "arrays", fill_images, Adoption(_HERE / "arrays_of_file", adopt, {"random": RANDOM}, any_model=True))
