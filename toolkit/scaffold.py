@@ -146,13 +146,15 @@ def _adopting(task: type[Task], template: Template, model: str, given: Given) ->
     """Return a template that fills a folder with a model file of the user."""
     adoption = template.adoption
     if adoption is None:
-        raise ConfigError(f"task {task.name!r} has no template for a model file; leave out --ckpt, or add --task arrays")
+        raise ConfigError(
+            f"task {task.name!r} has no template for a model file; leave out --ckpt, or add --task arrays"
+        )
     values = _defaults(task, given.defaults)
     values = values if given.data else {**adoption.without_data, **values}
     shared = [flag.key for flag in task.flags if set(flag.scripts) == set(SCRIPTS)]
     words = {
-        "defaults": "".join(f", {name}={_literal(value)}" for name, value in values.items()),
-        "shared_defaults": "".join(f", {name}={_literal(values[name])}" for name in shared if name in values),
+        "defaults": _keywords(values),
+        "shared_defaults": _keywords({name: values[name] for name in shared if name in values}),
     }
     return Template(adoption.folder, lambda folder: {**adoption.fill(folder, model, given.ckpt, given.data), **words})
 
@@ -177,6 +179,11 @@ def _defaults(task: type[Task], words: Sequence[str]) -> dict[str, Any]:
     if twice is not None:
         raise ConfigError(f"--default {twice} is given {len(values[twice])} times; give it once")
     return {name: given if name in lists else given[0] for name, given in values.items()}
+
+
+def _keywords(values: Mapping[str, Any]) -> str:
+    """Return keyword arguments of a call, each on a line of its own."""
+    return "".join(f"\n        {name}={_literal(value)}," for name, value in values.items())
 
 
 def _literal(value: Any) -> str:

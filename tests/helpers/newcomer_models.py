@@ -84,7 +84,8 @@ def labels_of(scores: Array, rng: np.random.Generator) -> Array:
     answers = scores.argmax(axis=-1)
     assert np.bincount(answers.ravel(), minlength=classes).min() > 0
     moved = (answers + rng.integers(1, classes, answers.shape)) % classes
-    return np.where(rng.random(answers.shape) < 0.1, moved, answers)
+    found: Array = np.where(rng.random(answers.shape) < 0.1, moved, answers)
+    return found
 
 
 def more_of_a_class(scores: Array, labels: Array, share: float = 0.0095) -> Plant:

@@ -1,7 +1,7 @@
 """Create a model: a folder that passes the structure check and runs, and its case in model.yaml.
 
-The folder is made from the template of the task, with a tiny placeholder model to replace and generated sample data; or,
-with --ckpt, from an ONNX file (and --data) that exist, which runs at once.
+The folder is made from the template of the task, with a tiny placeholder model to replace and generated sample data.
+With --ckpt it is made from an existing ONNX file (and --data) instead, and runs at once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,25 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("model", metavar="MODEL", help="name of the model's folder, such as mobilenet_v2")
     parser.add_argument("--task", metavar="NAME", default="", help="task of the template (default: the domain's)")
     parser.add_argument("--contrib", action="store_true", help="create the model below contrib/")
-    parser.add_argument("--ckpt", metavar="FILE", type=Path, help="take this ONNX file (default task: arrays, for any model)")
-    parser.add_argument("--data", metavar="PATH", type=Path, help="with --ckpt: take this data (default: random samples)")
     parser.add_argument(
-        "--default", metavar="FLAG=VALUE", action="append", default=[], help="with --ckpt: default of a flag: metric=top1"
+        "--ckpt", metavar="FILE", type=Path, help="take this ONNX file (default task: arrays, for any model)"
+    )
+    parser.add_argument(
+        "--data", metavar="PATH", type=Path, help="with --ckpt: take this data (default: random samples)"
+    )
+    parser.add_argument(
+        "--default",
+        metavar="FLAG=VALUE",
+        action="append",
+        default=[],
+        help="with --ckpt: default of a flag: metric=top1",
     )
     args = parser.parse_args(argv)
     if args.ckpt is None and (args.data is not None or args.default):
         parser.error("--data and --default need --ckpt FILE")
-    given = None if args.ckpt is None else Given(args.ckpt, () if args.data is None else (args.data,), tuple(args.default))
+    given = (
+        None if args.ckpt is None else Given(args.ckpt, () if args.data is None else (args.data,), tuple(args.default))
+    )
     task = args.task or (_task_of_file(args.domain) if given is not None else "")
     made = create(args.domain, args.model, task=task, contrib=args.contrib, root=root, given=given)
     print(f"{made.folder}: {made.files} files; case {args.model!r} was appended to {made.config}")

@@ -6,10 +6,10 @@ a change of 0.95 % of the metric fails it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -79,8 +79,8 @@ def stereo(folder: Path) -> Plant:
     """12 pairs of images in; disparity and its confidence out, from absolute differences at eight disparities."""
     rng = np.random.default_rng(3)
     count, height, width, most = 12, 24, 40, 8
-    wide = rng.normal(0, 1, (count, height, width + most))
-    wide = sum(np.roll(wide, shift, axis=2) for shift in range(3)) / 3
+    noise = rng.normal(0, 1, (count, height, width + most))
+    wide = np.mean([np.roll(noise, shift, axis=2) for shift in range(3)], axis=0)
     truth = np.empty((count, 1, height, width))
     truth[..., : width // 2], truth[..., width // 2 :] = rng.integers(1, most - 1, (2, count, 1, height, 1))
     columns = np.arange(width)[None, None, :] + truth[:, 0].astype(int)
@@ -106,7 +106,7 @@ def stereo(folder: Path) -> Plant:
     saved_outputs(net, folder / "model.onnx", {"left": image, "right": image}, outputs)
     found = ran(folder / "model.onnx", left, right)
     sure = (np.abs(found - truth) < 0.5).astype(np.float32)
-    expected = {"expected/disparity": truth.astype(np.float32), "expected/confidence": sure}
+    expected: dict[str, Any] = {"expected/disparity": truth.astype(np.float32), "expected/confidence": sure}
     np.savez(folder / "val.npz", left=left, right=right, **expected)
     return shifted(lambda amount: float(np.abs(found + amount - truth).mean()), "bias")
 

@@ -115,6 +115,8 @@ def whole_numbers(arrays: Mapping[str, Array]) -> dict[str, Array]:
     whole = {name: np.rint(array) for name, array in arrays.items()}
     most = 2.0**53  # from here on not every integer is a float64
     return {
-        name: whole[name].astype(np.int64) if np.array_equal(whole[name], array) and (abs(array) < most).all() else array
+        name: whole[name].astype(np.int64)
+        if np.array_equal(whole[name], array) and (abs(array) < most).all()
+        else array
         for name, array in arrays.items()
     }

@@ -241,7 +241,9 @@ def _taken_expected(entries: dict[str, Array], tensors: Tensors) -> dict[str, Ar
     """Take the expected arrays out of the entries."""
     found = {}
     for output in tensors.outputs:
-        name = next((name for name in _aliases(output, tensors) if name in entries and name not in tensors.inputs), None)
+        name = next(
+            (name for name in _aliases(output, tensors) if name in entries and name not in tensors.inputs), None
+        )
         if name is not None:
             found[output] = entries.pop(name)
     return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError
+from engine import Array, ConfigError, DataError, InputError
 from tecoinfer_modelzoo.text import shape_text
 from utils.metrics.arrays.elements import KINDS, Cosine, ElementErrors, Equal, Psnr
 from utils.metrics.arrays.positions import PositionF1, PositionTopK, class_rows
@@ -28,7 +28,9 @@ class _Kind(NamedTuple):
 
 def _class_vectors(found: Sequence[Any], wanted: Sequence[Any], name: str) -> tuple[Any, Any]:
     """Return scores N x C and N classes."""
-    rows = [class_rows(np.ravel(one), np.asarray(right).reshape(()), name) for one, right in zip(found, wanted, strict=True)]
+    rows = [
+        class_rows(np.ravel(one), np.asarray(right).reshape(()), name) for one, right in zip(found, wanted, strict=True)
+    ]
     return np.concatenate([row for row, _ in rows]), np.concatenate([label for _, label in rows])
 
 
@@ -49,19 +51,15 @@ def _binary(found: Sequence[Any], wanted: Sequence[Any], name: str) -> tuple[Any
     return scores, values
 
 
-def _top(positions: type[Metric]) -> Callable[[Mapping[str, Any]], Metric]:
-    return lambda options: positions(options["k"])  # type: ignore[call-arg]
-
-
 _KINDS = {
-    **{kind: _Kind(lambda options, kind=kind: ElementErrors(kind)) for kind in KINDS},  # type: ignore[misc]
+    **{kind: _Kind(lambda options: ElementErrors(options["kind"])) for kind in KINDS},
     "cosine": _Kind(lambda options: Cosine()),
     "psnr": _Kind(lambda options: Psnr(options["peak"])),
     "equal": _Kind(lambda options: Equal(options["tolerance"])),
-    "topk": _Kind(_top(TopK), _class_vectors),
+    "topk": _Kind(lambda options: TopK(options["k"]), _class_vectors),
     "f1": _Kind(lambda options: MacroF1(), _class_vectors),
     "auc": _Kind(lambda options: GraphLabels("roc_auc"), _binary),
-    "topk_of_positions": _Kind(_top(PositionTopK)),
+    "topk_of_positions": _Kind(lambda options: PositionTopK(options["k"])),
     "f1_of_positions": _Kind(lambda options: PositionF1()),
 }
 
@@ -120,18 +118,16 @@ class OutputMetrics(RecordMetric):
     def _updated(self, place: int, predictions: Any, targets: Sequence[Any] | Array) -> Records:
         """Return the records of a batch for one metric."""
         measure, metric = self.measures[place], self._made(place)
-        names, what = measure["outputs"], f"output {' and '.join(map(repr, measure['outputs']))}: {metric.name}"
-        several = measure["kind"] == "equal"
-        columns = [
+        names, several = measure["outputs"], measure["kind"] == "equal"
+        found, wanted = (
             [[one[name] for name in names] if several else one[names[0]] for one in column]
             for column in (predictions, targets)
-        ]
-        given = _KINDS[measure["kind"]].given(*columns, what)
+        )
         try:
-            found = metric.update(*given)
-        except DataError as error:
-            raise type(error)(f"output {', '.join(map(repr, names))}: {error}") from error
-        return found if isinstance(found, Records) else Records(found)
+            record = metric.update(*_KINDS[measure["kind"]].given(found, wanted, metric.name))
+        except (DataError, InputError) as error:
+            raise DataError(f"output {', '.join(map(repr, names))}: {error}") from error
+        return record if isinstance(record, Records) else Records(record)
 
     def _part(self, records: Array, place: int) -> Array:
         """Return the records of one metric."""

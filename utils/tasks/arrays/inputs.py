@@ -35,9 +35,7 @@ def arrays_of(sample: Any, specs: Sequence[TensorSpec]) -> list[Array]:
     if len(sample.arrays) != len(specs):
         names = ", ".join(spec.name for spec in specs)
         raise DataError(f"{sample.name}: {len(sample.arrays)} arrays for {len(specs)} inputs; give: {names}")
-    return [
-        _shaped(_cast(array, spec, sample), spec, sample) for array, spec in zip(sample.arrays, specs, strict=True)
-    ]
+    return [_shaped(_cast(array, spec, sample), spec, sample) for array, spec in zip(sample.arrays, specs, strict=True)]
 
 
 def _named(sample: Any, specs: Sequence[TensorSpec]) -> ArraySample:

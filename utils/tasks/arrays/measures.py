@@ -52,7 +52,7 @@ def measures(options: Options, outputs: Sequence[TensorSpec], forms: Forms) -> l
         ConfigError: an output is unknown, has no expected arrays, or a metric needs the name of its output.
     """
     specs = {spec.name: spec for spec in outputs if spec.name in forms}
-    chosen = {name: kind for name, kind in map(_split, options.metric)}
+    chosen = dict(map(_split, options.metric))
     for name in chosen:
         if name and name not in specs:
             known = ", ".join(specs)
@@ -69,7 +69,8 @@ def measures(options: Options, outputs: Sequence[TensorSpec], forms: Forms) -> l
     elif plain is not None:
         rest = [name for name in specs if name not in chosen]
         if len(rest) != 1:
-            raise ConfigError(f"--metric {plain}: the model has several outputs; write {'|'.join(specs)}={plain}")
+            listed = " or ".join(f"{name}={plain}" for name in rest) or "none, as all outputs have metrics"
+            raise ConfigError(f"--metric {plain}: name one output: {listed}")
         chosen = {rest[0]: plain, **chosen}
     found += [_measure(options, [name], kind, specs, forms) for name, kind in chosen.items()]
     named = {name for one in found for name in one["outputs"]}

@@ -149,10 +149,10 @@ def _bytes(array: Array) -> Array:
     if array.dtype == np.uint8:
         return array
     low, high = float(array.min()), float(array.max())
-    if array.dtype.kind == "f" and -0.25 <= low and high <= 1.25:
-        return np.rint(array.astype(np.float64).clip(0, 1) * 255).astype(np.uint8)
-    if -32 <= low and 2 < high <= 287:
-        return np.rint(array.astype(np.float64).clip(0, 255)).astype(np.uint8)
+    if array.dtype.kind == "f" and low >= -0.25 and high <= 1.25:
+        return _rounded(array.astype(np.float64).clip(0, 1) * 255)
+    if low >= -32 and 2 < high <= 287:
+        return _rounded(array.astype(np.float64).clip(0, 255))
     return _stretched(array)
 
 
@@ -160,5 +160,9 @@ def _stretched(array: Array) -> Array:
     """Return values as uint8, the smallest 0 and the largest 255."""
     wide = array.astype(np.float64)
     low, high = float(wide.min()), float(wide.max())
-    found: Array = np.rint((wide - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
+    return _rounded((wide - low) / ((high - low) or 1.0) * 255)
+
+
+def _rounded(values: Array) -> Array:
+    found: Array = np.rint(values).astype(np.uint8)
     return found

@@ -25,7 +25,7 @@ class Arrays(Task):
     template = ARRAYS
     data_help = "arrays in an .npz, .npy, .csv or .tsv file, or a folder with a file per sample (docs/arrays.md)"
     flags = (
-        Flag("--metric", f"the metric of record first; one of {', '.join(KINDS)}, top5 (default: by the expected arrays)",
+        Flag("--metric", f"the metric of record first: {', '.join(KINDS)} or top5 (default: by the expected arrays)",
              [], nargs="+", metavar="[OUTPUT=]KIND", scripts=("valid",)),
         Flag("--topk", "k of --metric topk", 5, int, scripts=("valid",)),
         Flag("--tolerance", "relative error of a sample's floats that --metric equal allows", 0.01, float,

@@ -80,7 +80,7 @@ def adopt(folder: Path, model: str, ckpt: Path, data: Sequence[Path]) -> Mapping
         "hash": file_hash(folder / f"{model}.onnx")[:12],
         "inputs": _listed(inputs),
         "outputs": _listed(outputs),
-        "data_argument": f', data_path="{place}"' if place else "",
+        "data_argument": f'\n        data_path="{place}",' if place else "",
         "data_flag": f" --data_path {place}" if place else "",
         "data_case": f"\n      data_path: {place}" if place else "",
         "data_text": f"`{place}` holds the samples" if place else "The samples are random (`--random`)",
@@ -115,4 +115,6 @@ def _copied(folder: Path, data: Sequence[Path]) -> str:
 
 _HERE = Path(__file__).parent
 
-ARRAYS = Template(_HERE / "arrays", fill_images, Adoption(_HERE / "arrays_of_file", adopt, {"random": RANDOM}, any_model=True))
+ARRAYS = Template(
+    _HERE / "arrays", fill_images, Adoption(_HERE / "arrays_of_file", adopt, {"random": RANDOM}, any_model=True)
+)
