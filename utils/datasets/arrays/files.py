@@ -35,7 +35,8 @@ def read_arrays(file: Path, names: Collection[str]) -> dict[str, Array]:
     """Return the arrays of a file by name; ``names`` are those that a table's columns may belong to.
 
     ``.npy`` has one array, called :data:`ONLY`. The columns of a table are float64 N; consecutive ``NAME/0``,
-    ``NAME/1``, ... of a name are one array, N x K. All columns without such a name are one array, called :data:`ONLY`.
+    ``NAME/1``, ... of a name are one array, N x K. All columns without such a name are one array, called :data:`ONLY`,
+    N x K or N for a single one.
 
     Raises:
         DataError: the file cannot be read or has another ending, an array does not hold numbers, or a cell is not one.
@@ -105,7 +106,7 @@ def _grouped(columns: Sequence[str], values: Array, names: Collection[str]) -> d
         name = column if column in names else plain if plain in names else ONLY
         found.setdefault(name, []).append(place)
     return {
-        name: values[:, places[0]] if name != ONLY and columns[places[0]] == name else values[:, places]
+        name: values[:, places[0]] if len(places) == 1 and name in (ONLY, columns[places[0]]) else values[:, places]
         for name, places in found.items()
     }
 

@@ -27,11 +27,19 @@ class _Kind(NamedTuple):
 
 
 def _class_vectors(found: Sequence[Any], wanted: Sequence[Any], name: str) -> tuple[Any, Any]:
-    """Return scores N x C and N classes."""
-    rows = [
-        class_rows(np.ravel(one), np.asarray(right).reshape(()), name) for one, right in zip(found, wanted, strict=True)
-    ]
+    """Return scores N x C and N classes, from outputs whose only axis longer than 1 is that of the classes."""
+    rows = [class_rows(_vector(one), _scalar(right), name) for one, right in zip(found, wanted, strict=True)]
     return np.concatenate([row for row, _ in rows]), np.concatenate([label for _, label in rows])
+
+
+def _vector(array: Any) -> Array:
+    given = np.asarray(array)
+    return given.reshape(-1) if given.ndim and given.size == max(given.shape) else given
+
+
+def _scalar(array: Any) -> Array:
+    given = np.asarray(array)
+    return given.reshape(()) if given.size == 1 else given
 
 
 def _binary(found: Sequence[Any], wanted: Sequence[Any], name: str) -> tuple[Any, Any]:
