@@ -32,6 +32,7 @@ from model_config.cases.config import load_cases
 from model_config.results import Verdict
 from model_config.structure import check_structure
 from toolkit.commands.new import main
+from utils.tasks.arrays.task import Arrays
 
 pytestmark = pytest.mark.slow
 
@@ -193,11 +194,39 @@ KINDS = {
 }
 
 
-def new_model(kind: str, folder: Path, root: Path, *words: str) -> None:
+def new_model(kind: str, folder: Path, root: Path) -> None:
     """Run `teco new` for the file and the data of a folder."""
     defaults = [word for one in KINDS[kind].metrics for word in ("--default", f"metric={one}")]
-    data = ["--data", str(folder / "val.npz")] if not words else list(words)
+    data = ["--data", str(folder / "val.npz")]
     assert main(["arrays", kind, "--ckpt", str(folder / "model.onnx"), *data, *defaults], root) == 0
+
+
+class Scaled(Arrays):
+    """Computes the last output 2 % too large on the card, as a faulty engine does."""
+
+    def decode(self, outputs: Any, contexts: Any) -> Any:
+        factor = np.float32(1.02 if self.options.target == "sdaa" else 1)
+        rows = super().decode(outputs, contexts)
+        return [{**row, name: row[name] * factor} for row in rows for name in [list(row)[-1]]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_samples_pass_and_a_fault_of_the_target_fails(kind: str, tmp_path: Path) -> None:
+    """Without data and without a metric: the outputs on the card equal those of target onnx within 1 %."""
+    source, root = tmp_path / "source", tmp_path / "project"
+    source.mkdir()
+    root.mkdir()
+    KINDS[kind].write(source)
+    assert main(["any", kind, "--ckpt", str(source / "model.onnx"), "--default", "random=24"], root) == 0
+    (case,) = load_cases([root / "model_config/model.yaml"], root)
+    assert [str(found) for found in check_structure(case, root)] == []
+    judged = JudgedCase(case, tmp_path / "zoo", root / case.run_dir)
+    found = judged.judge().accuracy[0]
+    assert (found.verdict, found.metric_name, found.metric, found.units) == (Verdict.PASS, "equal", 1, 24), found.reason
+
+    judged.task = lambda task: Scaled
+    found = judged.judge().accuracy[0]
+    assert (found.verdict, found.metric, found.reference) == (Verdict.FAIL, 0, 1), found.reason
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -266,5 +266,5 @@ def test_wrong_paths(tmp_path: Path) -> None:
 
 def test_names_of_a_table_are_only_those_asked_for(tmp_path: Path) -> None:
     file = written(tmp_path / "v.csv", "x/0,x/1,other\n1,2,3\n")
-    assert {name: array.tolist() for name, array in read_arrays(file, {"x"}).items()} == {"x": [[1, 2]], "": [3]
+    assert {name: array.tolist() for name, array in read_arrays(file, {"x"}).items()} == {"x": [[1, 2]], "": [3]}
     assert {name: array.tolist() for name, array in read_arrays(file, ()).items()} == {"": [[1, 2, 3]]}
