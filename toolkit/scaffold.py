@@ -21,11 +21,15 @@ from tecoinfer_modelzoo import NAME, has_packages
 from tecoinfer_modelzoo.text import did_you_mean, one_line, typed_reason
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from toolkit.zoo import PLACES, config_files
-from utils.tasks import SCRIPTS, Task, Template
+from utils.pipeline.flags.options import COMMON
+from utils.tasks import SCRIPTS, Flag, Task, Template
 from utils.tasks.find import add_contrib, default_of, find_task, tasks
 
 CASE = "case.yaml"  # template of the case; all other templates become files of the model's folder
 LONGEST = 40  # largest number of characters of a name, which limits the length of lines in the templates
+
+SET = ("batch_size",)
+"""Flags that the templates set."""
 
 _PATHS = {
     "core": "sys.path.insert(0, str(Path(__file__).resolve().parents[3]))",
@@ -59,7 +63,7 @@ class Given(NamedTuple):
     ckpt: Path
     data: tuple[Path, ...] = ()
     defaults: tuple[str, ...] = ()
-    """``FLAG=VALUE`` of the task, written into the scripts."""
+    """``FLAG=VALUE`` of the task or of all tasks, written into the scripts."""
 
 
 def create(
@@ -151,7 +155,7 @@ def _adopting(task: type[Task], template: Template, model: str, given: Given) ->
         )
     values = _defaults(task, given.defaults)
     values = values if given.data else {**adoption.without_data, **values}
-    shared = [flag.key for flag in task.flags if set(flag.scripts) == set(SCRIPTS)]
+    shared = [key for key, flag in _flags_of(task).items() if set(flag.scripts) == set(SCRIPTS)]
     words = {
         "defaults": _keywords(values),
         "shared_defaults": _keywords({name: values[name] for name in shared if name in values}),
@@ -161,14 +165,14 @@ def _adopting(task: type[Task], template: Template, model: str, given: Given) ->
 
 def _defaults(task: type[Task], words: Sequence[str]) -> dict[str, Any]:
     """Return the values of ``FLAG=VALUE`` by the flags' keys. Raises ConfigError if a word is not such a value."""
-    flags = {flag.key: flag for flag in task.flags}
+    flags = _flags_of(task)
     values: dict[str, list[Any]] = {}
     for word in words:
         name, separator, text = word.partition("=")
         flag = flags.get(name.replace("-", "_"))
         if not separator or flag is None:
             near = did_you_mean(name, flags)
-            known = ", ".join(flags)
+            known = ", ".join(flag.key for flag in task.flags)
             raise ConfigError(f"--default {word!r} is not FLAG=VALUE of task {task.name};{near} flags: {known}")
         try:
             values.setdefault(flag.key, []).append(text if flag.type is None else flag.type(text))
@@ -179,6 +183,11 @@ def _defaults(task: type[Task], words: Sequence[str]) -> dict[str, Any]:
     if twice is not None:
         raise ConfigError(f"--default {twice} is given {len(values[twice])} times; give it once")
     return {name: given if name in lists else given[0] for name, given in values.items()}
+
+
+def _flags_of(task: type[Task]) -> dict[str, Flag]:
+    """Return the flags of a task's scripts by key, without those that a template sets and those of output files."""
+    return {flag.key: flag for flag in (*task.flags, *COMMON) if flag.key not in SET and flag.type is not Path}
 
 
 def _keywords(values: Mapping[str, Any]) -> str:

@@ -53,13 +53,14 @@ def calls(folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_flags_of_the_scripts(root: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "v.npz", x=np.ones((2, 3), np.float32), y=np.ones((2, 3), np.float32))
-    words = ["--default", "metric=y=mae", "--default", "pad=0", "--default", "tolerance=0.5"]
+    words = ["metric=y=mae", "pad=0", "tolerance=0.5", "dim=time=3,5", "streams=2"]
+    words = [part for word in words for part in ("--default", word)]
     ckpt = ["--ckpt", str(model(tmp_path))]
     assert main(["things", "mine", *ckpt, "--data", str(tmp_path / "v.npz"), *words], root) == 0
     folder = root / "example/things/mine"
     found = calls(folder)
-    own = {"ckpt": folder / "mine.onnx", "data_path": folder / "data/v.npz", "pad": 0.0}
-    assert found["valid"] == {**own, "batch_size": 16, "metric": ["y=mae"], "tolerance": 0.5}
+    own = {"ckpt": folder / "mine.onnx", "data_path": folder / "data/v.npz", "pad": 0.0, "dim": ["time=3,5"]}
+    assert found["valid"] == {**own, "batch_size": 16, "metric": ["y=mae"], "tolerance": 0.5, "streams": 2}
     assert found["single_batch"] == {**own, "batch_size": 1}
     assert found["multi_batch"] == {**own, "batch_size": 16}
     assert call_of(folder / "example_valid.py").task is Arrays
@@ -145,6 +146,7 @@ def test_only_a_small_file_is_excepted_from_gitignore(size: int, committed: bool
         ("arrays", {"defaults": ("metrik=rmse",)}, ConfigError, ["'metrik=rmse'", "did you mean 'metric'"]),
         ("arrays", {"defaults": ("metric",)}, ConfigError, ["'metric'", "FLAG=VALUE"]),
         ("arrays", {"defaults": ("random=many",)}, ConfigError, ["'random=many'"]),
+        ("arrays", {"defaults": ("batch_size=4",)}, ConfigError, ["'batch_size=4'"]),
         ("arrays", {"defaults": ("seed=1", "seed=2")}, ConfigError, ["seed", "2 times"]),
     ],
 )

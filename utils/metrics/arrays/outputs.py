@@ -54,6 +54,11 @@ def _binary(found: Sequence[Any], wanted: Sequence[Any], name: str) -> tuple[Any
                 f"{name}: the output of a sample has shape {shape_text(np.shape(one))} and its expected array "
                 f"{shape_text(np.shape(right))}; auc needs a value of 0 or 1 for each score, or one for two scores"
             )
+        wrong = value[(value != 0) & (value != 1)]
+        if len(wrong):
+            raise DataError(
+                f"{name}: expected value {wrong[0]:g} must be 0 or 1; correct the data, or use another metric"
+            )
         scores.append(score)
         values.append(value)
     return scores, values

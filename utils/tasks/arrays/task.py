@@ -15,6 +15,7 @@ from utils.tasks.arrays.inputs import arrays_of, stacked
 from utils.tasks.arrays.measures import KINDS, check_kinds, measures
 from utils.tasks.arrays.random_samples import parse_ranges, random_samples, rows_of
 from utils.tasks.arrays.rendering import rendered
+from utils.tasks.arrays.writing import OutputFile
 from utils.tasks.templates.sample_arrays import ARRAYS
 
 
@@ -24,6 +25,7 @@ class Arrays(Task):
     name = domain = "arrays"
     template = ARRAYS
     data_help = "arrays in an .npz, .npy, .csv or .tsv file, or a folder with a file per sample (docs/arrays.md)"
+    writes = "the outputs of all samples as .npz"
     flags = (
         Flag("--metric", f"the metric of record first: {', '.join(KINDS)} or top5 (default: by the expected arrays)",
              [], nargs="+", metavar="[OUTPUT=]KIND", scripts=("valid",)),
@@ -92,6 +94,10 @@ class Arrays(Task):
     def metric(self, dataset: Dataset) -> OutputMetrics:
         """Return the metric of record and those of the other outputs."""
         return OutputMetrics(measures(self.options, self.model.outputs, dataset.notes.get(EXPECTED_FORMS, {})))
+
+    def prediction_writer(self, path: Path, dataset: Dataset) -> OutputFile:
+        """Return the writer of an ``.npz`` file."""
+        return OutputFile(path)
 
     def show(self, sample: Any, prediction: Mapping[str, Array]) -> Rendering:
         """Return the outputs in words; saving draws images, maps and curves."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Array, ConfigError, DataError
+from utils.arrays import npz_bytes
 from utils.tasks.base import Adoption, Template
 
 IMAGES, SIDE, NOISE = 32, 16, 0.1
@@ -36,21 +37,9 @@ def fill_images(folder: Path) -> Mapping[str, str]:
     clean = clean_images(IMAGES)
     noisy = (clean + np.random.default_rng(1).normal(0, NOISE, clean.shape)).astype(np.float32)
     expected = {"denoised": clean.astype(np.float32), "brightness": clean.mean(axis=(1, 2, 3)).astype(np.float32)}
-    _save(folder / "data" / "val.npz", {"noisy": noisy, **expected})
-    _save(folder / "data" / "samples.npz", {"noisy": noisy[:8]})
+    (folder / "data" / "val.npz").write_bytes(npz_bytes({"noisy": noisy, **expected}))
+    (folder / "data" / "samples.npz").write_bytes(npz_bytes({"noisy": noisy[:8]}))
     return {"images": str(IMAGES), "side": str(SIDE)}
-
-
-def _save(file: Path, arrays: Mapping[str, Array]) -> None:
-    """Write an ``.npz`` whose bytes depend on the arrays only; ``np.savez`` stores the time."""
-    import io
-    import zipfile
-
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            content = io.BytesIO()
-            np.save(content, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue(), zipfile.ZIP_DEFLATED)
 
 
 def adopt(folder: Path, model: str, ckpt: Path, data: Sequence[Path]) -> Mapping[str, str]:

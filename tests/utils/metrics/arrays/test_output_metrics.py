@@ -116,6 +116,12 @@ def test_two_scores_of_one_property() -> None:
     assert metric.compute() == 1
 
 
+def test_auc_needs_0_and_1() -> None:
+    metric = OutputMetrics([{"outputs": ["y"], "kind": "auc"}])
+    with pytest.raises(DataError, match="'y'.*2 must be 0 or 1"):
+        metric.update([{"y": np.array([0.9])}], [{"y": np.array(2)}])
+
+
 def test_errors_name_the_output() -> None:
     for kind in ("rmse", "topk", "topk_of_positions", "auc"):
         metric = OutputMetrics([{"outputs": ["deep"], "kind": kind, "k": 1}])
