@@ -60,7 +60,7 @@ def read_npy(file: Path) -> Array:
 
 
 def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
-    """Return an ``.npz`` file, which depends on the arrays only (``np.savez`` stores the time); any name is possible."""
+    """Return an ``.npz`` file, whose bytes depend on the arrays only (``np.savez`` stores the time)."""
     import io
     import zipfile
 

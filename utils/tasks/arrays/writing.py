@@ -31,8 +31,8 @@ class OutputFile:
             column = [row[name] for row in self._rows]
             if len({array.shape for array in column}) > 1:
                 raise ConfigError(
-                    f"--save_predictions {self._path}: output {name!r} has different shapes for different samples, which "
-                    "one array cannot hold; run them separately"
+                    f"--save_predictions {self._path}: output {name!r} has samples of different shapes; run those of "
+                    "each shape separately"
                 )
             arrays[name] = np.stack(column)
         names = np.array(self._names, dtype=np.str_)

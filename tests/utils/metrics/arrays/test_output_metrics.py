@@ -118,7 +118,7 @@ def test_two_scores_of_one_property() -> None:
 
 def test_auc_needs_0_and_1() -> None:
     metric = OutputMetrics([{"outputs": ["y"], "kind": "auc"}])
-    with pytest.raises(DataError, match="'y'.*2 must be 0 or 1"):
+    with pytest.raises(DataError, match=r"'y'.*2 must be 0 or 1"):
         metric.update([{"y": np.array([0.9])}], [{"y": np.array(2)}])
 
 

@@ -1,4 +1,4 @@
-"""``--save_predictions``: the file holds all outputs, and runs as the expected arrays of the next run."""
+"""``--save_predictions``: the file holds all outputs, whatever their names."""
 
 from __future__ import annotations
 
