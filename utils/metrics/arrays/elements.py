@@ -129,8 +129,8 @@ class Equal(MeanMetric):
     """Share of samples, 0 to 1, whose outputs all equal the expected arrays.
 
     Arrays of integers and booleans must be equal. For floats the relative error of a sample,
-    ``max|output - expected| / max|expected|`` (:func:`utils.export.agree.relative_error`), must be at most
-    ``tolerance``; its margin is the tolerance minus this error.
+    ``max|output - expected| / max|expected|`` as in :mod:`utils.export.agree`, must be at most ``tolerance``; its
+    margin is the tolerance minus this error. Equal infinities agree; NaN never does.
 
     Args:
         tolerance: largest relative error of floats, 0 or more.
@@ -168,9 +168,11 @@ class Equal(MeanMetric):
         found, wanted = same_shape(one, right, self.name)
         if np.asarray(right).dtype.kind != "f":
             return 0.0 if np.array_equal(found, wanted) else math.inf
-        from utils.export.agree import relative_error
-
-        return math.inf if np.isnan(found).any() else relative_error([found], [wanted])
+        with np.errstate(invalid="ignore"):
+            gaps = np.where(found == wanted, 0.0, np.abs(found - wanted))
+        largest = float(np.where(np.isnan(gaps), math.inf, gaps).max(initial=0.0))
+        scale = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+        return largest / scale if scale else math.inf if largest else 0.0
 
 
 def same_shape(one: Any, right: Any, name: str) -> tuple[Array, Array]:

@@ -94,6 +94,14 @@ def test_equal_is_the_relative_error_of_each_sample(pair: tuple[Array, Array], t
     assert ((record.margins >= 0) == record.values).all()
 
 
+def test_equal_with_infinities_nan_and_zeros() -> None:
+    inf, nan = np.inf, np.nan
+    found = [[1, inf], [1, -inf], [1, nan], [0, 0], [0, 1e-9], [1, inf]]
+    wanted = [[1.005, inf], [1, inf], [1, 2], [0, 0], [0, 0], [2, inf]]
+    record = Equal(0.01).records([*map(np.array, found)], [np.array(one, np.float64) for one in wanted])
+    assert record.values.tolist() == [True, False, False, True, False, False]
+
+
 def test_integers_must_be_equal_at_any_tolerance() -> None:
     metric = Equal(0.5)
     wanted = [np.array([1000, 7]), np.array([1000, 7])]
