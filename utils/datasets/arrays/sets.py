@@ -108,8 +108,10 @@ def _of_files(paths: Mapping[str, Path], tensors: Tensors, wanted: bool) -> List
         ArraySample(name, tuple(array[row] for array in held.inputs), held.flat) for row, name in enumerate(names)
     ]
     targets = [{name: array[row] for name, array in held.expected.items()} for row in range(count)]
-    for name, target in zip(names, targets, strict=True):
-        _refuse_nan(name, target)
+    for array in held.expected.values() if wanted else ():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            row = int(np.isnan(array).reshape(count, -1).any(axis=1).argmax())
+            _refuse_nan(names[row], targets[row])
     return _dataset(samples, targets, files, {SINGLE_FILE: str(first)}, units=units)
 
 
@@ -128,7 +130,7 @@ def _of_folders(paths: Mapping[str, Path], tensors: Tensors, wanted: bool) -> Li
                 raise DataError(f"{paths[lacking]} has no file {stem}.*, which {file} needs; add it")
             own = {name: table[stem] for name, table in tables.items()}
             held, read, _ = _held(own, tensors, wanted, alone=True)
-            _refuse_nan(str(file), held.expected)
+            _refuse_nan(str(file), held.expected if wanted else {})
         except DataError as error:
             rejected.append(Rejected(file, str(error).removeprefix(f"{file}: ")))
             continue

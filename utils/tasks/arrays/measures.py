@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import ConfigError, TensorSpec
 from tecoinfer_modelzoo.text import did_you_mean
+from utils.tasks.arrays.inputs import sample_shape
 from utils.tasks.options import Options
 
 KINDS = ("rmse", "mae", "abs_rel", "cosine", "psnr", "top1", "topk", "f1", "auc", "equal")
@@ -107,6 +108,7 @@ def _default(spec: TensorSpec, form: tuple[tuple[int, ...], Any]) -> str:
         return "rmse"
     if spec.dtype.kind != "f":
         return "equal"
-    rank = len(spec.shape) - (spec.batch_axis is not None)
+    axes = sample_shape(spec)
     long = [size for size in shape if size != 1]
-    return "top1" if dtype.kind != "b" and len(long) == rank - 1 else "rmse"
+    are_classes = dtype.kind != "b" and len(long) == len(axes) - 1 and any(size != 1 for size in axes)
+    return "top1" if are_classes else "rmse"

@@ -10,7 +10,7 @@ from engine import Array, ConfigError, Engine
 from utils.datasets.arrays.sets import EXPECTED_FORMS, SINGLE_FILE, ArraySample, Tensors, load_arrays
 from utils.datasets.base import Dataset
 from utils.metrics.arrays.outputs import OutputMetrics
-from utils.tasks import Flag, Prepared, Rendering, Task, at_least
+from utils.tasks import Diagnostics, Flag, Prepared, Rendering, Task, at_least
 from utils.tasks.arrays.inputs import arrays_of, stacked
 from utils.tasks.arrays.measures import KINDS, check_kinds, measures
 from utils.tasks.arrays.random_samples import parse_ranges, random_samples, rows_of
@@ -94,6 +94,12 @@ class Arrays(Task):
     def metric(self, dataset: Dataset) -> OutputMetrics:
         """Return the metric of record and those of the other outputs."""
         return OutputMetrics(measures(self.options, self.model.outputs, dataset.notes.get(EXPECTED_FORMS, {})))
+
+    def diagnostics(self) -> Diagnostics:
+        """Return the check for classes that are off by one."""
+        from utils.tasks.arrays.shifted import ShiftedOutputs  # imports the modules of images
+
+        return ShiftedOutputs(self.model.outputs)
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> OutputFile:
         """Return the writer of an ``.npz`` file."""

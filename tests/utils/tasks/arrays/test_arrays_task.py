@@ -106,6 +106,25 @@ def test_no_data(pair: Path) -> None:
         evaluate(Arrays, ckpt=pair)
 
 
+def test_whole_numbers_of_a_regression_are_not_classes(tmp_path: Path) -> None:
+    model = unary(tmp_path / "m.onnx", "N,1", "Neg")
+    (tmp_path / "v.csv").write_text("age,label\n3,-3\n5,-4\n")
+    report = evaluate(Arrays, ckpt=model, data=tmp_path / "v.csv")
+    assert (report.metric_name, report.metric) == ("rmse", pytest.approx(0.5**0.5))
+
+
+def test_classes_that_are_off_by_one_are_a_hint(tmp_path: Path) -> None:
+    model, labels = unary(tmp_path / "m.onnx", "N,6"), np.arange(40) % 5
+    np.savez(tmp_path / "v.npz", x=np.eye(6, dtype=np.float32)[labels], y=labels + 1)
+    report = evaluate(Arrays, ckpt=model, data=tmp_path / "v.npz", batch_size=8)
+    assert (report.metric_name, report.metric) == ("top1", 0)
+    (hint,) = report.hints
+    assert "output 'y'" in hint
+    assert "40 of 40" in hint
+    np.savez(tmp_path / "v.npz", x=np.eye(6, dtype=np.float32)[labels], y=labels)
+    assert not evaluate(Arrays, ckpt=model, data=tmp_path / "v.npz", batch_size=8).hints
+
+
 WRONG = {
     "shape": ({"a": np.zeros((10, 4), np.float32)}, ["'a'", "samples of shape 3", "has 4", "shape"]),
     "axes": ({"a": np.zeros((10, 1, 3), np.float32)}, ["'a'", "array[0]"]),
