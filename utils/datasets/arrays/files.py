@@ -43,7 +43,7 @@ def read_arrays(file: Path, names: Collection[str]) -> dict[str, Array]:
     """
     suffix = file.suffix.lower()
     if suffix == ".npz":
-        found = read_npz(file, fix="write it again with np.savez", fix_single="give it the ending .npy")
+        found = read_npz(file, fix="write arrays of numbers with np.savez", fix_single="give it the ending .npy")
     elif suffix == ".npy":
         found = {ONLY: read_npy(file)}
     elif suffix in SUFFIXES:

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError
 from utils.arrays import npz_bytes
+from utils.fetch import fetched_path, is_fetched_path
 from utils.tasks.base import Adoption, Template
 
 IMAGES, SIDE, NOISE = 32, 16, 0.1
@@ -47,7 +48,8 @@ def adopt(folder: Path, model: str, ckpt: Path, data: Sequence[Path]) -> Mapping
 
     Args:
         folder: of the model. model: its name, which the file gets.
-        ckpt: the ONNX file. data: a file or folder of arrays with expected ones; empty: random samples are run.
+        ckpt: the ONNX file, or ``fetch:NAME/path`` of a package, from which the export then takes it.
+        data: a file or folder of arrays with expected ones; empty: random samples are run.
 
     Returns:
         Words for the templates.
@@ -57,15 +59,18 @@ def adopt(folder: Path, model: str, ckpt: Path, data: Sequence[Path]) -> Mapping
     """
     from engine.onnx import file_hash, load_model, save_model, signature
 
-    loaded = load_model(ckpt)
+    is_fetched = is_fetched_path(ckpt)
+    loaded = load_model(fetched_path(ckpt))
     inputs, outputs, _ = signature(loaded)
     save_model(loaded, folder / f"{model}.onnx")
     size = sum(file.stat().st_size for file in folder.glob(f"{model}.onnx*"))
-    if size <= MOST_COMMITTED:
+    if size <= MOST_COMMITTED and not is_fetched:
         (folder / ".gitignore").write_text("# The model belongs to the repository.\n!*.onnx\n", encoding="utf-8")
     place = _copied(folder, data)
     return {
-        "source": ckpt.name.replace("`", ""),
+        "source": str(ckpt) if is_fetched else ckpt.name.replace("`", ""),
+        "export_params": f"\n    params:\n      weights: {ckpt}" if is_fetched else "",
+        "export_flag": f" --weights {ckpt}" if is_fetched else "",
         "hash": file_hash(folder / f"{model}.onnx")[:12],
         "inputs": _listed(inputs),
         "outputs": _listed(outputs),
