@@ -202,17 +202,17 @@ def new_model(kind: str, folder: Path, root: Path) -> None:
 
 
 class Scaled(Arrays):
-    """Computes the last output 2 % too large on the card, as a faulty engine does."""
+    """Computes the last output 10 % too large on the card, as a faulty engine does."""
 
     def decode(self, outputs: Any, contexts: Any) -> Any:
-        factor = np.float32(1.02 if self.options.target == "sdaa" else 1)
+        factor = np.float32(1.1 if self.options.target == "sdaa" else 1)
         rows = super().decode(outputs, contexts)
         return [{**row, name: row[name] * factor} for row in rows for name in [list(row)[-1]]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_samples_pass_and_a_fault_of_the_target_fails(kind: str, tmp_path: Path) -> None:
-    """Without data and without a metric: the outputs on the card equal those of target onnx within 1 %."""
+    """Without data and without a metric: the outputs on the card equal those of target onnx within 5 %."""
     source, root = tmp_path / "source", tmp_path / "project"
     source.mkdir()
     root.mkdir()

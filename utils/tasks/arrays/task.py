@@ -30,7 +30,7 @@ class Arrays(Task):
         Flag("--metric", f"the metric of record first: {', '.join(KINDS)} or top5 (default: by the expected arrays)",
              [], nargs="+", metavar="[OUTPUT=]KIND", scripts=("valid",)),
         Flag("--topk", "k of --metric topk", 5, int, scripts=("valid",)),
-        Flag("--tolerance", "relative error of a sample's floats that --metric equal allows", 0.01, float,
+        Flag("--tolerance", "relative error of a sample's floats that --metric equal allows", 0.05, float,
              scripts=("valid",)),
         Flag("--peak", "largest value of --metric psnr (default: 255 for uint8, else 1)", None, float,
              scripts=("valid",)),

@@ -107,11 +107,11 @@ def test_outputs_equal_those_of_the_baseline(target: str, model: Path) -> None:
 
 
 class Faulty(Arrays):
-    """Computes a float output 2 % too large, as a faulty engine may."""
+    """Computes a float output 10 % too large, as a faulty engine may."""
 
     def decode(self, outputs: Any, contexts: Any) -> Any:
         found = super().decode(outputs, contexts)
-        return [{**one, "x_out": one["x_out"] * np.float32(1.02)} for one in found]
+        return [{**one, "x_out": one["x_out"] * np.float32(1.1)} for one in found]
 
 
 class OffByOne(Arrays):
@@ -125,9 +125,9 @@ class OffByOne(Arrays):
 def test_a_fault_of_any_output_is_seen(model: Path) -> None:
     flags: dict[str, Any] = {"ckpt": model, "random": 10, "dim": ["time=3"], "batch_size": 10}
     assert evaluate(Faulty, **flags).metric == 0
-    assert evaluate(Faulty, **flags, tolerance=0.03).metric == 1
-    assert evaluate(OffByOne, **flags, tolerance=0.03).metric == 0.9
-    assert evaluate(Faulty, **flags, metric=["x_out=mae"]).metric == pytest.approx(0.016, abs=0.003)
+    assert evaluate(Faulty, **flags, tolerance=0.2).metric == 1
+    assert evaluate(OffByOne, **flags, tolerance=0.2).metric == 0.9
+    assert evaluate(Faulty, **flags, metric=["x_out=mae"]).metric == pytest.approx(0.08, abs=0.015)
 
 
 def test_the_fingerprint_covers_samples_and_model(model: Path) -> None:
