@@ -121,6 +121,13 @@ class Metric(ABC):
         """
         return partial(self.value, records)
 
+    def smoothed(self, records: Array) -> Callable[[Array], float] | None:
+        """Return :meth:`weighing` of a variant of the value without jumps; ``None``: there is none.
+
+        Between two runs the variant must change by the same as the value in the mean over data sets, but vary less.
+        """
+        return None
+
     def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
         """Return margins that follow from the records of two runs; ``None``: only those of :attr:`Records.margins`.
 
