@@ -158,6 +158,10 @@ class OutputMetrics(RecordMetric):
         """Return the metric of record over all samples, as its own class computes it."""
         return self._filled(0).compute()
 
+    def smoothed(self, records: Array) -> Callable[[Array], float] | None:
+        """Return the variant without jumps of the metric of record."""
+        return self._first.smoothed(self._part(records, 0))
+
     def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
         """Return the gaps of the metric of record."""
         return self._first.gaps(self._part(target, 0), self._part(baseline, 0), units)
@@ -185,3 +189,7 @@ class OutputMetrics(RecordMetric):
             prefix = label.removesuffix(metric.name)
             found |= {f"{prefix}{name}": value for name, value in metric.secondary().items()}
         return found
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the figures of single classes of the metric of record."""
+        return self._filled(0).per_class()

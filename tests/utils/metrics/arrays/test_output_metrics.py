@@ -107,6 +107,18 @@ def test_the_gate_gets_the_margins_or_gaps_of_the_metric_of_record() -> None:
     assert metric.effect(values, values) == pytest.approx(1 / metric.compute())
 
 
+def test_figures_of_single_properties() -> None:
+    metric = OutputMetrics([{"outputs": ["y"], "kind": "auc"}, MEASURES[1]])
+    found, wanted = drawn(8)
+    scores = np.linspace(0, 1, 8)
+    found = [{**one, "y": np.array([score, -score])} for one, score in zip(found, scores, strict=True)]
+    wanted = [{**one, "y": np.array([place > 3, place > 3])} for place, one in enumerate(wanted)]
+    metric.update(found, wanted)
+    assert [figures["roc_auc"] for figures in metric.per_class().values()] == [1, 0]
+    assert metric.compute() == 0.5
+    assert metric.smoothed(metric._all()) is None
+
+
 def test_two_scores_of_one_property() -> None:
     metric = OutputMetrics([{"outputs": ["y"], "kind": "auc"}])
     metric.update(
