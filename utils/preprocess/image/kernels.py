@@ -38,7 +38,7 @@ def resize_into(
         table: 3 x 256 float16 or float32, C-contiguous: for each channel the values of the levels.
     """
     kernels = native.kernels()
-    assert kernels is not None
+    assert kernels is not None  # noqa: S101 - can_resize returned true
     order = order_of_passes(resample)
     kernels.resample(
         pixels(image),
@@ -53,6 +53,19 @@ def resize_into(
         table,
         out,
     )
+
+
+def resized(image: Image.Image, size: tuple[int, int], resample: Image.Resampling) -> Array:
+    """Return the levels of ``image.resize(size, resample)``: height x width x 3 uint8, or height x width for ``L``.
+
+    ``size`` is a width and height in pixels; the image has the mode ``RGB`` or ``L``.
+    """
+    if not can_resize(resample):
+        return np.asarray(image.resize(size, resample))
+    shape = size[::-1] if image.mode == "L" else (*size[::-1], 3)
+    levels = np.empty(shape, np.uint8)
+    resize_into(image, Part(size, (0, 0, *image.size), (0, 0, *size)), resample, levels)
+    return levels
 
 
 def pixels(image: Image.Image) -> Any:
