@@ -71,8 +71,9 @@ def resized(image: Image.Image, size: tuple[int, int], resample: Image.Resamplin
 def pixels(image: Image.Image) -> Any:
     """Return the samples of an ``RGB`` (with a fourth byte) or ``L`` image: a capsule of Arrow, or a copy.
 
-    Pillow exports images that lie in one block of its memory, by default those up to 16 MB, with unpadded rows. It must
-    not be asked for images over another object's memory, which it marks as read-only: it reads a null pointer there.
+    Pillow exports images that lie in one block of its memory, by default those up to 16 MB. Its rows are padded if it
+    is set to align them. It must not be asked to export an image over the memory of a file or another object, which it
+    marks as read-only: Pillow 11 and 12 then end the process.
     """
     if hasattr(image, "__arrow_c_array__") and not image.readonly and Image.core.get_alignment() == 1:
         try:

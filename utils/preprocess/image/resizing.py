@@ -43,8 +43,15 @@ SUPPORTS = {
 """Support of each filter around a resized sample's centre, in resized samples of an image that shrinks."""
 _SMALLEST_SHARE, _FEWEST_PIXELS = 0.1, 4096
 """Minimum that a crop must omit of the resized image to be worth the intermediate copies and 20 us of calls."""
-_PROBES = (((9, 30), (7, 26)), ((9, 30), (7, 25)), ((9, 30), (20, 29)), ((9, 30), (3, 40)), ((30, 9), (13, 5)))
-"""Old and new sizes that distinguish the known orders: at the bound, beyond it, and with a side that grows."""
+_PROBES = (
+    ((9, 30), (7, 26)),
+    ((9, 30), (7, 25)),
+    ((9, 30), (20, 29)),
+    ((9, 30), (3, 40)),
+    ((30, 9), (13, 5)),
+    ((2, 210), (3, 9)),
+)
+"""Old and new sizes that distinguish the known orders: at the bound, beyond it, with a side that grows, and a strip."""
 
 
 def torchvision_start(length: int, crop: int) -> int:
@@ -234,7 +241,7 @@ def _cropped(image: Image.Image, crop: Box) -> Image.Image:
 @cache
 def order_of_passes(resample: Image.Resampling = _BILINEAR) -> Order | None:
     """Return the installed Pillow's order of passes for a filter, determined by tests; ``None`` if it is unknown."""
-    return next((order for order in (_order_of_pillow_13, _horizontal_first) if _is_followed(order, resample)), None)
+    return next((order for order in _KNOWN_ORDERS if _is_followed(order, resample)), None)
 
 
 def _is_followed(order: Order, resample: Image.Resampling = _BILINEAR) -> bool:
@@ -254,6 +261,14 @@ def _order_of_pillow_13(old: tuple[int, int], new: tuple[int, int]) -> bool:
     return lost > 0 and lost > 2 * (old[0] - new[0])
 
 
-def _horizontal_first(old: tuple[int, int], new: tuple[int, int]) -> bool:
-    """Horizontal first, as in Pillow 12 and older, unless an image over 100 times as tall as wide loses height."""
+def _order_of_pillow_12(old: tuple[int, int], new: tuple[int, int]) -> bool:
+    """Horizontal first, unless the image is over 100 times as high as wide and loses height."""
     return old[1] > 100 * old[0] and new[1] < old[1]
+
+
+def _horizontal_first(old: tuple[int, int], new: tuple[int, int]) -> bool:
+    """Horizontal first, always, as in Pillow 11 and older."""
+    return False
+
+
+_KNOWN_ORDERS = (_order_of_pillow_13, _order_of_pillow_12, _horizontal_first)

@@ -95,6 +95,7 @@ def test_supports_of_the_filters(
         ((256, 1100), (256, 300)),  # one axis, and it is not dyadic
         ((90, 120), (256, 341)),
         ((3, 4), (256, 341)),
+        ((3, 900), (256, 341)),  # from Pillow 12 on, vertical first
         ((1, 1), (256, 256)),
     ],
 )
@@ -107,9 +108,10 @@ def test_usual_sizes(old: tuple[int, int], new: tuple[int, int], mode: str) -> N
 
 def test_exactly_one_known_order_matches_this_pillow() -> None:
     """If this fails, Pillow has a new rule for the order of its passes, and images are resized as a whole."""
-    known = (resizing._order_of_pillow_13, resizing._horizontal_first)
-    assert [resizing._is_followed(order) for order in known].count(True) == 1
-    assert resizing.order_of_passes() in known
+    known = resizing._KNOWN_ORDERS
+    for resample in resizing.SUPPORTS:
+        assert [resizing._is_followed(order, resample) for order in known].count(True) == 1
+        assert resizing.order_of_passes(resample) in known
     assert not resizing._is_followed(lambda old, new: True)
     assert not resizing._is_followed(lambda old, new: old[1] > new[1])
 
