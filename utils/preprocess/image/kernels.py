@@ -39,7 +39,7 @@ def resize_into(
     """
     kernels = native.kernels()
     assert kernels is not None  # noqa: S101 - can_resize returned true
-    order = order_of_passes(resample)
+    order = order_of_passes()
     kernels.resample(
         pixels(image),
         1 if image.mode == "L" else 4,
@@ -90,7 +90,7 @@ def _copied(image: Image.Image) -> bytes:
 @cache
 def _agrees(resample: Image.Resampling) -> bool:
     """Return whether the extension's results equal the installed Pillow's."""
-    if order_of_passes(resample) is None:
+    if order_of_passes() is None:
         return False
     for old, size, mode in _TRIALS:
         noise = np.arange(old[0] * old[1] * len(mode), dtype=np.uint32) ** 3 * 77 >> 4

@@ -189,7 +189,7 @@ def resized_crop(
         return _cropped(image.resize(size, resample), crop)
     across = _Axis(image.width, size[0], crop[0], crop[2], support)
     down = _Axis(image.height, size[1], crop[1], crop[3], support)
-    order = order_of_passes(resample) if _is_worthwhile(across, down) else None
+    order = order_of_passes() if _is_worthwhile(across, down) else None
     if order is None:
         return _cropped(image.resize(size, resample), crop)
     is_vertical = order(image.size, size)
@@ -239,18 +239,21 @@ def _cropped(image: Image.Image, crop: Box) -> Image.Image:
 
 
 @cache
-def order_of_passes(resample: Image.Resampling = _BILINEAR) -> Order | None:
-    """Return the installed Pillow's order of passes for a filter, determined by tests; ``None`` if it is unknown."""
-    return next((order for order in _KNOWN_ORDERS if _is_followed(order, resample)), None)
+def order_of_passes() -> Order | None:
+    """Return the installed Pillow's order of passes, determined by tests; ``None`` if it is unknown.
+
+    It is the same for every filter; ``BILINEAR`` is tested, which gives other samples in the other order.
+    """
+    return next((order for order in _KNOWN_ORDERS if _is_followed(order)), None)
 
 
-def _is_followed(order: Order, resample: Image.Resampling = _BILINEAR) -> bool:
+def _is_followed(order: Order) -> bool:
     for old, new in _PROBES:
         noise = np.arange(old[0] * old[1], dtype=np.uint32).reshape(old[::-1]) ** 3 * 77 >> 4
         image = Image.fromarray(noise.astype(np.uint8))
         between = (old[0], new[1]) if order(old, new) else (new[0], old[1])
-        two_passes = image.resize(between, resample).resize(new, resample)
-        if image.resize(new, resample).tobytes() != two_passes.tobytes():  # `!=` of images imports for milliseconds
+        two_passes = image.resize(between, _BILINEAR).resize(new, _BILINEAR)
+        if image.resize(new, _BILINEAR).tobytes() != two_passes.tobytes():  # `!=` of images imports for milliseconds
             return False
     return True
 

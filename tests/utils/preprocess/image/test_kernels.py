@@ -45,7 +45,7 @@ def ranges(draw: Any, length: int, beyond: int = 0) -> tuple[int, int]:
 
 def resample(image: Image.Image, part: Part, filter: Image.Resampling, level: int, out: Any, table: Any = None) -> None:
     """Call the extension at a level."""
-    order = order_of_passes(filter)
+    order = order_of_passes()
     assert EXTENSION is not None
     assert order is not None
     channels = 1 if image.mode == "L" else 4
@@ -269,8 +269,8 @@ def test_a_pillow_with_other_results_or_another_order_is_followed(monkeypatch: p
     box, image = Image.Resampling.BOX, noise((50, 40))
     wanted = np.asarray(image.resize((20, 20), box))
     for module, name, value in (
-        (kernels, "order_of_passes", lambda resample: None),
-        (kernels, "order_of_passes", lambda resample: lambda old, new: True),
+        (kernels, "order_of_passes", lambda: None),
+        (kernels, "order_of_passes", lambda: lambda old, new: True),
         (kernels, "resize_into", lambda image, part, resample, out: out.fill(0)),
     ):
         kernels._agrees.cache_clear()

@@ -109,9 +109,8 @@ def test_usual_sizes(old: tuple[int, int], new: tuple[int, int], mode: str) -> N
 def test_exactly_one_known_order_matches_this_pillow() -> None:
     """If this fails, Pillow has a new rule for the order of its passes, and images are resized as a whole."""
     known = resizing._KNOWN_ORDERS
-    for resample in resizing.SUPPORTS:
-        assert [resizing._is_followed(order, resample) for order in known].count(True) == 1
-        assert resizing.order_of_passes(resample) in known
+    assert [resizing._is_followed(order) for order in known].count(True) == 1
+    assert resizing.order_of_passes() in known
     assert not resizing._is_followed(lambda old, new: True)
     assert not resizing._is_followed(lambda old, new: old[1] > new[1])
 
@@ -122,13 +121,13 @@ def test_the_order_matters() -> None:
     results = []
     for order in (lambda old, new: True, lambda old, new: False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(resizing, "order_of_passes", lambda resample, order=order: order)
+            patch.setattr(resizing, "order_of_passes", lambda order=order: order)
             results.append(resized_crop(image, size, crop))
     assert (results[0] == whole(image, size, crop)) != (results[1] == whole(image, size, crop))
 
 
 def test_an_unknown_order_uses_the_whole_resize(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resizing, "order_of_passes", lambda resample: None)
+    monkeypatch.setattr(resizing, "order_of_passes", lambda: None)
     image, size, crop = noise((500, 375)), (341, 256), (58, 16, 282, 240)
     assert resized_crop(image, size, crop) == whole(image, size, crop)
 
