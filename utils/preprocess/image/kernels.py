@@ -58,9 +58,9 @@ def resize_into(
 def resized(image: Image.Image, size: tuple[int, int], resample: Image.Resampling) -> Array:
     """Return the levels of ``image.resize(size, resample)``: height x width x 3 uint8, or height x width for ``L``.
 
-    ``size`` is a width and height in pixels; the image has the mode ``RGB`` or ``L``.
+    ``size`` is a width and height in pixels. Images of other modes than ``RGB`` and ``L`` are left to Pillow.
     """
-    if not can_resize(resample):
+    if image.mode not in ("RGB", "L") or not can_resize(resample):
         return np.asarray(image.resize(size, resample))
     shape = size[::-1] if image.mode == "L" else (*size[::-1], 3)
     levels = np.empty(shape, np.uint8)
