@@ -75,7 +75,8 @@ def pixels(image: Image.Image) -> Any:
     is set to align them. It must not be asked to export an image over the memory of a file or another object, which it
     marks as read-only: Pillow 11 and 12 then end the process.
     """
-    if hasattr(image, "__arrow_c_array__") and not image.readonly and Image.core.get_alignment() == 1:
+    padded = Image.core.get_alignment() != 1  # type: ignore[attr-defined] # of Pillow's page "Block Allocator"
+    if hasattr(image, "__arrow_c_array__") and not image.readonly and not padded:
         try:
             return image.__arrow_c_array__()[1]
         except ValueError:  # in several blocks

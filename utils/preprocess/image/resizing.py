@@ -110,7 +110,8 @@ def resize_part(image: Image.Image, part: Part, resample: Image.Resampling = _BI
     size, box, crop = part
     if _is_unchanged(image, part):
         return _cropped(image, crop)
-    if part.is_inside and box == (0, 0, *image.size):
+    whole: Box = (0, 0, *image.size)
+    if part.is_inside and box == whole:
         return resized_crop(image, size, crop, resample)
     return _cropped(image.resize(size, resample, box), crop)
 
