@@ -1,8 +1,8 @@
 """Preprocessing of image files to a float32 batch: each ``--decode``, with and without the C extension, and peers.
 
-All contestants preprocess the same files in turn, in one process; the next round begins with the next contestant. Peers
-are plain Pillow and NumPy, and where they are installed torchvision's transforms and OpenCV (one thread, without
-antialiasing). Pin the process to one core: ``taskset -c 0 python benchmarks/preprocess.py``.
+All contestants preprocess the same files in turn, in one process; the next round begins with the next contestant. The
+times are CPU time, in which other processes on the same cores do not count. Peers are plain Pillow and NumPy, and
+where they are installed torchvision's transforms and OpenCV (one thread, without antialiasing). Pin the process to one core: ``taskset -c 0 python benchmarks/preprocess.py``.
 
 Tried and left out (CPU time of an image of 500 x 375; Pillow 13.0, simplejpeg 1.9, EPYC):
 
@@ -152,13 +152,13 @@ def contestants(case: ImageSet) -> dict[str, Run]:
 
 
 def seconds(run: Run, case: ImageSet, out: np.ndarray) -> float:
-    """Return seconds per image of one pass over the files, recorded as the pipeline does."""
-    start = time.perf_counter()
+    """Return CPU seconds per image of one pass over the files, recorded as the pipeline does."""
+    start = time.process_time()
     with recording(Timeline()):
         for first in range(0, len(case.files), case.batch):
             files = case.files[first : first + case.batch]
             run(files, out[: len(files)])
-    return (time.perf_counter() - start) / len(case.files)
+    return (time.process_time() - start) / len(case.files)
 
 
 def difference(run: Run, peer: Run, case: ImageSet) -> float:
@@ -199,7 +199,7 @@ def main() -> int:
     args = arguments(__doc__).parse_args()
     folder = ROOT / "benchmarks/results/preprocess"
     found = cases(folder, 32)
-    print(f"one thread, float32; {STATUS}")
+    print(f"one thread, float32, CPU time per image; {STATUS}")
     print(f"{'':17} {'':21} {'ms':>8} {'least ms':>8} {'ratio':>7} {'levels':>7}")
     rows = [row for case in found for row in measure(case, 2 if args.quick else 15)]
     finish("preprocess", {"image_kernels": STATUS, "rows": rows}, args)
