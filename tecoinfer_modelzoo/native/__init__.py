@@ -2,7 +2,7 @@
 
 ``setup.py`` builds it from ``_kernels.c`` when the zoo is installed where there is a C compiler, in editable mode into
 this folder. Without it, and on processors other than x86-64, Pillow and NumPy do the work. The same file runs on every
-x86-64 processor: loops for AVX2 are selected at run time. ``python -m engine`` shows whether it is used.
+x86-64 processor: loops for AVX2 and AVX-512 are selected at run time. ``python -m engine`` shows whether it is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import ModuleType
 VARIABLE = "TECO_NATIVE"
 """Environment variable: ``0`` disables the extension."""
 
-LEVELS = ("plain C", "AVX2")
+LEVELS = ("plain C", "AVX2", "AVX-512")
 """Names of the extension's levels; a processor that has one has those before it."""
 
 INTERFACE = 1

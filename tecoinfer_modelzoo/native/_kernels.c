@@ -30,17 +30,18 @@ the sum of |sample * high| stays below 2^8 times the sum of |k| / 2^11 + 1. They
 #define HAS_AVX2 1
 #include <immintrin.h>
 #define AVX2 __attribute__((target("avx2")))
+#define AVX512 __attribute__((target("avx2,avx512f,avx512bw")))
 #endif
 
 #define INTERFACE 1 /* of native/__init__.py; raised when arguments or results change */
 #define BITS 22
 #define HALF (1 << (BITS - 1))
 #define LOW_BITS 11
-#define ROWS 8 /* rows that a horizontal pass resizes at once */
+#define ROWS 16 /* rows that a horizontal pass resizes at once */
 
 static const double PI = 3.14159265358979323846;
 
-enum level { PLAIN, WITH_AVX2 };
+enum level { PLAIN, WITH_AVX2, WITH_AVX512 };
 
 /* ---- filters: the weight at a distance x from the centre, in resized samples where the image shrinks ---- */
 
@@ -323,12 +324,101 @@ AVX2 static void down_avx2(const axis_t *axis, int i, const uint8_t *from, size_
     if (width & 31) down_32(pairs, taps, from + width - 32, stride, out + width - 32);
 }
 
+/* ---- AVX-512: the same with four rows, and with 64 columns ---- */
+
+AVX512 static inline __m512i combined_512(__m512i high, __m512i low) {
+    return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, LOW_BITS), low), BITS);
+}
+
+AVX512 static inline __m512i four_rows(const uint8_t *const rows[4], size_t at) {
+    __m512i found = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(rows[0] + at)));
+    found = _mm512_inserti32x4(found, _mm_loadu_si128((const __m128i *)(rows[1] + at)), 1);
+    found = _mm512_inserti32x4(found, _mm_loadu_si128((const __m128i *)(rows[2] + at)), 2);
+    return _mm512_inserti32x4(found, _mm_loadu_si128((const __m128i *)(rows[3] + at)), 3);
+}
+
+/* Return the four channels of one resized sample of four rows, one in each quarter. */
+AVX512 static inline __m512i sample_of_four(const axis_t *axis, int i, int groups, int last, const uint8_t *const rows[4]) {
+    const __m512i first_two = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1));
+    const __m512i next_two = _mm512_broadcast_i32x4(_mm_setr_epi8(8, -1, 12, -1, 9, -1, 13, -1, 10, -1, 14, -1, 11, -1, 15, -1));
+    const int32_t *pairs = axis->pairs + (size_t)i * axis->stride;
+    __m512i high = _mm512_setzero_si512(), low = _mm512_set1_epi32(HALF);
+    for (int g = 0; g < groups; g++, pairs += 4) {
+        int at = axis->start[i] + 4 * g;
+        __m512i four;
+        if (at <= last) {
+            four = four_rows(rows, 4 * (size_t)at);
+        } else {
+            uint8_t held[64] = {0};
+            int left = last + 4 - at;
+            for (int y = 0; y < 4 && left > 0; y++) memcpy(held + 16 * y, rows[y] + 4 * (size_t)at, 4 * left);
+            four = _mm512_loadu_si512(held);
+        }
+        __m512i one = _mm512_shuffle_epi8(four, first_two), two = _mm512_shuffle_epi8(four, next_two);
+        high = _mm512_add_epi32(high, _mm512_madd_epi16(one, _mm512_set1_epi32(pairs[0])));
+        low = _mm512_add_epi32(low, _mm512_madd_epi16(one, _mm512_set1_epi32(pairs[1])));
+        high = _mm512_add_epi32(high, _mm512_madd_epi16(two, _mm512_set1_epi32(pairs[2])));
+        low = _mm512_add_epi32(low, _mm512_madd_epi16(two, _mm512_set1_epi32(pairs[3])));
+    }
+    return combined_512(high, low);
+}
+
+AVX512 static inline void across_four(const axis_t *axis, int groups, int last, const uint8_t *const rows[4], uint8_t *const to[4]) {
+    __m128i quarters[4];
+    for (int i = 0; i < axis->count; i += 4) {
+        int left = axis->count - i < 4 ? axis->count - i : 4; /* the last samples are repeated, and not stored */
+        __m512i sums[4];
+        for (int j = 0; j < 4; j++) sums[j] = sample_of_four(axis, i + (j < left ? j : left - 1), groups, last, rows);
+        __m512i levels = _mm512_packus_epi16(_mm512_packs_epi32(sums[0], sums[1]), _mm512_packs_epi32(sums[2], sums[3]));
+        quarters[0] = _mm512_castsi512_si128(levels);
+        quarters[1] = _mm512_extracti32x4_epi32(levels, 1);
+        quarters[2] = _mm512_extracti32x4_epi32(levels, 2);
+        quarters[3] = _mm512_extracti32x4_epi32(levels, 3);
+        for (int y = 0; y < 4; y++) {
+            if (left == 4) _mm_storeu_si128((__m128i *)(to[y] + 4 * (size_t)i), quarters[y]);
+            else memcpy(to[y] + 4 * (size_t)i, &quarters[y], 4 * left);
+        }
+    }
+}
+
+AVX512 static void across_avx512(const axis_t *axis, int last, const uint8_t *const rows[4], uint8_t *const to[4]) {
+    if (axis->stride == 4) across_four(axis, 1, last, rows, to);
+    else across_four(axis, axis->stride / 4, last, rows, to);
+}
+
+AVX512 static inline void down_64(const int32_t *pairs, int taps, const uint8_t *from, size_t stride, uint8_t *out) {
+    const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(HALF);
+    __m512i high[4] = {zero, zero, zero, zero}, low[4] = {half, half, half, half};
+    for (int y = 0; y < taps; y += 2, pairs += 2, from += 2 * stride) {
+        __m512i a = _mm512_loadu_si512(from), b = y + 1 < taps ? _mm512_loadu_si512(from + stride) : zero;
+        __m512i front = _mm512_unpacklo_epi8(a, b), back = _mm512_unpackhi_epi8(a, b);
+        __m512i words[4] = {_mm512_unpacklo_epi8(front, zero), _mm512_unpackhi_epi8(front, zero),
+                            _mm512_unpacklo_epi8(back, zero), _mm512_unpackhi_epi8(back, zero)};
+        __m512i highs = _mm512_set1_epi32(pairs[0]), lows = _mm512_set1_epi32(pairs[1]);
+        for (int j = 0; j < 4; j++) {
+            high[j] = _mm512_add_epi32(high[j], _mm512_madd_epi16(words[j], highs));
+            low[j] = _mm512_add_epi32(low[j], _mm512_madd_epi16(words[j], lows));
+        }
+    }
+    __m512i one = _mm512_packs_epi32(combined_512(high[0], low[0]), combined_512(high[1], low[1]));
+    __m512i two = _mm512_packs_epi32(combined_512(high[2], low[2]), combined_512(high[3], low[3]));
+    _mm512_storeu_si512(out, _mm512_packus_epi16(one, two));
+}
+
+AVX512 static void down_avx512(const axis_t *axis, int i, const uint8_t *from, size_t stride, int width, uint8_t *out) {
+    const int32_t *pairs = axis->pairs + (size_t)i * axis->stride;
+    int taps = axis->taps[i];
+    for (int x = 0; x + 64 <= width; x += 64) down_64(pairs, taps, from + x, stride, out + x);
+    if (width & 63) down_64(pairs, taps, from + width - 64, stride, out + width - 64);
+}
+
 #endif
 
 static enum level best_level(void) {
 #ifdef HAS_AVX2
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) return WITH_AVX2;
+    if (__builtin_cpu_supports("avx2"))
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? WITH_AVX512 : WITH_AVX2;
 #endif
     return PLAIN;
 }
@@ -347,32 +437,50 @@ typedef struct {
     uint8_t *out;
 } job_t;
 
+#ifdef HAS_AVX2
+
+/* Resize rows of four channels horizontally; ``length``: pixels in a row, at least 4. */
+static void across_vectors(const job_t *job, const uint8_t *from, size_t stride, int rows, int length, uint8_t *to, size_t to_stride) {
+    int last = length - 4, together = job->level == WITH_AVX512 ? 4 : 2;
+    for (int y = 0; y < rows; y += together) {
+        const uint8_t *sources[4];
+        uint8_t *results[4];
+        for (int j = 0; j < together; j++) { /* the last row is repeated */
+            int row = y + j < rows ? y + j : rows - 1;
+            sources[j] = from + row * stride;
+            results[j] = to + row * to_stride;
+        }
+        if (together == 4) across_avx512(&job->across, last, sources, results);
+        else across_avx2(&job->across, last, sources[0], sources[1], results[0], results[1]);
+    }
+}
+
+/* Resize rows of grey horizontally: four of them as one row of four channels. */
+static void across_gray(const job_t *job, const uint8_t *from, size_t stride, int rows, int length, uint8_t *to, size_t to_stride) {
+    const axis_t *axis = &job->across;
+    size_t wide = (size_t)length * 4, result = (size_t)axis->count * 4;
+    uint8_t *done = job->scratch + ROWS / 4 * wide;
+    for (int y = 0; y < ROWS; y++) {
+        const uint8_t *row = from + (size_t)(y < rows ? y : rows - 1) * stride;
+        uint8_t *place = job->scratch + y / 4 * wide + y % 4;
+        for (int x = axis->low; x < axis->high; x++) place[4 * (size_t)x] = row[x];
+    }
+    across_vectors(job, job->scratch, wide, ROWS / 4, length, done, result);
+    for (int y = 0; y < rows; y++) {
+        const uint8_t *place = done + y / 4 * result + y % 4;
+        for (int x = 0; x < axis->count; x++) to[y * to_stride + x] = place[4 * (size_t)x];
+    }
+}
+
+#endif
+
 /* Resize up to ROWS rows horizontally; ``from``: the source's first column, ``length``: pixels in a row. */
 static void across_rows(const job_t *job, const uint8_t *from, size_t stride, int rows, int length, uint8_t *to, size_t to_stride) {
     const axis_t *axis = &job->across;
 #ifdef HAS_AVX2
-    if (job->level == WITH_AVX2 && axis->small && job->channels == 4 && length >= 4) {
-        for (int y = 0; y < rows; y += 2) {
-            int next = y + 1 < rows ? y + 1 : y;
-            across_avx2(axis, length - 4, from + y * stride, from + next * stride, to + y * to_stride, to + next * to_stride);
-        }
-        return;
-    }
-    if (job->level == WITH_AVX2 && axis->small && length >= 4 && rows > 1) {
-        /* Four rows of grey are resized as one row of four channels. */
-        uint8_t *wide[2] = {job->scratch, job->scratch + (size_t)length * 4}, *result[2];
-        result[0] = job->scratch + (size_t)length * 8;
-        result[1] = result[0] + (size_t)axis->count * 4;
-        for (int y = 0; y < ROWS; y++) {
-            const uint8_t *row = from + (size_t)(y < rows ? y : rows - 1) * stride;
-            uint8_t *place = wide[y / 4] + y % 4;
-            for (int x = axis->low; x < axis->high; x++) place[4 * (size_t)x] = row[x];
-        }
-        across_avx2(axis, length - 4, wide[0], wide[1], result[0], result[1]);
-        for (int y = 0; y < rows; y++) {
-            const uint8_t *place = result[y / 4] + y % 4;
-            for (int x = 0; x < axis->count; x++) to[y * to_stride + x] = place[4 * x];
-        }
+    if (job->level >= WITH_AVX2 && axis->small && length >= 4 && (job->channels == 4 || rows > 1)) {
+        if (job->channels == 4) across_vectors(job, from, stride, rows, length, to, to_stride);
+        else across_gray(job, from, stride, rows, length, to, to_stride);
         return;
     }
 #endif
@@ -385,7 +493,11 @@ static void down_row(const job_t *job, int i, const uint8_t *from, int base, siz
     const axis_t *axis = &job->down;
     from += (size_t)(axis->start[i] - base) * stride;
 #ifdef HAS_AVX2
-    if (job->level == WITH_AVX2 && axis->small && width >= 32) {
+    if (job->level == WITH_AVX512 && axis->small && width >= 64) {
+        down_avx512(axis, i, from, stride, width, to);
+        return;
+    }
+    if (job->level >= WITH_AVX2 && axis->small && width >= 32) {
         down_avx2(axis, i, from, stride, width, to);
         return;
     }
@@ -433,7 +545,7 @@ static void emit(const job_t *job, int y, const uint8_t *row) {
             return;
         }
 #ifdef HAS_AVX2
-        if (job->level == WITH_AVX2) x = pack_avx2(row, count, to);
+        if (job->level >= WITH_AVX2) x = pack_avx2(row, count, to);
 #endif
         for (; x < count; x++) memcpy(to + 3 * x, row + 4 * x, 3);
         return;
@@ -441,7 +553,7 @@ static void emit(const job_t *job, int y, const uint8_t *row) {
     size_t plane = (size_t)job->height * job->width;
     int done = 0;
 #ifdef HAS_AVX2
-    if (job->level == WITH_AVX2 && !gray && job->item == 4)
+    if (job->level >= WITH_AVX2 && !gray && job->item == 4)
         done = look_up_avx2((const uint32_t *)job->table, row, count, (uint32_t *)job->out + at, plane);
 #endif
     for (int c = 0; c < 3; c++) {
@@ -582,7 +694,7 @@ static int compute(const request_t *r, const uint8_t *source, job_t *job) {
     int found = axis_init(&job->across, r->width, r->box[0], r->box[2], r->size[0], left, right, filter)
                 && axis_init(&job->down, r->height, r->box[1], r->box[3], r->size[1], top, bottom, filter);
     if (found && r->channels == 1) {
-        job->scratch = calloc(8, (size_t)r->width + job->across.count);
+        job->scratch = calloc(ROWS, (size_t)r->width + job->across.count);
         found = job->scratch != NULL;
     }
     if (found && r->vertical_first && job->across.changes && job->down.changes)
@@ -675,7 +787,7 @@ static PyMethodDef METHODS[] = {
     {"interface", interface, METH_NOARGS, "Return the number of this interface."},
     {"resample", resample, METH_VARARGS,
      "resample(source, channels, (width, height), box, (width, height), crop, filter, vertical_first, level, table, out)"},
-    {"level", level, METH_NOARGS, "Return the highest level of this processor: 0 for plain C, 1 for AVX2."},
+    {"level", level, METH_NOARGS, "Return the highest level of this processor: 0 for plain C, 1 for AVX2, 2 for AVX-512."},
     {NULL, NULL, 0, NULL},
 };
 
