@@ -2,7 +2,8 @@
 
 All contestants preprocess the same files in turn, in one process; the next round begins with the next contestant. The
 times are CPU time, in which other processes on the same cores do not count. Peers are plain Pillow and NumPy, and
-where they are installed torchvision's transforms and OpenCV (one thread, without antialiasing). Pin the process to one core: ``taskset -c 0 python benchmarks/preprocess.py``.
+where they are installed torchvision's transforms and OpenCV (one thread, without antialiasing). Pin the process to one
+core: ``taskset -c 0 python benchmarks/preprocess.py``.
 
 Tried and left out (CPU time of an image of 500 x 375; Pillow 13.0, simplejpeg 1.9, EPYC):
 
@@ -27,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from parts.bench import DIGITS, ROOT, arguments, finish, median
 from parts.images import make_images
-from parts.peers import opencv_into
+from parts.preprocessing import opencv_into, plain
 from PIL import Image
 
 from engine import Timeline, recording
@@ -86,20 +87,6 @@ def ours(files: list[Path], out: np.ndarray, case: ImageSet, decode: str, extens
     preprocess(files, "float32", case.resize, case.crop, out=out, decode=decode)
 
 
-def plain(files: list[Path], out: np.ndarray, resize: int, crop: int) -> None:
-    """Do the same steps as a usual script."""
-    mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
-    rows = []
-    for file in files:
-        image = Image.open(file).convert("RGB")
-        short = min(image.size)
-        image = image.resize((resize * image.width // short, resize * image.height // short), Image.Resampling.BILINEAR)
-        left, top = round((image.width - crop) / 2), round((image.height - crop) / 2)
-        pixels = np.asarray(image.crop((left, top, left + crop, top + crop)), np.float32) / np.float32(255)
-        rows.append(((pixels - mean) / std).transpose(2, 0, 1))
-    np.stack(rows, out=out)
-
-
 def torchvision(resize: int, crop: int) -> Run:
     """Return torchvision's transforms on Pillow images, in one thread."""
     import torch
@@ -143,7 +130,7 @@ def contestants(case: ImageSet) -> dict[str, Run]:
         if HAS_EXTENSION:
             found[f"{decode}, C extension"] = partial(ours, case=case, decode=decode, extension="1")
         found[decode] = partial(ours, case=case, decode=decode, extension="0")
-    found[PLAIN] = partial(plain, resize=case.resize, crop=case.crop)
+    found[PLAIN] = lambda files, out: plain(files, case.resize, case.crop, out)
     if find_spec("torchvision"):
         found["torchvision"] = torchvision(case.resize, case.crop)
     if find_spec("cv2"):
