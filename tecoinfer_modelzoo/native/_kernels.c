@@ -455,21 +455,58 @@ static void across_vectors(const job_t *job, const uint8_t *from, size_t stride,
     }
 }
 
+/* Write the bytes ``low`` to ``high`` of four rows as pixels of four channels, to the same pixels of ``to``. */
+AVX2 static void interleave(const uint8_t *const rows[4], int low, int high, uint8_t *to) {
+    int x = low;
+    for (; x + 16 <= high; x += 16) {
+        __m128i a = _mm_loadu_si128((const __m128i *)(rows[0] + x)), b = _mm_loadu_si128((const __m128i *)(rows[1] + x));
+        __m128i c = _mm_loadu_si128((const __m128i *)(rows[2] + x)), d = _mm_loadu_si128((const __m128i *)(rows[3] + x));
+        __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
+        __m128i more_ab = _mm_unpackhi_epi8(a, b), more_cd = _mm_unpackhi_epi8(c, d);
+        __m128i *place = (__m128i *)(to + 4 * (size_t)x);
+        _mm_storeu_si128(place, _mm_unpacklo_epi16(ab, cd));
+        _mm_storeu_si128(place + 1, _mm_unpackhi_epi16(ab, cd));
+        _mm_storeu_si128(place + 2, _mm_unpacklo_epi16(more_ab, more_cd));
+        _mm_storeu_si128(place + 3, _mm_unpackhi_epi16(more_ab, more_cd));
+    }
+    for (; x < high; x++)
+        for (int y = 0; y < 4; y++) to[4 * (size_t)x + y] = rows[y][x];
+}
+
+/* Write the four channels of ``count`` pixels to up to four rows. */
+AVX2 static void separate(const uint8_t *pixels, int count, int rows, uint8_t *to, size_t stride) {
+    const __m128i by_channel = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    int x = 0;
+    for (; x + 16 <= count; x += 16) {
+        __m128i four[4], done[4];
+        for (int j = 0; j < 4; j++)
+            four[j] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(pixels + 4 * (size_t)x) + j), by_channel);
+        __m128i front = _mm_unpacklo_epi32(four[0], four[1]), back = _mm_unpacklo_epi32(four[2], four[3]);
+        done[0] = _mm_unpacklo_epi64(front, back);
+        done[1] = _mm_unpackhi_epi64(front, back);
+        front = _mm_unpackhi_epi32(four[0], four[1]);
+        back = _mm_unpackhi_epi32(four[2], four[3]);
+        done[2] = _mm_unpacklo_epi64(front, back);
+        done[3] = _mm_unpackhi_epi64(front, back);
+        for (int y = 0; y < rows; y++) _mm_storeu_si128((__m128i *)(to + y * stride + x), done[y]);
+    }
+    for (; x < count; x++)
+        for (int y = 0; y < rows; y++) to[y * stride + x] = pixels[4 * (size_t)x + y];
+}
+
 /* Resize rows of grey horizontally: four of them as one row of four channels. */
 static void across_gray(const job_t *job, const uint8_t *from, size_t stride, int rows, int length, uint8_t *to, size_t to_stride) {
     const axis_t *axis = &job->across;
     size_t wide = (size_t)length * 4, result = (size_t)axis->count * 4;
     uint8_t *done = job->scratch + ROWS / 4 * wide;
-    for (int y = 0; y < ROWS; y++) {
-        const uint8_t *row = from + (size_t)(y < rows ? y : rows - 1) * stride;
-        uint8_t *place = job->scratch + y / 4 * wide + y % 4;
-        for (int x = axis->low; x < axis->high; x++) place[4 * (size_t)x] = row[x];
+    for (int y = 0; y < ROWS; y += 4) {
+        const uint8_t *sources[4];
+        for (int j = 0; j < 4; j++) sources[j] = from + (size_t)(y + j < rows ? y + j : rows - 1) * stride;
+        interleave(sources, axis->low, axis->high, job->scratch + y / 4 * wide);
     }
-    across_vectors(job, job->scratch, wide, ROWS / 4, length, done, result);
-    for (int y = 0; y < rows; y++) {
-        const uint8_t *place = done + y / 4 * result + y % 4;
-        for (int x = 0; x < axis->count; x++) to[y * to_stride + x] = place[4 * (size_t)x];
-    }
+    across_vectors(job, job->scratch, wide, (rows + 3) / 4, length, done, result);
+    for (int y = 0; y < rows; y += 4)
+        separate(done + y / 4 * result, axis->count, rows - y < 4 ? rows - y : 4, to + y * to_stride, to_stride);
 }
 
 #endif
@@ -507,14 +544,20 @@ static void down_row(const job_t *job, int i, const uint8_t *from, int base, siz
 
 #ifdef HAS_AVX2
 
-/* Look up the 32-bit values of a row of four channels, and return the number of pixels done. */
-AVX2 static int look_up_avx2(const uint32_t *table, const uint8_t *row, int count, uint32_t *to, size_t plane) {
+/* Look up the 32-bit values of a row of one or four channels, and return the number of pixels done. */
+AVX2 static int look_up_avx2(const uint32_t *table, const uint8_t *row, int gray, int count, uint32_t *to, size_t plane) {
     const __m256i byte = _mm256_set1_epi32(255);
     int x = 0;
     for (; x + 8 <= count; x += 8) {
-        __m256i pixels = _mm256_loadu_si256((const __m256i *)(row + 4 * x));
-        __m256i red = _mm256_and_si256(pixels, byte), green = _mm256_and_si256(_mm256_srli_epi32(pixels, 8), byte);
-        __m256i blue = _mm256_and_si256(_mm256_srli_epi32(pixels, 16), byte);
+        __m256i red, green, blue;
+        if (gray) {
+            red = green = blue = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(row + x)));
+        } else {
+            __m256i pixels = _mm256_loadu_si256((const __m256i *)(row + 4 * (size_t)x));
+            red = _mm256_and_si256(pixels, byte);
+            green = _mm256_and_si256(_mm256_srli_epi32(pixels, 8), byte);
+            blue = _mm256_and_si256(_mm256_srli_epi32(pixels, 16), byte);
+        }
         _mm256_storeu_si256((__m256i *)(to + x), _mm256_i32gather_epi32((const int *)table, red, 4));
         _mm256_storeu_si256((__m256i *)(to + plane + x), _mm256_i32gather_epi32((const int *)table + 256, green, 4));
         _mm256_storeu_si256((__m256i *)(to + 2 * plane + x), _mm256_i32gather_epi32((const int *)table + 512, blue, 4));
@@ -553,8 +596,8 @@ static void emit(const job_t *job, int y, const uint8_t *row) {
     size_t plane = (size_t)job->height * job->width;
     int done = 0;
 #ifdef HAS_AVX2
-    if (job->level >= WITH_AVX2 && !gray && job->item == 4)
-        done = look_up_avx2((const uint32_t *)job->table, row, count, (uint32_t *)job->out + at, plane);
+    if (job->level >= WITH_AVX2 && job->item == 4)
+        done = look_up_avx2((const uint32_t *)job->table, row, gray, count, (uint32_t *)job->out + at, plane);
 #endif
     for (int c = 0; c < 3; c++) {
         const uint8_t *from = gray ? row : row + c;
