@@ -154,7 +154,7 @@ class TvmEngine(Engine):
             plan = self._plan(shapes)
             if self.spec.save_engine:
                 self._save(plan.record, plan.library)
-            if self.independent and all(None not in t.shape or t.batched for t in self.inputs) and not self.spec.dims:
+            if self.independent and not self.spec.dims:
                 self._model = None  # read again if another plan is needed
 
     def _keep(self, stored: ModelProto) -> None:
@@ -251,11 +251,10 @@ class TvmEngine(Engine):
 
     def _write(self, path: Path, record: PlanRecord, library: Any) -> PlanRecord | None:
         """Write a library and its record; return the latter, or ``None`` where the host has no linker."""
+        if not self._compiler.links:
+            return None
         with atomic_replacement(path, SUFFIX) as temporary:
-            temporary.unlink()  # a linker keeps the permissions of an existing file, which are not executable
-            if not self._compiler.save(library, temporary):
-                temporary.touch()
-                return None
+            self._compiler.save(library, temporary)
             os.chmod(temporary, 0o600)
             record = replace(record, library_sha256=hash_files(temporary))
         write_record(path, record)

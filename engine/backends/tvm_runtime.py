@@ -5,6 +5,7 @@ The only file that imports tvm, and only inside its functions.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -110,22 +111,23 @@ class Compiler:
             except Exception as error:  # TVM raises errors of many types
                 raise ModelError(f"TVM {self.version} cannot compile the model: {_reason(error, said)}") from error
 
-    def save(self, library: Any, path: Path) -> bool:
-        """Write a compiled library to a path; return ``False`` where the host has no linker."""
+    @property
+    def links(self) -> bool:
+        """Whether the host has a linker, without which no library can be written."""
         from tvm.support import cc
 
-        if not self._linker(cc):
-            return False
-        with _compiling, _quiet():
-            library.export_library(str(path))
-        return True
-
-    @staticmethod
-    def _linker(cc: Any) -> bool:
         try:
             return bool(cc.get_cc())
         except ValueError:
             return False
+
+    def save(self, library: Any, path: Path) -> None:
+        """Write a compiled library to a path; raise OSError if the linker fails."""
+        try:
+            with _compiling, _quiet():
+                library.export_library(str(path))
+        except RuntimeError as error:
+            raise OSError(errno.EIO, f"the linker failed: {_short(error)}", str(path)) from error
 
     def load(self, path: Path) -> Any:
         """Load a library, which may run code of it; raise ModelError if TVM cannot."""

@@ -165,6 +165,25 @@ def test_a_saved_plan_is_opened_without_the_model(
 
 
 @needs_tvm
+@pytest.mark.parametrize("linker", ["", "/bin/false"])
+def test_without_a_linker_nothing_is_stored(
+    linker: str, save_onnx: SaveOnnx, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = net(save_onnx)
+    if linker:
+        monkeypatch.setenv("CXX", linker)
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    with open_engine("tvm", EngineSpec(path, batch_size=2)) as engine:
+        np.testing.assert_allclose(engine(images(2)), judged(path, images(2))[0], rtol=1e-4, atol=1e-5)
+    assert not list(cache.iterdir())
+    with pytest.raises(ConfigError, match="linker") as refused:
+        open_engine("tvm", EngineSpec(path, batch_size=2, save_engine=True))
+    assert "\n" not in str(refused.value)
+    assert sorted(file.name for file in path.parent.iterdir() if file.is_file()) == [path.name]
+
+
+@needs_tvm
 def test_other_targets_refuse_a_saved_plan_in_one_line(save_onnx: SaveOnnx, cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "net.so"
     path.write_bytes(b"\x7fELF")
