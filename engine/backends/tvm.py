@@ -220,6 +220,7 @@ class TvmEngine(Engine):
         key = record.key
         for what, have, want in (
             ("TVM", key.tvm, compiler.version),
+            ("target", record.kind, compiler.kind),
             ("dtype", key.dtype, self.spec.dtype or key.dtype),
         ):
             if have != want:

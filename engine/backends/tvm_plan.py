@@ -90,6 +90,11 @@ class PlanRecord:
     processor: str
 
     @property
+    def kind(self) -> str:
+        """The kind of the target, such as ``llvm``."""
+        return text(entries(parsed(self.key.target))["kind"])
+
+    @property
     def batching(self) -> BatchAxes:
         """Batch axes and independence, in the model's order."""
         inputs, outputs = (tuple(tensor.batch_axis for tensor in each) for each in (self.inputs, self.outputs))
@@ -189,7 +194,7 @@ def _to_json(record: PlanRecord) -> dict[str, Any]:
 def _from_json(data: Any) -> PlanRecord:
     found = entries(data)
     independent = found["independent"]
-    return PlanRecord(
+    record = PlanRecord(
         key=_key(entries(found["key"])),
         library_sha256=text(found["library_sha256"]),
         inputs=[tensor_from_json(entry) for entry in items(found["inputs"])],
@@ -202,6 +207,9 @@ def _from_json(data: Any) -> PlanRecord:
         metadata={name: text(value) for name, value in entries(found["metadata"]).items()},
         processor=text(found["processor"]),
     )
+    if not record.kind:
+        raise ValueError("the target has no kind")
+    return record
 
 
 def _key(found: Mapping[str, Any]) -> PlanKey:

@@ -82,8 +82,8 @@ class Compiler:
         return f"{self.kind} {processor}" if processor else self.kind
 
     def runs(self, processor: str) -> bool:
-        """Return whether code that needs a processor (:attr:`processor`) runs on the host's."""
-        return not processor or processor == _host(self._tvm)
+        """Return whether code that needs a processor (:attr:`processor`) runs here: any, this target's or the host's."""
+        return processor in ("", self.processor) or processor == _host(self._tvm)
 
     def build(self, model: ModelProto, tiled: bool = True) -> tuple[Any, bool]:
         """Compile a graph with fixed shapes; return the library, and whether it has kernels for several threads.
@@ -206,10 +206,9 @@ def _host_parts(tvm: Any) -> tuple[str, list[str]]:
 
 
 def _host(tvm: Any) -> str:
+    """Return name and features of the host's processor, in the form of :attr:`Compiler.processor`."""
     name, features = _host_parts(tvm)
-    return str(
-        json.loads(str(tvm.target.Target({"kind": "llvm", "mcpu": name, "mattr": features}))) and name
-    ) + "".join(f" {feature}" for feature in features)
+    return " ".join([name, *features])
 
 
 def _device(tvm: Any, kind: str, given: str) -> Any:

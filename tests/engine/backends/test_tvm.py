@@ -148,6 +148,8 @@ def test_a_saved_plan_is_opened_without_the_model(
     good = record.read_text()
     for change, named in (
         ({"key": {"tvm": "0.1"}}, r"TVM 0\.1"),
+        ({"key": {"target": '{"kind": "cuda"}'}}, "target cuda"),
+        ({"key": {"target": "cuda"}}, "not a plan record"),
         ({"processor": "i386 +x87"}, "i386"),
         ({"library_sha256": "0" * 64}, "changed"),
         ({"outputs": 3}, "not a plan record"),
@@ -371,14 +373,19 @@ def test_targets_that_cannot_be_used(
 
 @needs_tvm
 def test_a_target_of_the_users_own(
-    save_onnx: SaveOnnx, cache: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+    save_onnx: SaveOnnx, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(TARGET_VARIABLE, "llvm")
-    path = net(save_onnx)
+    path, saved = net(save_onnx), tmp_path / "net.so"
     want = judged(path, images(2))[0]
-    with open_engine("tvm", EngineSpec(path, batch_size=2, save_engine=True)) as engine:
-        np.testing.assert_allclose(engine(images(2)), want, rtol=1e-4, atol=1e-5)
-    assert json.loads(record_path(path.with_suffix(".so")).read_text())["processor"] == ""  # it runs on any
+    for target, processor in (("llvm", ""), ('{"kind": "llvm", "mcpu": "x86-64"}', "x86-64")):
+        monkeypatch.setenv(TARGET_VARIABLE, target)
+        open_engine("tvm", EngineSpec(path, batch_size=2, save_engine=True)).release()
+        with open_engine("tvm", EngineSpec(saved)) as engine:
+            np.testing.assert_allclose(engine(images(2)), want, rtol=1e-4, atol=1e-5)
+        assert json.loads(record_path(saved).read_text())["processor"] == processor
+    monkeypatch.delenv(TARGET_VARIABLE)
+    with pytest.raises(ModelError, match="x86-64"):
+        open_engine("tvm", EngineSpec(saved))
 
 
 def test_a_missing_package_is_named_with_its_command(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
