@@ -82,7 +82,7 @@ class Compiler:
         return f"{self.kind} {processor}" if processor else self.kind
 
     def runs(self, processor: str) -> bool:
-        """Return whether code that needs a processor (:attr:`processor`) runs here: any, this target's or the host's."""
+        """Return whether code that needs a processor (:attr:`processor`) runs here: any, this target's or the host."""
         return processor in ("", self.processor) or processor == _host(self._tvm)
 
     def build(self, model: ModelProto, tiled: bool = True) -> tuple[Any, bool]:
