@@ -115,25 +115,28 @@ def request_of(args: argparse.Namespace) -> Request:
     )
 
 
-_OF_A_MEASUREMENT = ("saveEngine", "exportTimes", "exportProfile", "trace", "runSync")
-"""Flags that neither a load test nor a plan has."""
+_MODES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(plan_flags.FLAGS, ("--plan",)),
+    **dict.fromkeys(load_flags.FLAGS, ("--scenario",)),
+    **dict.fromkeys(load_flags.SHARED, ("--scenario", "--plan")),
+    **dict.fromkeys(("saveEngine", "exportTimes", "exportProfile", "trace", "runSync"), ("",)),
+    "plot": ("", "--plan"),
+}
+"""Flags that only some modes have, and these: a load test, a plan, or a measurement (empty)."""
 
 
 def _check_mode(args: argparse.Namespace) -> None:
-    """Reject flags of another mode than the one that is asked for: a measurement, a load test or a plan."""
+    """Reject flags of another mode than the one that is asked for."""
     if args.plan and args.scenario:
         raise ConfigError("--plan and --scenario exclude each other; run them one after the other")
     mode = "--scenario" if args.scenario else "--plan" if args.plan else ""
-    of = {name: ("--plan",) for name in plan_flags.FLAGS}
-    of |= {name: ("--scenario",) for name in load_flags.FLAGS}
-    of |= {name: ("--scenario", "--plan") for name in ("max_batch", "queue_delay")}
-    of |= {name: ("",) for name in _OF_A_MEASUREMENT}
-    of["plot"] = ("", "--plan")
-    for name, modes in of.items():
+    for name, modes in _MODES.items():
         given = getattr(args, name)
-        if given is not None and given is not False and mode not in modes:
-            fix = f"add {' or '.join(modes)}" if "" not in modes else f"leave it out with {mode}"
-            raise ConfigError(f"--{name} {'needs another mode' if '' not in modes else 'is for a measurement'}; {fix}")
+        if given is None or given is False or mode in modes:
+            continue
+        if mode:
+            raise ConfigError(f"--{name} does not belong to {mode}; leave one of them out")
+        raise ConfigError(f"--{name} needs {' or '.join(modes)}; add it")
 
 
 def _check_engines(load: Path | None, save: Path | None) -> None:

@@ -60,7 +60,8 @@ class SdaaEngine(Engine):
         faults: faults to inject; ``None`` reads ``TECO_SIM_FAULTS``.
         save_to: build from the ONNX file, and save the engine there.
 
-    ``loaded`` is whether a saved engine was loaded, ``paced`` whether calls take their simulated time on the wall clock.
+    ``loaded`` is whether a saved engine was loaded, ``paced`` whether calls take their simulated time on the wall
+    clock.
 
     Raises:
         DeviceOutOfMemory: the model does not fit a SPA's memory.

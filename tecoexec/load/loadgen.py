@@ -24,6 +24,15 @@ Load = Callable[[Sequence[int]], None]
 """Loads samples into memory, or removes them."""
 
 
+_running: list[threading.Event] = []
+"""Of each test whether it has ended."""
+
+
+def left_running() -> bool:
+    """Return whether a failed test still runs: LoadGen cannot be stopped, and then aborts the process at its exit."""
+    return not all(ended.is_set() for ended in _running)
+
+
 def require_loadgen() -> ModuleType:
     """Return the module; raise ConfigError if the package is missing or cannot be imported."""
     try:
@@ -80,6 +89,7 @@ def run_loadgen(
         finally:
             ended.set()
 
+    _running.append(ended)
     threading.Thread(target=test, name="loadgen", daemon=True).start()
     try:
         _wait(ended, sut)
@@ -103,7 +113,9 @@ def _wait(ended: threading.Event, sut: SystemUnderTest) -> None:
 
 
 @contextmanager
-def _handles(loadgen: ModuleType, count: int, held: int, issue: Any, flush: Any, load: Any, unload: Any) -> Iterator[Any]:
+def _handles(
+    loadgen: ModuleType, count: int, held: int, issue: Any, flush: Any, load: Any, unload: Any
+) -> Iterator[Any]:
     sut, library = loadgen.ConstructSUT(issue, flush), loadgen.ConstructQSL(count, held, load, unload)
     try:
         yield sut, library
@@ -114,7 +126,8 @@ def _handles(loadgen: ModuleType, count: int, held: int, issue: Any, flush: Any,
 
 def _issuer(sut: SystemUnderTest) -> Callable[[Sequence[Any]], None]:
     def issue(samples: Sequence[Any]) -> None:
-        sut.issue([(sample.id, sample.index) for sample in samples])
+        received = time.perf_counter()
+        sut.issue([(sample.id, sample.index) for sample in samples], received)
 
     return issue
 
@@ -138,7 +151,9 @@ def _responder(loadgen: ModuleType, with_data: bool) -> Respond:
 
     def respond(identifiers: Sequence[int], outputs: list[Array] | None) -> float:
         places = range(len(identifiers)) if with_data and outputs is not None else ()
-        rows = [np.frombuffer(row_bytes(outputs or (), place), np.uint8) for place in places]  # alive until the call ends
+        rows = [
+            np.frombuffer(row_bytes(outputs or (), place), np.uint8) for place in places
+        ]  # alive until the call ends
         where = [(row.ctypes.data, row.nbytes) for row in rows] or [(0, 0)] * len(identifiers)
         answers = [loadgen.QuerySampleResponse(one, *each) for one, each in zip(identifiers, where, strict=True)]
         answered = time.perf_counter()
@@ -179,5 +194,3 @@ def _test_settings(loadgen: ModuleType, settings: LoadSettings) -> Any:
         made.server_target_latency_ns = max(1, round(settings.latency_bound * 1e9))
     made.multi_stream_samples_per_query = MULTI_STREAM
     return made
-
-

@@ -56,7 +56,9 @@ def read_result(folder: Path, scenario: str) -> LoadGenResult:
     valid = figures["result_validity"] == "VALID"
     warnings = [str(e["value"]) for e in entries if _marked(e, "is_warning")]
     reasons = (*([] if valid else _reasons(figures)), *errors, *warnings)
-    return LoadGenResult(valid, reasons, _latency(figures, scenario), int(figures.get("result_query_count", 0)), figures)
+    return LoadGenResult(
+        valid, reasons, _latency(figures, scenario), int(figures.get("result_query_count", 0)), figures
+    )
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
@@ -70,7 +72,9 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 entry = json.loads(line[len(_PREFIX) :])
             except ValueError as error:
-                raise DataError(f"{path}: LoadGen wrote a line that is not JSON: {error}; run the test again") from error
+                raise DataError(
+                    f"{path}: LoadGen wrote a line that is not JSON: {error}; run the test again"
+                ) from error
             if isinstance(entry, dict) and "key" in entry and "value" in entry:
                 yield entry
 

@@ -129,8 +129,8 @@ def lines(result: LoadResult, request: Request, engine: Engine) -> list[str]:
     rate = "" if settings.target_qps is None else f", target {settings.target_qps:g} queries/s"
     found = [
         f"{request.model.name} on target {request.target}: {engine.describe()}",
-        f"MLPerf LoadGen {result.version}, scenario {settings.scenario}{rate}; at most {result.max_batch} samples a call, "
-        f"queue delay {milliseconds(settings.queue_delay)} ms, {result.workers} calls at a time",
+        f"MLPerf LoadGen {result.version}, scenario {settings.scenario}{rate}; at most {result.max_batch} samples a "
+        f"call, queue delay {milliseconds(settings.queue_delay)} ms, {result.workers} calls at a time",
         f"{len(result.queries.due)} queries, {result.samples} samples in {len(result.served)} calls, "
         f"{result.seconds:.3f} s{label}: {result.samples / result.seconds:.2f} samples/s",
     ]

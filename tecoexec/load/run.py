@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from engine import ConfigError, Engine, open_engine
+from engine import ConfigError, Engine, TecoInferError, open_engine
 from tecoexec.load import logs, results
 from tecoexec.load.latency import queries_of
-from tecoexec.load.loadgen import loadgen_version, require_loadgen, run_loadgen
+from tecoexec.load.loadgen import left_running, loadgen_version, require_loadgen, run_loadgen
 from tecoexec.load.samples import RandomSamples, TaskSamples, bound, task_of
 from tecoexec.load.settings import LoadSettings, load_settings
 from tecoexec.request import Request, open_request
+from tecoinfer_modelzoo.interrupts import is_command
+from tecoinfer_modelzoo.process.supervise import commit
+from utils.pipeline.cli import COULD_NOT, warn
 from utils.pipeline.report.report import write_json
 from utils.pipeline.session import engine_spec
 from utils.places import check_folder, check_paths
@@ -26,6 +31,9 @@ INVALID = 1
 
 
 _WARM_UPS = 3
+
+_FASTEST = 50e-6  # seconds; a query takes longer for its way through LoadGen and the queue
+_MOST_QUERIES = 1_000_000  # that LoadGen generates without --target_qps, each of which takes memory
 
 _EXPECTED = {"SingleStream": 4.0, "MultiStream": 4.0, "Offline": 1.1, "Server": 1.0}
 """LoadGen generates its queries beforehand, for an expected rate; this over the one of the warm-up, by scenario.
@@ -46,6 +54,26 @@ def run(args: argparse.Namespace, request: Request) -> int:
         check_paths("--valid", args.valid)
     check_folder("--logs", settings.logs)
     require_loadgen()
+    try:
+        return _run(args, settings, request)
+    except BaseException as error:
+        if left_running() and is_command() and not isinstance(error, KeyboardInterrupt):
+            _exit(error)
+        raise
+
+
+def _exit(error: BaseException) -> NoReturn:
+    """Print an error, and end the process without the exit of the interpreter, which a running LoadGen makes fail."""
+    from utils.pipeline.report.unforeseen import line_of
+
+    warn(f"error: {error}" if isinstance(error, TecoInferError) else line_of(error))
+    commit(COULD_NOT)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(COULD_NOT)
+
+
+def _run(args: argparse.Namespace, settings: LoadSettings, request: Request) -> int:
     opened = _random(settings, request) if args.valid is None else _of_task(args, settings, request)
     with opened as (engine, samples, most):
         result = _tested(settings, samples, engine, most)
@@ -89,7 +117,9 @@ def _tested(
     workers = max(1, engine.streams)
     rate = _warm_up(samples, min(most, settings.samples_per_query or most))
     if settings.target_qps is None:
-        settings = replace(settings, expected_qps=_EXPECTED[settings.scenario] * workers * rate)
+        expected = _EXPECTED[settings.scenario] * workers * rate
+        most_expected = _MOST_QUERIES * (settings.samples_per_query or 1) / max(settings.min_duration, 1e-3)
+        settings = replace(settings, expected_qps=min(expected, most_expected))
     if most > 1:
         _warm_up(samples, most)
     sut = run_loadgen(
@@ -123,7 +153,7 @@ def _warm_up(samples: RandomSamples | TaskSamples, batch: int) -> float:
         samples.serve(indices)
         seconds.append(time.perf_counter() - start)
     samples.unload(indices)
-    return batch / max(min(seconds), 1e-6)
+    return batch / max(min(seconds), _FASTEST)
 
 
 def _make(folder: Path) -> None:

@@ -16,7 +16,7 @@ from tecoexec.shapes import CardShapes
 from utils.datasets.base import Dataset, pick
 from utils.pipeline.cli import call_of
 from utils.pipeline.flags.options import options
-from utils.pipeline.run.pipeline import Preprocessor, SAMPLE_ERRORS, measure
+from utils.pipeline.run.pipeline import SAMPLE_ERRORS, Preprocessor, measure
 from utils.pipeline.session import load_data
 from utils.tasks.base import Task, overrides, task_class
 from utils.tasks.model import described
@@ -78,7 +78,9 @@ class TaskSamples:
 
     def __init__(self, task: Task, engine: Engine, dataset: Dataset, most: int | None) -> None:
         if task.models or not task.one_call:
-            raise ConfigError(f"--valid: task {task.name} computes a batch in several calls; LoadGen needs one per batch")
+            raise ConfigError(
+                f"--valid: task {task.name} computes a batch in several calls; LoadGen needs one per batch"
+            )
         self.task, self.dataset, self._engine = task, dataset, engine
         self._preprocessor = Preprocessor(task)
         self.count = min(len(dataset), most or len(dataset))
@@ -96,7 +98,9 @@ class TaskSamples:
             try:
                 self._parts[index] = part = self._preprocessor.prepare(batch.samples)
             except SAMPLE_ERRORS as error:
-                raise DataError(f"{batch.names[0]}: {error}; remove the sample, or take fewer with --samples") from error
+                raise DataError(
+                    f"{batch.names[0]}: {error}; remove the sample, or take fewer with --samples"
+                ) from error
             self._contexts[index] = None if part.contexts is None else part.contexts[0]
 
     def unload(self, indices: Sequence[int]) -> None:

@@ -39,4 +39,5 @@ def scheduled_times(received: Array, seed: int, rate: float) -> Array:
     if not len(received):
         return received
     due = server_schedule(seed, rate, len(received))
-    return due + np.min(received - due)
+    shifted: Array = due + np.min(received - due)
+    return shifted

@@ -25,6 +25,9 @@ _LONGEST = 24 * 3600.0  # seconds
 FLAGS = ("target_qps", "latency_bound", "min_duration", "min_queries", "samples", "logs", "accuracy", "valid")
 """Flags that need ``--scenario``."""
 
+SHARED = ("max_batch", "queue_delay")
+"""Flags that a plan has, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
@@ -122,7 +125,9 @@ def check_batching(args: argparse.Namespace) -> None:
 def _check(flag: str, value: float | None, least: float, most: float, unit: str, *, zero: bool = False) -> None:
     if value is None or (math.isfinite(value) and (value > least or (zero and value == least)) and value <= most):
         return
-    raise ConfigError(f"--{flag} {value:g} must be {'at least' if zero else 'above'} {least:g} {unit}, at most {most:g}")
+    raise ConfigError(
+        f"--{flag} {value:g} must be {'at least' if zero else 'above'} {least:g} {unit}, at most {most:g}"
+    )
 
 
 def _beside(json: Path | None) -> Path:

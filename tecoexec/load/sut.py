@@ -14,14 +14,14 @@ Serve = Callable[[Sequence[int]], list[Array]]
 """Indices of samples -> one array per output of the model, with a row per sample."""
 
 Respond = Callable[[Sequence[int], "list[Array] | None"], float]
-"""Takes the queries' identifiers and the outputs (``None`` after a failure); returns the time just before it answered."""
+"""Takes identifiers and outputs (``None`` after a failure); returns when it answered, just before doing so."""
 
 
 class Sample(NamedTuple):
-    """A sample in the queue; ``query``: number of the call of :meth:`SystemUnderTest.issue`."""
+    """A sample in the queue; ``place``: its index, ``query``: number of the call of :meth:`SystemUnderTest.issue`."""
 
     identifier: int
-    index: int
+    place: int
     query: int
     received: float
 
@@ -55,9 +55,7 @@ class SystemUnderTest:
     once without computing, because LoadGen only ends when all are answered.
     """
 
-    def __init__(
-        self, serve: Serve, respond: Respond, *, max_batch: int, delay: float = 0.0, workers: int = 1
-    ) -> None:
+    def __init__(self, serve: Serve, respond: Respond, *, max_batch: int, delay: float = 0.0, workers: int = 1) -> None:
         self._serve, self._respond = serve, respond
         self._max_batch, self._delay = max_batch, delay
         self._queue: deque[Sample] = deque()
@@ -71,9 +69,8 @@ class SystemUnderTest:
         for thread in self._threads:
             thread.start()
 
-    def issue(self, samples: Sequence[tuple[int, int]]) -> None:
-        """Take a query: identifier and index of each of its samples."""
-        received = time.perf_counter()
+    def issue(self, samples: Sequence[tuple[int, int]], received: float) -> None:
+        """Take a query: identifier and index of each of its samples, and when it came (``perf_counter``)."""
         with self._changed:
             query, self._queries = self._queries, self._queries + 1
             self._flushed = False
@@ -108,7 +105,7 @@ class SystemUnderTest:
 
     def _work(self) -> None:
         while (batch := self._next()) is not None:
-            indices = [sample.index for sample in batch]
+            indices = [sample.place for sample in batch]
             started = time.perf_counter()
             outputs = self._computed(indices)
             computed = time.perf_counter()

@@ -62,7 +62,9 @@ def read_arrivals(path: Path) -> Arrivals:
             raise ConfigError(f"--arrivals {path} is larger than {_MOST_BYTES >> 20} MB; record a shorter time")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--arrivals {path} cannot be read: {one_line(error)}; give a time in seconds per line") from error
+        raise ConfigError(
+            f"--arrivals {path} cannot be read: {one_line(error)}; give a time in seconds per line"
+        ) from error
     times: list[float] = []
     for number, line in enumerate(text.splitlines(), 1):
         word = line.partition("#")[0].strip()
@@ -84,5 +86,7 @@ def _time(path: Path, number: int, word: str, before: float | None) -> float:
     if not abs(value) < float("inf"):
         raise ConfigError(f"--arrivals {path}, line {number}: {shown_value(word)} is not a time in seconds; correct it")
     if before is not None and value < before:
-        raise ConfigError(f"--arrivals {path}, line {number}: {value:g} is earlier than {before:g} before it; sort the file")
+        raise ConfigError(
+            f"--arrivals {path}, line {number}: {value:g} is earlier than {before:g} before it; sort the file"
+        )
     return value

@@ -48,7 +48,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 class _Axes(NamedTuple):
-    """Scales of the plot: ``widest`` requests per second, and the decimal logarithms of the milliseconds at both ends."""
+    """Scales of the plot: ``widest`` requests per second; decimal logarithms of the milliseconds at both ends."""
 
     widest: float
     low: float
@@ -85,8 +85,8 @@ def chart(loads: Sequence[Load], bound: float) -> str:
     parts.append(_text(_LEFT + 4, axes.y(bound) - 4, f"bound {bound * 1e3:g} ms", "start", "#57606a"))
     parts += [_text(axes.x(one.rate), _HEIGHT - 26, f"{one.rate:.0f}", "middle") for one in loads[::2]]
     parts.append(_text(_WIDTH / 2, _HEIGHT - 8, "requests per second", "middle"))
-    picture = "".join(parts)
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="latency against load">{picture}</svg>'
+    drawn = "".join(parts)
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="latency against load">{drawn}</svg>'
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -72,7 +72,9 @@ def lines(request: Request, settings: PlanSettings, curve: Curve, planned: Seque
 
 def rate_table(curve: Curve, planned: Sequence[Planned]) -> list[list[str]]:
     """Return the table of rates and plans, with headings."""
-    rows = [["qps", unit_of(curve), "max batch", "queue delay", "p50", "p99", "p99 interval", "utilisation", "mean batch"]]
+    rows = [
+        ["qps", unit_of(curve), "max batch", "queue delay", "p50", "p99", "p99 interval", "utilisation", "mean batch"]
+    ]
     if curve.memory is not None:
         rows[0].append("memory of a SPA")
     for one in planned:

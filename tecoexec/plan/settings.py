@@ -49,7 +49,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--qps", type=float, metavar="N", help="requests per second, of one sample each")
     add("--p99", metavar="TIME", help="bound of the 99th percentile of the latency: 50ms, 0.05s; a number is ms")
     add("--sweep_qps", metavar="LIST", help="plan several rates: 500,1000,2000 or 500:4000:500 (from, to, step)")
-    add("--arrivals", type=Path, metavar="FILE", help="recorded times of requests, seconds, one per line; default: Poisson")
+    add(
+        "--arrivals",
+        type=Path,
+        metavar="FILE",
+        help="recorded times of requests, seconds, one per line; default: Poisson",
+    )
     add("--requests", type=int, metavar="N", help="number of simulated requests (default: 20000)")
     add("--max_cards", type=int, metavar="N", help="most cards to consider (default: 1024)")
     add("--html", type=Path, metavar="FILE", help="also write the plan as a page")
@@ -106,8 +111,8 @@ def _rates(args: argparse.Namespace, arrivals: Arrivals) -> tuple[float, ...]:
 
 def _swept(text: str) -> tuple[float, ...]:
     wrong = ConfigError(
-        f"--sweep_qps {shown_value(text)} must be rates above 0, at most {_MOST_QPS:g}, such as 500,1000,2000, or from, "
-        f"to and step, such as 500:4000:500; at most {_MOST_RATES} of them"
+        f"--sweep_qps {shown_value(text)} must be rates above 0, at most {_MOST_QPS:g}, such as 500,1000,2000, or "
+        f"from, to and step, such as 500:4000:500; at most {_MOST_RATES} of them"
     )
     try:
         if ":" in text:
