@@ -119,13 +119,18 @@ def call_shapes(request: Request) -> CardShapes:
     return fitted
 
 
+def check_paced(request: Request) -> None:
+    """Raise ConfigError if a request paces a target that is not the simulated card."""
+    if request.paced and not engine_class(request.target).simulated:
+        raise ConfigError(f"--paced is for the simulated card (--target=sdaa), not for target {request.target}")
+
+
 def open_request(request: Request) -> tuple[Engine, CardShapes]:
     """Open the engine of a request; raise TecoInferError if the model, its shapes or an option are invalid."""
     saved = request.save_to is not None or is_saved(request.model)
     if saved and not engine_class(request.target).simulated:
         raise ConfigError(f"{ENGINE_SUFFIX} files are only for the simulated card, not for target {request.target}")
-    if request.paced and not engine_class(request.target).simulated:
-        raise ConfigError(f"--paced is for the simulated card (--target=sdaa), not for target {request.target}")
+    check_paced(request)
     shapes = call_shapes(request)
     spec = EngineSpec(
         ckpt=request.model,

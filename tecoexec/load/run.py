@@ -18,7 +18,7 @@ from tecoexec.load.latency import queries_of
 from tecoexec.load.loadgen import left_running, loadgen_version, require_loadgen, run_loadgen
 from tecoexec.load.samples import RandomSamples, TaskSamples, bound, task_of
 from tecoexec.load.settings import LoadSettings, load_settings
-from tecoexec.request import Request, open_request
+from tecoexec.request import Request, check_paced, open_request
 from tecoinfer_modelzoo.interrupts import is_command
 from tecoinfer_modelzoo.process.supervise import commit
 from utils.pipeline.cli import COULD_NOT, warn
@@ -99,6 +99,7 @@ def _random(settings: LoadSettings, request: Request) -> Iterator[_Opened]:
 def _of_task(args: argparse.Namespace, settings: LoadSettings, request: Request) -> Iterator[_Opened]:
     if request.shapes:
         raise ConfigError("--input_shapes is for random samples; leave it out with --valid, and use --max_batch")
+    check_paced(request)
     task = task_of(args.valid, request)
     if "model" not in task.options.models:
         raise ConfigError(f"--valid {args.valid}: its task takes several models; LoadGen needs a task of one model")
