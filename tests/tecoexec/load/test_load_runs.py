@@ -96,7 +96,7 @@ def test_accuracy_is_that_of_the_valid_script(tmp_path: Path, capsys: pytest.Cap
 
     expected = evaluate("digits", target="sdaa", limit=60, dtype="float32")
     argv = (f"--valid={VALID}", "--accuracy", "--samples=60", "--min_duration=0", "--scenario=Offline")
-    _, data = run(tmp_path, *argv)
+    code, data = run(tmp_path, *argv)
     assert code == 0
     metric = data["metric"]
     assert (metric["name"], metric["value"], metric["samples"]) == (expected.metric_name, expected.metric, 60)
