@@ -10,7 +10,7 @@ import numpy as np
 from engine import Array
 from tecoexec.load.logs import PERCENTILES
 from tecoexec.load.schedule import VERSION, scheduled_times
-from tecoexec.load.settings import SEED, LoadSettings
+from tecoexec.load.settings import LoadSettings
 from tecoexec.load.sut import Served
 
 RECONCILED = 0.02
@@ -60,7 +60,7 @@ def queries_of(served: Sequence[Served], settings: LoadSettings, version: str) -
     received, completed, answered = table.T
     due = received
     if settings.scenario == "Server" and settings.target_qps and version.split(".")[0] == VERSION:
-        due = scheduled_times(received, SEED, settings.target_qps)
+        due = scheduled_times(received, settings.seed, settings.target_qps)
     return Queries(due, received, completed, answered)
 
 

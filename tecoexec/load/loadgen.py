@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError
-from tecoexec.load.settings import MULTI_STREAM, SEED, LoadSettings
+from tecoexec.load.settings import MULTI_STREAM, LoadSettings
 from tecoexec.load.sut import Respond, Serve, SystemUnderTest
 from tecoinfer_modelzoo import install_command
 
@@ -183,7 +183,7 @@ def _test_settings(loadgen: ModuleType, settings: LoadSettings) -> Any:
     made.mode = mode.AccuracyOnly if settings.accuracy else mode.PerformanceOnly
     made.min_duration_ms = round(settings.min_duration * 1e3)
     made.min_query_count = settings.min_queries
-    made.qsl_rng_seed = made.sample_index_rng_seed = made.schedule_rng_seed = SEED
+    made.qsl_rng_seed = made.sample_index_rng_seed = made.schedule_rng_seed = settings.seed
     rate = settings.target_qps or settings.expected_qps
     if rate is not None:
         per_query = settings.samples_per_query or 1 if settings.target_qps is None else 1

@@ -173,7 +173,7 @@ def _shown(latency: dict[str, float] | Any) -> str:
 def warnings_of(result: LoadResult, request: Request, engine: Engine) -> list[str]:
     """Return why the figures may mislead."""
     found = list(engine.device_report().get("events", []))
-    if engine.simulated and not is_simulated(engine):
+    if engine.simulated and not is_simulated(engine) and not result.settings.accuracy:
         found.append(f"times are host wall times, not those of the card of target {request.target}: add --paced")
     paced = engine.device_report().get("paced")
     if paced and paced["late_calls"]:

@@ -41,6 +41,7 @@ class LoadSettings:
         max_batch: most samples of a call. queue_delay: seconds a sample waits for others while the engine is idle.
         samples: number of distinct samples. logs: folder of LoadGen's logs.
         expected_qps: samples per second for which LoadGen generates queries if ``target_qps`` is not given.
+        seed: of the samples' order and of the arrival times.
     """
 
     scenario: str
@@ -54,6 +55,7 @@ class LoadSettings:
     samples: int
     logs: Path
     expected_qps: float | None = None
+    seed: int = SEED
 
     @property
     def samples_per_query(self) -> int | None:
