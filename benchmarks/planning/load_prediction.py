@@ -10,8 +10,8 @@ themselves: its error is that of the model of queue and batches alone.
 A load is a share of the capacity: samples per second in calls of full batches, one after another. The target is 15 %.
 The machine should be idle: the service times of one test are those of the next one only while its load is the same.
 
-With ``--paced`` the models run on the simulated card, paced and slowed down to 250 ms a shard, with 4 SPA and batches of
-up to 4. The prediction is then made before the tests, from the card's cost alone, and a machine that other programs
+With ``--paced`` the models run on the simulated card, paced and slowed down to 250 ms a shard, with 4 SPA and batches
+of up to 4. The prediction is then made before the tests, from the card's cost alone, and a machine that other programs
 keep busy delays a query by little compared with its service time.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from parts.bench import ROOT, arguments, finish
 
 from engine import Array
