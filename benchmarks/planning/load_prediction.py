@@ -4,7 +4,7 @@ For each model and load, tests by LoadGen alternate: one gives the service times
 from which the simulator predicts the latencies of the next one, of other arrival times. A service time is that of the
 server: from when it was free and the oldest request of the batch was due until the answers were taken. They are used in
 the order in which they were measured, scaled to the batch, because phases in which other processes are busy last longer
-than a call. Percentiles are means over the rounds. ``replayed`` has the service times of the predicted tests
+than a call. Percentiles and errors are medians over the rounds. ``replayed`` has the service times of the predicted tests
 themselves: its error is that of the model of queue and batches alone.
 
 A load is a share of the capacity: samples per second in calls of full batches, one after another. The target is 15 %.
@@ -32,7 +32,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from parts.bench import ROOT, arguments, finish
+from parts.bench import ROOT, arguments, finish, median
 
 from engine import Array
 from engine.sdaa import FAULTS_VARIABLE
@@ -137,7 +137,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
     parser.add_argument("--loads", nargs="+", type=float, default=[0.3, 0.6, 0.85], metavar="SHARE")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each test")
-    parser.add_argument("--rounds", type=int, default=4, help="pairs of tests")
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of tests")
     parser.add_argument("--max_batch", type=int, default=4, help="of a call")
     parser.add_argument("--paced", action="store_true", help="on the paced card instead of the CPU engine")
     args = parser.parse_args()
@@ -181,21 +181,25 @@ def _paced_rows(name: str, args: Any, folder: Path) -> Iterator[dict[str, Any]]:
             for load in args.loads:
                 rate = load * 4 * most / SHARD
                 tests = [bench.test(rate, seed) for seed in range(1, args.rounds + 1)]
-                predicted = np.mean([simulated(test, rate, lambda _: SHARD, bench).percentile(99) for test in tests])
-                yield {"model": f"{name}, paced card", "load": load, "qps": rate} | _paced_row(tests, float(predicted))
+                predicted = [simulated(test, rate, lambda _: SHARD, bench).percentile(99) for test in tests]
+                yield {"model": f"{name}, paced card", "load": load, "qps": rate} | _paced_row(tests, predicted)
 
 
-def _paced_row(tests: Sequence[Test], predicted: float) -> dict[str, Any]:
-    measured_p99 = float(np.mean([test.p99 for test in tests]))
+def _paced_row(tests: Sequence[Test], predicted: Sequence[float]) -> dict[str, Any]:
     return {
         "queries": sum(test.queries for test in tests),
         "service_ms": 1e3 * SHARD,
         "mean_batch": float(np.mean(np.concatenate([test.sizes for test in tests]))),
-        "loadgen_p99_ms": 1e3 * measured_p99,
+        "loadgen_p99_ms": 1e3 * median([test.p99 for test in tests]),
         "rounds_ms": [[1e3 * test.p99] for test in tests],
-        "predicted_p99_ms": 1e3 * predicted,
-        "error": predicted / measured_p99 - 1,
+        "predicted_p99_ms": 1e3 * median(list(predicted)),
+        "error": _error(predicted, tests),
     }
+
+
+def _error(predicted: Sequence[float], tests: Sequence[Test]) -> float:
+    """Return the median over the rounds of predicted over LoadGen's percentile, minus 1."""
+    return median([mine / test.p99 for mine, test in zip(predicted, tests, strict=True)]) - 1
 
 
 def _compared(bench: Bench, rate: float, rounds: int) -> dict[str, Any]:
@@ -206,17 +210,16 @@ def _compared(bench: Bench, rate: float, rounds: int) -> dict[str, Any]:
         start = sum(len(test.sizes) for test in known[:i])  # the service times measured just before
         predicted.append(simulated(second, rate, in_order(known, start), bench).percentile(99))
         replayed.append(simulated(second, rate, in_order([second], 0), bench).percentile(99))
-    measured_p99 = float(np.mean([test.p99 for test in wanted]))
     return {
         "queries": sum(test.queries for test in wanted),
         "service_ms": 1e3 * float(np.mean(np.concatenate([test.services[test.sizes == 1] for test in known]))),
         "mean_batch": float(np.mean(np.concatenate([test.sizes for test in wanted]))),
-        "loadgen_p99_ms": 1e3 * measured_p99,
+        "loadgen_p99_ms": 1e3 * median([test.p99 for test in wanted]),
         "rounds_ms": [[1e3 * first.p99, 1e3 * second.p99] for first, second in pairs],
-        "predicted_p99_ms": 1e3 * float(np.mean(predicted)),
-        "error": float(np.mean(predicted)) / measured_p99 - 1,
-        "replayed_p99_ms": 1e3 * float(np.mean(replayed)),
-        "replayed_error": float(np.mean(replayed)) / measured_p99 - 1,
+        "predicted_p99_ms": 1e3 * median(predicted),
+        "error": _error(predicted, wanted),
+        "replayed_p99_ms": 1e3 * median(replayed),
+        "replayed_error": _error(replayed, wanted),
     }
 
 

@@ -81,9 +81,9 @@ class TaskSamples:
             raise ConfigError(
                 f"--valid: task {task.name} computes a batch in several calls; LoadGen needs one per batch"
             )
-        self.task, self.dataset, self._engine = task, dataset, engine
-        self._preprocessor = Preprocessor(task)
         self.count = min(len(dataset), most or len(dataset))
+        self.dataset = dataset if self.count == len(dataset) else dataset.select(range(self.count))
+        self.task, self._engine, self._preprocessor = task, engine, Preprocessor(task)
         if not self.count:
             raise DataError(f"{task.options.data_text}: no samples; check the path")
         self.held = min(self.count, HELD)

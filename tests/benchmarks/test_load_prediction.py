@@ -65,5 +65,5 @@ def test_quick_run_of_the_prediction(how: tuple[str, ...], tmp_path: Path) -> No
     data = json.loads((tmp_path / "r.json").read_text())
     (row,) = data["rows"]
     assert row["queries"] > 0
-    assert row["error"] == pytest.approx(row["predicted_p99_ms"] / row["loadgen_p99_ms"] - 1)
+    assert row["error"] == pytest.approx(row["predicted_p99_ms"] / row["loadgen_p99_ms"] - 1)  # one round
     assert "| 30% |" in done.stdout
