@@ -4,8 +4,8 @@ For each model and load, tests by LoadGen alternate: one gives the service times
 from which the simulator predicts the latencies of the next one, of other arrival times. A service time is that of the
 server: from when it was free and the oldest request of the batch was due until the answers were taken. They are used in
 the order in which they were measured, scaled to the batch, because phases in which other processes are busy last longer
-than a call. Percentiles and errors are medians over the rounds. ``replayed`` has the service times of the predicted tests
-themselves: its error is that of the model of queue and batches alone.
+than a call. Percentiles and errors are medians over the rounds. ``replayed`` has the service times of the predicted
+tests themselves: its error is that of the model of queue and batches alone.
 
 A load is a share of the capacity: samples per second in calls of full batches, one after another. The target is 15 %.
 The machine should be idle: the service times of one test are those of the next one only while its load is the same.
