@@ -67,4 +67,6 @@ def _write(
         from tecoexec.plot import plot_loads
 
         curves = {f"{one.goal.rate:g} requests/s": one.loads for one in reached}
-        plot_loads(args.plot, curves, settings.bound, f"{request.model.name}, planned on target {request.target}")
+        label = " (simulated)" if curve.simulated else ""
+        title = f"{request.model.name}, planned on target {request.target}{label}"
+        plot_loads(args.plot, curves, settings.bound, title)
