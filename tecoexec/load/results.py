@@ -113,7 +113,7 @@ def to_dict(result: LoadResult, request: Request, engine: Engine) -> dict[str, A
 
 def is_simulated(engine: Engine) -> bool:
     """Return whether the latencies are those of the simulated card: it is paced."""
-    return engine.simulated and bool(getattr(engine, "paced", False))
+    return engine.simulated and "paced" in engine.device_report()
 
 
 def _busy(result: LoadResult) -> float:

@@ -16,6 +16,7 @@ LEAST = 100
 """Fewest recorded arrivals: a 99th percentile needs so many."""
 
 _MOST_BYTES = 512 * 2**20
+_LATEST = 1e12  # seconds; beyond, a double does not hold milliseconds
 WARM_UP = 0.1
 """Share of the Poisson arrivals that does not count: the queue begins empty."""
 
@@ -83,7 +84,7 @@ def _time(path: Path, number: int, word: str, before: float | None) -> float:
         value = float(word)
     except ValueError:
         value = float("nan")
-    if not abs(value) < float("inf"):
+    if not abs(value) <= _LATEST:
         raise ConfigError(f"--arrivals {path}, line {number}: {shown_value(word)} is not a time in seconds; correct it")
     if before is not None and value < before:
         raise ConfigError(

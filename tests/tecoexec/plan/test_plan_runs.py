@@ -214,6 +214,7 @@ def test_flags_of_a_plan_need_it() -> None:
         ("1\n2\nthree\n", "line 3: 'three' is not a time"),
         ("1\nnan\n", "line 2"),
         ("1\ninf\n", "line 2"),
+        ("1\n1e308\n", "line 2"),
         ("1\n2\n1.5\n", "line 3: 1.5 is earlier than 2"),
         ("", f"has 0 times; a 99th percentile needs {LEAST}"),
         ("1\n" * LEAST, "all times are equal"),
