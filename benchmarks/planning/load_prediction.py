@@ -156,7 +156,8 @@ def main() -> int:
 
 def _rows(name: str, args: Any, folder: Path) -> Iterator[dict[str, Any]]:
     file, shape = MODELS[name]
-    request = Request(ROOT / "example" / file, "onnx", (("", (args.max_batch, *shape)),))
+    # With two streams a call takes half of the cores; the others are left for LoadGen and the queue.
+    request = Request(ROOT / "example" / file, "onnx", (("", (args.max_batch, *shape)),), streams=2)
     engine, shapes = open_request(request)
     with engine:
         samples = RandomSamples(request, engine, shapes, SAMPLES)
