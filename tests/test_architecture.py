@@ -45,6 +45,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "polygraphy": ("engine/backends/trt.py",),
     "torch": (
         "torch_sdaa/**/*.py",
+        "utils/export/torch_engine.py",
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
         "utils/export/networks/*.py",
@@ -54,6 +55,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "toolkit/training/operators/device.py",  # asks the device, in a process of its own
         "toolkit/training/operators/__main__.py",
         "toolkit/training/dump/isolated.py",  # repeats operators of a dump
+        "example/**/eval_pytorch.py",
         "example/**/export_onnx.py",
         "example/**/train.py",
         "example/**/model.py",
@@ -80,6 +82,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "mlperf_loadgen": ("tecoexec/load/loadgen.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
     "ray": ("utils/pipeline/launch/ray_launcher.py",),
+    "cv2": ("example/face/centerface/eval_opencv.py",),
     "gymnasium": ("utils/environments.py",),
     "soundfile": ("utils/preprocess/audio/reading.py",),
     "rdkit": ("utils/datasets/graphs/molecules.py",),

@@ -97,6 +97,9 @@ def _options(threads: int | None, profile_prefix: Path | str | None = None) -> o
     return options
 
 
+_MANY_WEIGHTS = 2**24  # bytes of a model from which its large weights are handed over apart
+
+
 class HostSession:
     """One ONNX Runtime session: a model loaded once, run from any number of threads.
 
@@ -123,7 +126,7 @@ class HostSession:
     ) -> None:
         self._source = "" if source is None else f"{source}: "
         if not isinstance(model, (str, Path, bytes)):
-            model, weights = _serialisable(model, weights or {})
+            model, weights = serialisable(model, weights or {})
         options = _options(threads, profile_prefix)
         if not optimised:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -227,11 +230,14 @@ def _session_from_proto(
     return _start(model.SerializeToString(), options, providers)
 
 
-def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
-    """Return a model of at most 2 GB, and the large weights of a larger one; raise ModelError if it is still larger."""
-    from engine.onnx.large import arrays_of, fits_message, split_large_weights
+def serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
+    """Return a model without its large weights if they are many, and these; raise ModelError if it is still too large.
 
-    if fits_message(model):
+    Weights beside a model are copied once; in it, once more to be serialised and once more to be read.
+    """
+    from engine.onnx.large import arrays_of, fits_message, message_bytes, split_large_weights
+
+    if fits_message(model) and message_bytes(model) <= _MANY_WEIGHTS:
         return model, weights
     light, apart = split_large_weights(model)
     if not fits_message(light):

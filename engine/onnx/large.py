@@ -110,15 +110,23 @@ def _parts(sparse: SparseTensorProto) -> tuple[TensorProto, TensorProto]:
 
 
 def copy_except(source: Message, target: Message, but: Iterable[str]) -> None:
-    """Copy the fields of a message into an empty one, except some."""
+    """Copy the fields of a message into an empty one, except some, whose values are not read either."""
     left_out = frozenset(but)
-    for field, value in source.ListFields():
-        if field.name in left_out:
+    for field in source.DESCRIPTOR.fields:
+        if field.name in left_out or not _is_set(source, field.name):
             continue
+        value = getattr(source, field.name)
         if hasattr(value, "MergeFrom"):  # a message or repeated field
             getattr(target, field.name).MergeFrom(value)
         else:
             setattr(target, field.name, value)
+
+
+def _is_set(message: Message, field: str) -> bool:
+    try:
+        return bool(message.HasField(field))
+    except ValueError:  # a repeated field
+        return len(getattr(message, field)) > 0
 
 
 def copy_without_values(source: TensorProto, target: TensorProto) -> None:

@@ -11,7 +11,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from engine.onnx.large import add_tensors, copy_without_initializers, copy_without_values
-from engine.onnx.view import dims, graph_inputs, is_fixed, used_names
+from engine.onnx.view import dims, graph_inputs, is_fixed, replace_items, used_names
 from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import one_line
 
@@ -38,6 +38,13 @@ _UNTYPED = ("", "GroupNormalization")  # onnx does not infer its output, which h
 def infer_shapes(model: ModelProto) -> ModelProto:
     """Return a copy with inferred shapes and dtypes, without large weights in onnx; raise ModelError on failure."""
     return _inferred(_light(model), model)
+
+
+def infer_in_place(model: ModelProto) -> None:
+    """Do the same to a model itself, whose weights are then not copied."""
+    inferred = _sized(_light(model), model).graph
+    for field in ("node", "input", "output", "value_info"):
+        replace_items(getattr(model.graph, field), getattr(inferred, field))
 
 
 def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:

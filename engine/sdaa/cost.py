@@ -92,14 +92,17 @@ def shard_work(model: ModelProto, float16: bool, keep: Callable[[NodeProto], boo
 
 
 def weighed_work(
-    model: ModelProto, float16: bool, keep: Callable[[NodeProto], bool] | None = None
+    model: ModelProto,
+    float16: bool,
+    keep: Callable[[NodeProto], bool] | None = None,
+    wide: ModelProto | None = None,
 ) -> tuple[ShardWork, dict[str, int]]:
-    """Return the result of :func:`shard_work`, and the bytes of every constant by name."""
-    from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
+    """Return the result of :func:`shard_work`, and the bytes of every constant by name; ``wide``: the widened model."""
+    from engine.onnx.shapes import view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
-    from engine.sdaa.float16 import exact_ends, inlined, keeping_exact, widen
+    from engine.sdaa.float16 import exact_ends, keeping_exact, widened
 
-    wide = settled(infer_shapes(widen(inlined(model))))
+    wide = settled(widened(model) if wide is None else wide)
     known = folded(wide.graph)
     kept = keeping_exact(wide.graph, keep) if float16 else keep or (lambda node: False)
     walk, sizes = _walk(view(wide), wide.graph, known, float16, kept)

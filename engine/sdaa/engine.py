@@ -88,7 +88,7 @@ class SdaaEngine(Engine):
         self.loaded = restored is not None
         save_to = None if self.loaded else self._place_to_save(save_to)
         origin = Origin.of(spec, self.dtype) if save_to else None  # read first, to detect a change while building
-        self._main = restored or self._build()
+        self._main = restored or self._build(keep_stored=save_to is not None)
         self._plans[self._main.key] = self._main
         self._warn_unknown(self._main)
         self._take_tensors(self._main)
@@ -121,7 +121,7 @@ class SdaaEngine(Engine):
 
     # ------------------------------------------------------------------------------------------------------ building
 
-    def _build(self) -> Plan:
+    def _build(self, keep_stored: bool) -> Plan:
         from engine.batching.independence import batching_of
         from engine.onnx.load import load_model
         from engine.onnx.shapes import check_types
@@ -139,7 +139,7 @@ class SdaaEngine(Engine):
         self._prepare(options)
         self._lowering.keep(model)
         key = PlanKey(self.shard_size, self._combinations()[-1])
-        return self._lowering.plan(key, self._threads())
+        return self._lowering.plan(key, self._threads(), keep_stored)
 
     def _prepare(self, options: PassOptions) -> None:
         self._options = options
@@ -182,7 +182,7 @@ class SdaaEngine(Engine):
             )
         if self.loaded:
             self._lowering.options = PassOptions.load(self.spec.pass_path)
-        plan = replace(self._lowering.plan(key, self._threads()), stored=None)
+        plan = self._lowering.plan(key, self._threads())
         kept = [other for other in self._plans.values() if other.key.rows == self.shard_size]
         others = [other for other in self._plans.values() if other.key.rows != self.shard_size]
         plans = [*kept, *others[-KEPT_WHOLE + 1 :], plan]

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from engine.backends.ort import HostSession
 from engine.onnx.functions import inlined as _inlined
-from engine.onnx.large import copy_model, keep_tensors, put_array, put_raw
-from engine.onnx.shapes import infer_shapes
+from engine.onnx.large import (
+    copy_tensor,
+    copy_without_initializers,
+    copy_without_values,
+    keep_tensors,
+    put_array,
+    put_raw,
+)
+from engine.onnx.shapes import infer_in_place
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
 from engine.sdaa.fills import hold_fills
@@ -75,9 +84,12 @@ def _scalar_constants(graph: GraphProto) -> set[str]:
 
 
 def float16_storage(
-    model: ModelProto, keep: Callable[[NodeProto], bool] | None = None, keep_inputs: Iterable[str] = ()
+    model: ModelProto,
+    keep: Callable[[NodeProto], bool] | None = None,
+    keep_inputs: Iterable[str] = (),
+    wide: ModelProto | None = None,
 ) -> ModelProto:
-    """Return a copy of a model that computes the same as the card: float16 inputs, storage and outputs.
+    """Return a model that computes the same as the card: float16 inputs, storage and outputs.
 
     An If, Loop or Scan counts as one kernel: values of its body are rounded only when they leave the node.
 
@@ -87,13 +99,13 @@ def float16_storage(
         that
             compute with integers and coordinates stay float32 as well (:mod:`engine.onnx.whole_numbers`).
         keep_inputs: graph inputs that stay float32; so do inputs and outputs that hold integers.
+        wide: the result of :func:`widened`, which is changed and returned; ``None``: a new one.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
-    whole = inlined(model)
-    halves = frozenset(tensor.name for tensor in whole.graph.initializer if tensor.data_type == HALF)
-    wide = widen(whole)
+    halves = frozenset(tensor.name for tensor in model.graph.initializer if tensor.data_type == HALF)
+    wide = widened(model) if wide is None else wide
     hold_fills(wide.graph, keep)
-    wide = infer_shapes(wide)
+    infer_in_place(wide)
     exact, narrow = exact_parts(wide.graph), _half_ends(model)
     kept_inputs = frozenset(keep_inputs) | exact.inputs - narrow
     return _Rounder(wide, exact, _keeping(exact, keep), kept_inputs, exact.outputs - narrow, halves).rounded()
@@ -128,14 +140,31 @@ def inlined(model: ModelProto) -> ModelProto:
     return _inlined(model)
 
 
+def widened(model: ModelProto) -> ModelProto:
+    """Return :func:`widen` of a model without functions, with inferred shapes."""
+    wide = widen(inlined(model))
+    infer_in_place(wide)
+    return wide
+
+
 def widen(model: ModelProto) -> ModelProto:
     """Return a copy with every float16 tensor as float32 of the same value; casts to float16 still round."""
-    wide = copy_model(model)
+    wide = copy_without_initializers(model)
     _widen_graph(wide.graph)
     for tensor in tensors(wide.graph):
         if tensor.data_type == HALF:
-            put_raw(tensor, FLOAT, numpy_helper.to_array(tensor).astype(np.float32).tobytes())
+            put_raw(tensor, FLOAT, _widened(tensor))
+    for tensor in model.graph.initializer:
+        if tensor.data_type == HALF:  # a message keeps the memory of what is replaced in it
+            copy_without_values(tensor, target := wide.graph.initializer.add())
+            put_raw(target, FLOAT, _widened(tensor))
+        else:
+            copy_tensor(tensor, wide.graph.initializer.add())
     return wide
+
+
+def _widened(tensor: TensorProto) -> bytes:
+    return numpy_helper.to_array(tensor).astype(np.float32).tobytes()
 
 
 def _widen_graph(graph: GraphProto) -> None:
@@ -258,7 +287,7 @@ class _Rounder:
             return str(kept.name)
         values = numpy_helper.to_array(tensor)
         rounded = round_half(values)
-        if np.array_equal(values, rounded, equal_nan=True):
+        if _same_bits(values, rounded):
             return tensor.name
         name = f"{tensor.name}:rounded"
         put_array(self.graph.initializer.add(), rounded, name)
@@ -305,6 +334,30 @@ def _is_exact(node: NodeProto) -> bool:
 
 
 def round_half(values: Array) -> Array:
-    """Round float32 values to the nearest float16 and back; magnitudes from 65520 become infinite."""
+    """Round float32 values to the nearest float16 and back; magnitudes from 65520 become infinite.
+
+    ONNX Runtime converts with the processor's instructions, about ten times as fast as NumPy, with the same result.
+    """
+    if values.size >= _MANY:
+        rounded: Array = _casting_session().run_named({"x": values.reshape(-1)})[0].reshape(values.shape)
+        return rounded
     with np.errstate(over="ignore"):
         return values.astype(np.float16).astype(np.float32)
+
+
+_MANY = 2**16  # values from which a session is opened to round them
+
+
+@lru_cache(maxsize=1)
+def _casting_session() -> HostSession:
+    casts = [helper.make_node("Cast", ["x"], ["half"], to=HALF), helper.make_node("Cast", ["half"], ["y"], to=FLOAT)]
+    ends = [helper.make_tensor_value_info(name, FLOAT, ["values"]) for name in ("x", "y")]
+    graph = helper.make_graph(casts, "round_half", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return HostSession(model, threads=1, optimised=False)  # optimisation removes casts
+
+
+def _same_bits(one: Array, other: Array) -> bool:
+    """Return whether float32 arrays of one shape are equal bit by bit; most differ at their beginning."""
+    a, b = (np.ascontiguousarray(array).reshape(-1).view(np.int32) for array in (one, other))
+    return bool((a[:_MANY] == b[:_MANY]).all() and (a == b).all())

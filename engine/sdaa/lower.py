@@ -45,7 +45,13 @@ class Lowered:
     @cached_property
     def weighed(self) -> tuple[ShardWork, dict[str, int]]:
         """Work of a SPA for one shard, and the bytes of every constant by name."""
-        return weighed_work(self.model, self.half, self.options.keeps_float32)
+        return weighed_work(self.model, self.half, self.options.keeps_float32, self._wide)
+
+    @cached_property
+    def _wide(self) -> ModelProto:
+        from engine.sdaa.float16 import widened
+
+        return widened(self.model)
 
     @property
     def work(self) -> ShardWork:
@@ -55,10 +61,9 @@ class Lowered:
     @property
     def keeps(self) -> Callable[[NodeProto], bool]:
         """Predicate of nodes that stay float32 in float16 storage; computed on each use."""
-        from engine.onnx.shapes import infer_shapes
-        from engine.sdaa.float16 import inlined, keeping_exact, widen
+        from engine.sdaa.float16 import keeping_exact, widened
 
-        return keeping_exact(infer_shapes(widen(inlined(self.model))).graph, self.options.keeps_float32)
+        return keeping_exact(widened(self.model).graph, self.options.keeps_float32)
 
     @cached_property
     def stored(self) -> ModelProto:
@@ -66,7 +71,8 @@ class Lowered:
         from engine.sdaa.float16 import float16_storage, widen
 
         if self.half:
-            return float16_storage(self.model, self.options.keeps_float32, self.options.skip_input_name)
+            wide = self.__dict__.pop("_wide", None)  # it is changed
+            return float16_storage(self.model, self.options.keeps_float32, self.options.skip_input_name, wide)
         # Widened: a float16 file may run in float32.
         return widen(self.model) if self.options.need_convert else self.model
 

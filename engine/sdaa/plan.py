@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.ort import HostSession
+from engine.backends.ort import HostSession, serialisable
 from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.batching.dims import how_to_bind, open_cache, shown_shape
 from engine.passes.options import PassOptions
@@ -138,9 +138,10 @@ class Lowering:
 
     # ------------------------------------------------------------------------------------------------------ lowering
 
-    def plan(self, key: PlanKey, threads: int | None) -> Plan:
+    def plan(self, key: PlanKey, threads: int | None, keep_stored: bool = False) -> Plan:
         """Bind the shapes, run the passes, put the values into the card's storage, and open the host session.
 
+        ``keep_stored``: the plan keeps the model, to be saved.
         Raise ConfigError if a dimension has no size, ModelError if the model cannot have these shapes, or be run.
         """
         from engine.onnx.view import signature
@@ -151,7 +152,11 @@ class Lowering:
         inputs, outputs, _ = signature(stored)
         axes = self._output_axes(key)
         outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(outputs, axes, strict=True)]
-        return self.open(key, stored, inputs, outputs, work, weights, threads)
+        arrays: Mapping[str, Array] = {}
+        if not (keep_stored or self.spec.simulate_only):
+            stored, arrays = serialisable(stored, arrays)  # the session copies the weights: one reference less to them
+        plan = self.open(key, stored, inputs, outputs, work, weights, threads, arrays=arrays)
+        return plan if keep_stored else replace(plan, stored=None)
 
     def open(
         self,
@@ -163,15 +168,17 @@ class Lowering:
         weights: Mapping[str, int],
         threads: int | None,
         check: Callable[[Path, Sequence[TensorSpec], Sequence[TensorSpec]], None] | None = None,
+        arrays: Mapping[str, Array] | None = None,
     ) -> Plan:
         """Open a lowered or saved model; arguments as the fields of :class:`Plan`.
 
-        ``check`` refuses a model whose inputs and outputs are not those that were saved.
+        ``arrays`` are weights that are not in ``stored`` (:func:`serialisable`). ``check`` refuses a model whose inputs
+        and outputs are not those that were saved.
         """
         session = None
         if not self.spec.simulate_only:
             try:
-                session = HostSession(stored, threads, source=self.spec.ckpt)
+                session = HostSession(stored, threads, weights=arrays, source=self.spec.ckpt)
             except ModelError as error:
                 raise ModelError(f"{self.spec.ckpt}: {error}") from error
             if check is not None:

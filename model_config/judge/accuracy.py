@@ -90,7 +90,7 @@ def _random(case: Case, folder: Path, run: RunStep) -> tuple[list[Accuracy], lis
     """Compare the raw outputs of the single or multi step with the most samples."""
     from model_config.judge import agreement
 
-    step = next((one for name in ("multi", "single") for one in case.steps if one.name == name), None)
+    step = agreement.step_of(case)
     baseline = None if step is None or "ckpt" not in step.params else baseline_of(case, step, folder)
     if step is None or baseline is None or _is_baseline(step, baseline):
         return [], [], [RANDOM]

@@ -1,7 +1,7 @@
-"""Comparison of a model with random weights with its baseline: the raw outputs of both for the same samples.
+"""Raw outputs of a model for some samples, compared with those of its baseline.
 
-Its metric is meaningless, but its outputs must equal the file's float32 results within the target's precision. Formula
-and tolerances are those of the export (:mod:`utils.export.agree`).
+The metric of a model with random weights is meaningless, but its outputs must equal the file's float32 results within
+the target's precision. Formula and tolerances are those of the export (:mod:`utils.export.agree`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array
-from model_config.cases.case import Command
+from model_config.cases.case import Case, Command
 from model_config.results import Accuracy, StepResult, Verdict
 from model_config.written import STRANGE, read_json
 from utils.export.agree import FORMULA, TOLERANCES, relative_error
@@ -43,7 +43,7 @@ def judge_outputs(target: StepResult, baseline: StepResult, dtype: str, against:
     for step in (target, baseline):
         if not step.passed:
             return _judged(Verdict.FAIL, f"{step.step} could not be run: {step.reason}", against, 0, 0, math.nan)
-    ours, theirs = _outputs(target.result), _outputs(baseline.result)
+    ours, theirs = raw_outputs(target.result), raw_outputs(baseline.result)
     names = [name for name in ours if name in theirs]
     if not names:
         return _NONE
@@ -63,14 +63,19 @@ def _judged(verdict: Verdict, reason: str, against: str, good: int, count: int, 
     return Accuracy(verdict, reason, against, NAME, share, 1.0, share - 1.0, tolerance, count, units=count)
 
 
+def step_of(case: Case) -> Command | None:
+    """Return the step whose samples are compared: multi, else single."""
+    return next((one for name in ("multi", "single") for one in case.steps if one.name == name), None)
+
+
 def words(step: Command, dtype: str = "", ckpt: Any = None) -> tuple[str, ...]:
     """Return the additional arguments of a step for its raw outputs; for the baseline with ``dtype``."""
     baseline = ("--target", "onnx", "--dtype", dtype) if dtype else ()
     return (*baseline, *(Command(step.name, step.run_file, {"ckpt": ckpt}).arguments if ckpt else ()), *RAW)
 
 
-def _outputs(result: Path | None) -> dict[str, list[Array]]:
-    """Return the values of every sample's outputs in a result; empty if there are none."""
+def raw_outputs(result: Path | None) -> dict[str, list[Array]]:
+    """Return the values of every sample's outputs in a result, followed by their shapes; empty if there are none."""
     try:
         found = read_json(result) if result is not None else {}
         return {str(one["name"]): _arrays(one["answer"]["outputs"]) for one in found.get("answers", [])}

@@ -16,10 +16,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError
+from engine import Array, ConfigError
 from engine.host import processor_name
 from engine.onnx import model_content
 from model_config.cases.config import Case, Command, relative
+from model_config.judge.stored_outputs import FORMULA, TOLERANCES, deviation, from_text, to_text
 from model_config.judge.targets import OnTarget
 from model_config.results import Accuracy, Finding
 from tecoinfer_modelzoo.files import hash_files, write_file
@@ -53,6 +54,8 @@ class Measured:
         model_sha256, data_sha256: of the ONNX files and of all files of the data set; ``None`` for missing data.
         higher_is_better: the metric's direction.
         others: results on other targets.
+        outputs: values of some outputs, of the target to compare or of the baseline to store; empty: neither.
+        precision: that of the target for ``outputs``; empty if they are not compared.
     """
 
     case: Case
@@ -66,6 +69,8 @@ class Measured:
     data_sha256: str | None
     higher_is_better: bool = True
     others: Sequence[OnTarget] = ()
+    outputs: Sequence[Array] = ()
+    precision: str = ""
 
     @property
     def key(self) -> dict[str, Any]:
@@ -187,12 +192,37 @@ def _differences(folder: Path, found: Measured, root: Path) -> list[Finding]:
     entry = _entry(read(folder, NUMERICS).get("metrics", []), found.key)
     if not entry or not found.metric_name or entry.get("value") is None:
         return []
-    stored = float(entry["value"])
-    if abs(found.metric - stored) <= abs(stored) * found.case.accuracy.tolerance:
-        return []
-    message = f"says {found.metric_name} {stored:g} for {found.case.name}, this run found {found.metric:g}"
+    stored, messages = float(entry["value"]), []
+    if abs(found.metric - stored) > abs(stored) * found.case.accuracy.tolerance:
+        messages.append(f"says {found.metric_name} {stored:g} for {found.case.name}, this run found {found.metric:g}")
+    messages += _other_outputs(from_text(entry.get("outputs")), found)
     fix = f"find out why, or {_FIX.format(case=found.case.name)}"
-    return [Finding(relative(folder / NUMERICS, root), 0, "scorecard", message, fix)]
+    return [Finding(relative(folder / NUMERICS, root), 0, "scorecard", message, fix) for message in messages]
+
+
+def _other_outputs(stored: Sequence[Array], found: Measured) -> list[str]:
+    """Return a message if the outputs of this run are not the stored ones."""
+    tolerance = TOLERANCES.get(found.precision)
+    if not stored or tolerance is None:
+        return []
+    if not found.outputs:
+        return [f"has outputs of {found.case.name}, and this run wrote none for --skip_postprocess with --json"]
+    error = deviation(found.outputs, stored)
+    if error <= tolerance:
+        return []
+    return [
+        f"has outputs of {found.case.name} from which those of this run deviate by {error:.1e} ({FORMULA}), more than "
+        f"{tolerance:g} in {found.precision}: a weight, the preprocessing or the engine computes otherwise"
+    ]
+
+
+def stored_outputs(folder: Path, key: Mapping[str, Any]) -> list[Array]:
+    """Return the outputs stored for a case; empty if there are none, or if the file is not a scorecard."""
+    try:
+        entry = _entry(read(folder, NUMERICS).get("metrics", []), key) or {}
+    except ConfigError:  # reported as a finding
+        return []
+    return from_text(entry.get("outputs"))
 
 
 def write(folder: Path, found: Measured, commit: str, date: str) -> list[Path]:
@@ -222,7 +252,7 @@ def _numerics(found: Measured) -> list[dict[str, Any]]:
     hashes = {"model_sha256": found.model_sha256, "data_sha256": found.data_sha256}
     direction = {} if found.higher_is_better else {"higher_is_better": False}
     own = {**found.key, "metric": found.metric_name, "value": found.metric, "samples": found.samples}
-    own |= direction | hashes
+    own |= direction | hashes | ({"outputs": to_text(found.outputs)} if len(found.outputs) else {})
     against = []
     for one in found.accuracy:
         entry = {"reference": one.against, "value": one.reference, "relative_difference": one.relative_difference}

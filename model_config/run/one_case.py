@@ -15,6 +15,7 @@ from model_config.cases.imports import Imports
 from model_config.judge import scorecard
 from model_config.judge.accuracy import BASELINE_NAME, RANDOM, cut_short, direction, judge_case, read_result
 from model_config.judge.speed import figures, judge_speed, kernel_seconds
+from model_config.judge.stored_outputs import of_baseline, of_target
 from model_config.judge.targets import on_other_targets
 from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
 from model_config.run import cache
@@ -225,11 +226,12 @@ class _CaseRun:
         self.steps += ran
         found = self._measured(step, valid, measured)
         if not self.settings.update:
+            found = self._with_outputs(found)
             self.findings += scorecard.compare(self._home, found, self.settings.root)
         again = self._measure_again(step)
         self.speed = judge_speed(measured, self._stored(found), again, host=self.settings.host_speed)
         if self.settings.update:
-            self._update(self._on_all_targets(step, found))
+            self._update(self._on_all_targets(step, self._with_baseline_outputs(found)))
         baseline = next((one for one in ran if one.step == BASELINE_NAME), None)
         if self.settings.draws and baseline is not None and accuracy[0].differing:
             self.drawn, trouble = draw(step, valid, baseline, self._run, self._foreign(self.tree))
@@ -264,6 +266,21 @@ class _CaseRun:
             scorecard.hash_data(self._folder, step.data_paths),
             direction(valid.result),
         )
+
+    def _with_outputs(self, found: scorecard.Measured) -> scorecard.Measured:
+        """Add the outputs of the target if the scorecard has some to compare them with."""
+        if not found.metric_name or not scorecard.stored_outputs(self._home, found.key):
+            return found
+        outputs, precision = of_target(self.case, self._run)
+        return replace(found, outputs=outputs, precision=precision)
+
+    def _with_baseline_outputs(self, found: scorecard.Measured) -> scorecard.Measured:
+        """Add the outputs to store, those of the baseline."""
+        if not found.metric_name:
+            return found
+        outputs, note = of_baseline(self.case, self._folder, self._run)
+        self.notes += [note] if note else []
+        return replace(found, outputs=outputs)
 
     def _on_all_targets(self, step: Command, found: scorecard.Measured) -> scorecard.Measured:
         if not found.metric_name or not all(one.passed for one in self.steps):

@@ -37,6 +37,13 @@ def test_engine_overhead(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_opening(tmp_path: Path) -> None:
+    data, _ = run("opening", tmp_path)
+    assert [(row["model"], row["target"]) for row in data["rows"]] == [("dense", "sdaa"), ("dense", "onnx")]
+    assert all(row["ratio"] > 0 for row in data["rows"])
+
+
+@pytest.mark.slow
 def test_cold_start_and_its_imports(tmp_path: Path) -> None:
     data, out = run("cold_start", tmp_path, "--imports")
     assert data["ratio"] > 0

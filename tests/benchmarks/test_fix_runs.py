@@ -22,7 +22,7 @@ X = np.random.default_rng(1).normal(size=(8, 16)).astype(np.float32)
 def fix_runs() -> Any:
     pytest.importorskip("psutil")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
+        patch.syspath_prepend(str(BENCHMARKS / "tools"))
         import fix_runs
 
         yield fix_runs

@@ -20,7 +20,7 @@ from support import ROOT
 def located_faults() -> Any:
     pytest.importorskip("psutil")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "tools"))
         import located_faults
 
         yield located_faults

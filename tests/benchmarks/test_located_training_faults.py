@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def benchmark() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "tools"))
         patch.setenv("TORCH_SDAA_RANDOM", "cpu")
         import located_training_faults
 

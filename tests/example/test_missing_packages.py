@@ -21,8 +21,10 @@ SCRIPTS = sorted(
     and OURS.search(text)
     and ("ArgumentParser" in text or "needed(__file__)" in text)  # the others would do their work at --help
 )
-MISSING = ("torch", "torchvision", "onnxsim", "sklearn", "skimage", "tokenizers", "safetensors", "timm", "gymnasium")
-AS_LISTED = {"sklearn": "scikit-learn", "skimage": "scikit-image"}
+MISSING = (
+    "torch", "torchvision", "onnxsim", "sklearn", "skimage", "tokenizers", "safetensors", "timm", "gymnasium", "cv2",
+)  # fmt: skip
+AS_LISTED = {"cv2": "opencv-python-headless", "sklearn": "scikit-learn", "skimage": "scikit-image"}
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,10 @@ from model_config.cases.case import Case, Command
 from model_config.cases.config import load_cases
 from model_config.judge import scorecard
 from model_config.judge.accuracy import direction, judge_case, read_result
-from model_config.results import CaseResult, StepResult
+from model_config.judge.stored_outputs import of_baseline, of_target
+from model_config.results import Accuracy, CaseResult, StepResult
 from model_config.run.closing import closing
-from utils.pipeline import valid
+from utils.pipeline import answers, valid
 from utils.pipeline.cli import call_of
 
 PLANTED = "planted.onnx"
@@ -64,7 +65,7 @@ class JudgedCase:
         return next(step for step in self.case.steps if step.name == "valid")
 
     def run(self, step: Command, name: str, extra: Sequence[str] = ()) -> StepResult:
-        """Run the valid step as :func:`model_config.run.runner.run_step` does, but in this process."""
+        """Run a step as :func:`model_config.run.runner.run_step` does, but in this process."""
         call = call_of(self.folder / step.run_file)
         result, stdout, stderr = (self.root / f"{name}.{ending}" for ending in ("json", "stdout", "stderr"))
         words = [*step.arguments, *extra, "--json", str(result)]
@@ -73,8 +74,12 @@ class JudgedCase:
             stack.enter_context(chdir(self.folder))
             stack.enter_context(redirect_stdout(stack.enter_context(stdout.open("w"))))
             stack.enter_context(redirect_stderr(stack.enter_context(stderr.open("w"))))
-            code = valid.main(None, self.task(call.task), argv=words, **call.defaults)
-        metric, reason = closing(stdout)
+            task = self.task(call.task)
+            if step.name == "valid":
+                code = valid.main(None, task, argv=words, **call.defaults)
+            else:
+                code = answers.main(None, task, step.name, argv=words, **call.defaults)
+        metric, reason = closing(stdout) if step.name == "valid" else (None, "")
         passed = code == 0 and not reason
         return StepResult(
             self.case.name, name, tuple(words), passed, 1.0, code, reason, stdout, stderr, metric, result=result
@@ -86,15 +91,33 @@ class JudgedCase:
         assert ran.passed, (ran.reason, ran.stderr.read_text())
         accuracy, others, _ = judge_case(self.case, self.step, ran, self.folder, self.run, strict=strict)
         assert all(one.passed for one in others), [(one.reason, one.stderr.read_text()) for one in others]
-        said = read_result(ran.result)
-        found = scorecard.Measured(
-            self.case, self.step, said["metric_name"], said["metric"], said["samples"], accuracy, {}, "", None,
-            direction(ran.result),
-        )  # fmt: skip
+        found = self._measured(ran, accuracy)
+        if scorecard.stored_outputs(self.home, self.key):
+            computed, precision = of_target(self.case, self.run)
+            found = replace(found, outputs=computed, precision=precision)
         findings = tuple(scorecard.compare(self.home, found, self.home))
         return CaseResult(
             self.case.name, self.case.run_dir, findings=findings, steps=(ran, *others), accuracy=tuple(accuracy)
         )
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Identification of the case in the scorecard."""
+        return scorecard.Measured(self.case, self.step, "", 0.0, 0, (), {}, "", None).key
+
+    def store(self) -> None:
+        """Write the scorecard of the case into its home, as ``teco check --update`` does."""
+        ran = self.run(self.step, "valid")
+        stored, note = of_baseline(self.case, self.folder, self.run)
+        assert stored, note
+        scorecard.write(self.home, replace(self._measured(ran, ()), outputs=stored), "abc1234", "2026-11-29")
+
+    def _measured(self, ran: StepResult, accuracy: Sequence[Accuracy]) -> scorecard.Measured:
+        said = read_result(ran.result)
+        return scorecard.Measured(
+            self.case, self.step, said["metric_name"], said["metric"], said["samples"], accuracy, {}, "", None,
+            direction(ran.result),
+        )  # fmt: skip
 
     @property
     def models(self) -> tuple[Path, Path]:
@@ -109,8 +132,7 @@ class JudgedCase:
         model = onnx.load(ours)
         change(model)
         onnx.save(model, self.folder / PLANTED)
-        params = {**self.step.params, "ckpt": PLANTED}
-        steps = tuple(replace(one, params=params) if one.name == "valid" else one for one in self.case.steps)
+        steps = tuple(replace(one, params={**one.params, "ckpt": PLANTED}) for one in self.case.steps)
         self.case = replace(self.case, steps=steps, accuracy=replace(self.case.accuracy, baseline_ckpt=theirs.name))
 
     def change_both(self, change: Callable[[onnx.ModelProto], None]) -> None:

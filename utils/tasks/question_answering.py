@@ -56,6 +56,15 @@ class Scores(NamedTuple):
     silent: bool  # whether "no answer" is allowed
 
 
+class BatchScores(list[Scores]):
+    """Model outputs for the questions of a batch."""
+
+    @property
+    def raw(self) -> list[Array]:
+        """Start and end logits of the first window of each question, N x L each."""
+        return [np.stack([scores.starts[0] for scores in self]), np.stack([scores.ends[0] for scores in self])]
+
+
 class Answer(NamedTuple):
     """Answer to a question."""
 
@@ -158,7 +167,7 @@ class QuestionAnswering(TextTask):
             )
         return bool(note.get("no_answer", dataset.notes.get(UNANSWERABLE, False)))
 
-    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> list[Scores]:
+    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> BatchScores:
         """Return start and end logits of all windows, in calls of at most ``--batch_size`` rows.
         Raises ModelError if the outputs are not two of N x L, or one of N x L x 2."""
         (engine,) = engines.values()
@@ -167,7 +176,7 @@ class QuestionAnswering(TextTask):
             outputs = engine([array[begin : begin + step] for array in arrays])
             found.append(self._logits(outputs if isinstance(outputs, list) else [outputs], engine))
         starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        scores, row = [], 0
+        scores, row = BatchScores(), 0
         for context in contexts:
             part = slice(row, row + len(context.windows))
             scores.append(Scores(starts[part], ends[part], self.state))

@@ -45,7 +45,7 @@ def test_a_scorecard_with_keys_of_several_types_has_no_digest(tmp_path: Path) ->
 def test_the_json_of_a_script_may_contain_anything(text: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
-    assert (accuracy.read_result(path), agreement._outputs(path)) == ({}, {})
+    assert (accuracy.read_result(path), agreement.raw_outputs(path)) == ({}, {})
     assert accuracy.direction(path)
 
 

@@ -2,12 +2,10 @@
 
 The main form is a fault of a contributor, which is in the target's run and in the baseline's alike: wrong
 preprocessing, or labels that are off by one. Both runs agree, so the figure of the source framework has to find it, or
-the scorecard where the case has no such figure or 1 % is too wide.
+the scorecard where 1 % is too wide.
 
-The other form is a fault of an engine or an export: one layer of the target's model is scaled, by 1.02 where that
-moves the metric by more than the tolerance. Elsewhere it does so in no layer (each weight of ten numbers or more was
-tried on ``onnx``): the specification's rule passes such a model. There the factor is the smallest of 1.05, 1.1, 1.2 and
-1.4 that does, in the layer that is named; :data:`SCALED` has the reasons.
+The other form is a fault of an engine or an export: one layer is scaled by 1.02, in the target's file or in both. In
+most domains that moves no metric by 0.1 %, so the metric passes; the outputs in the scorecard find it.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from judged_case import JudgedCase, case_of, inputs_changed, noted, outputs_chan
 
 from engine import Array
 from model_config.cases.case import AccuracyRule, Case, Command
+from model_config.judge import scorecard
 from model_config.results import Verdict
 from utils.tasks.face_detection import FaceDetection
 
@@ -46,10 +45,14 @@ def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], Ju
         if name != DRAWN:
             return JudgedCase(case_of(name), tmp_path)
         params = {"ckpt": "tiny_float16_dyn.onnx", "batch_size": 16, "data_path": "data"}
-        step = Command("valid", "example_valid.py", {**params, "target": "sdaa", "dtype": "float16"})
+        params |= {"target": "sdaa", "dtype": "float16"}
+        steps = (Command("valid", "example_valid.py", params), Command("multi", "example_multi_batch.py", params))
         rule = AccuracyRule(reference=1.0, reference_source="every drawn face is found")
-        case = Case(DRAWN, "example/face/drawn_faces", (step,), Path("model.yaml"), accuracy=rule)
-        return JudgedCase(case, tmp_path, request.getfixturevalue(DRAWN))
+        case = Case(DRAWN, "example/face/drawn_faces", steps, Path("model.yaml"), accuracy=rule)
+        home = request.getfixturevalue(DRAWN)
+        if not (home / scorecard.NUMERICS).is_file():
+            JudgedCase(case, tmp_path / "correct", home).store()
+        return JudgedCase(case, tmp_path, home)
 
     return opened
 
@@ -168,15 +171,15 @@ BOTH: list[tuple[str, str, Fault, str]] = [
     ("digit_crnn", "pixel_values", stored("text_recognition", pixel_values="0..1"), SOURCE),
     ("digit_crnn", "vocabulary", value("vocabulary", lambda found: [*found[1:], found[0]]), SOURCE),  # type: ignore[index]
     ("digit_crnn", "label", text("val/rec_gt.txt", of_next_row("\t", 1, head=0)), SOURCE),
+    ("bert_qa", "token", inputs(lambda tokens: np.maximum(tokens - 1, 0)), SOURCE),
     ("language_id", "token", inputs(lambda tokens: np.maximum(tokens - 1, 0)), SOURCE),
     ("language_id", "label", outputs(of_next_class), SOURCE),
     ("deepfm_synthetic", "columns", inputs(rolled), SOURCE),
     ("deepfm_synthetic", "scale", inputs(np.expm1, 1), SOURCE),
     ("deepfm_synthetic", "label", text("val.csv", of_next_row(",", 0)), SOURCE),
-    # The case has no figure of the source framework.
-    ("silero_vad", "rate", value("sample_rate", lambda _: 8000), SCORECARD),
-    ("silero_vad", "scale", inputs(lambda sound: sound / 32768), SCORECARD),
-    ("silero_vad", "label", outputs(of_next_class), SCORECARD),
+    ("silero_vad", "rate", value("sample_rate", lambda _: 8000), SOURCE),
+    ("silero_vad", "scale", inputs(lambda sound: sound / 32768), SOURCE),
+    ("silero_vad", "label", outputs(of_next_class), SOURCE),
     ("digits_gcn", "columns", graph(x=rolled), SOURCE),
     ("digits_gcn", "label", graph(y=lambda labels: (labels + 1) % 10), SOURCE),
     ("ppo_cartpole", "columns", weights("layers.0.weight", change=rolled), SOURCE),
@@ -206,44 +209,59 @@ def test_a_fault_of_both_runs_fails(opened: Callable[[str], JudgedCase], name: s
     assert result.reasons
     failed = [one.against for one in result.accuracy if one.verdict is Verdict.FAIL]
     source = case.case.accuracy.reference_source
-    assert (source in failed) if by == SOURCE else [finding.rule for finding in result.findings] == [SCORECARD], (
-        result.reasons
-    )
+    rules = {finding.rule for finding in result.findings}
+    assert (source in failed) if by == SOURCE else (source not in failed and rules == {SCORECARD}), result.reasons
     assert all(one.verdict is not Verdict.INCONCLUSIVE for one in result.accuracy)
 
 
-SCALED: list[tuple[str, str, float]] = [
-    # 0 of 360 images are near enough to another class.
-    ("digits", "stem.0.weight", 1.05),
-    ("digit_detector", "box.1.weight", 1.02),
-    # The largest change of mIoU by 1.02 is 0.08 %, in this layer.
-    ("digit_unet", "stem.2.body.0.0.weight", 1.05),
-    # AP50 counts a box from an overlap of one half.
-    (DRAWN, "sides", 1.4),
-    ("digit_crnn", "seen.3.body.0.0.weight", 1.02),
-    # The last matrix of the encoder.
-    ("bert_qa", "val_179", 1.02),
-    # AUC depends on the order of the scores alone: at most 0.006 % by 1.02.
-    ("deepfm_synthetic", "deep.6.weight", 1.4),
-    # Likewise: at most 0.03 % by 1.02.
-    ("silero_vad", "model.encoder.1.reparam_conv.bias", 1.2),
-    # 0 of 1697 nodes are near enough to another class.
-    ("digits_gcn", "onnx::MatMul_15", 1.2),
-    # Every action of all 100 episodes stays the same.
-    ("ppo_acrobot", "layers.0.weight", 1.1),
+SCALED: list[tuple[str, str, bool]] = [
+    # The layer, and whether the metric of the target alone changes by more than 0.1 %.
+    ("digits", "stem.0.weight", False),
+    ("digit_detector", "box.1.weight", True),
+    ("digit_unet", "stem.2.body.0.0.weight", False),
+    (DRAWN, "sides", False),
+    ("digit_crnn", "seen.3.body.0.0.weight", True),
+    ("bert_qa", "val_179", True),
+    ("language_id", "norm.weight", False),
+    ("deepfm_synthetic", "deep.6.weight", False),
+    ("silero_vad", "model.encoder.1.reparam_conv.bias", False),
+    ("digits_gcn", "onnx::MatMul_15", False),
+    ("ppo_acrobot", "layers.0.weight", False),
+    ("ppo_cartpole", "layers.0.weight", False),
 ]
 
 
-@pytest.mark.parametrize(("name", "layer", "factor"), SCALED)
-def test_a_layer_scaled_on_the_target_alone_fails(
-    opened: Callable[[str], JudgedCase], name: str, layer: str, factor: float
+@pytest.mark.parametrize(("name", "layer", "moved"), SCALED)
+def test_a_layer_scaled_by_two_percent_on_the_target_fails(
+    opened: Callable[[str], JudgedCase], name: str, layer: str, moved: bool
 ) -> None:
     case = opened(name)
-    case.plant(weighted(layer, lambda values: values * factor))
+    case.plant(weighted(layer, lambda values: values * 1.02))
     result = case.judge()
     assert result.verdict is Verdict.FAIL
-    against = {one.against: one for one in result.accuracy}
-    assert against["onnx float32"].verdict is Verdict.FAIL, against["onnx float32"].reason
+    (against,) = (one for one in result.accuracy if one.against == "onnx float32")
+    assert (against.verdict is Verdict.FAIL) is moved, against.reason
+    assert SCORECARD in [finding.rule for finding in result.findings]
+
+
+@pytest.mark.parametrize(("name", "layer"), [(name, layer) for name, layer, _ in SCALED])
+def test_a_layer_scaled_by_two_percent_in_both_files_fails(
+    opened: Callable[[str], JudgedCase], name: str, layer: str
+) -> None:
+    case = opened(name)
+    case.change_both(weighted(layer, lambda values: values * 1.02))
+    result = case.judge()
+    assert result.verdict is Verdict.FAIL
+    assert SCORECARD in [finding.rule for finding in result.findings]
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in SCALED])
+def test_the_correct_model_passes(opened: Callable[[str], JudgedCase], name: str) -> None:
+    """Guards the tests above, which would pass with any outputs in the scorecards."""
+    case = opened(name)
+    assert scorecard.stored_outputs(case.home, case.key)
+    result = case.judge()
+    assert result.verdict is Verdict.PASS, result.reasons
 
 
 @pytest.mark.parametrize(

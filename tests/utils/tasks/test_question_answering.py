@@ -177,6 +177,21 @@ def test_questions_on_the_command_line(ckpt: Path) -> None:
         task_of(ckpt, "single", "--text", "where ?").inline_samples()
 
 
+def test_raw_outputs_are_the_logits_of_the_first_window(ckpt: Path) -> None:
+    questions = [Question("where ?", "A red Cat."), Question("where ?", "A dog.")]
+    with open_engine("onnx", EngineSpec(ckpt=ckpt, batch_size=2)) as engine:
+        task = task_of(ckpt, "multi").bind(Model.of(engine))
+        prepared = task.prepare(questions)
+        task.state = False
+        arrays = task.collate([prepared])
+        assert isinstance(arrays, list)
+        found = task.infer({"model": engine}, arrays, prepared.contexts)
+        wanted = dict(zip((output.name for output in engine.outputs), engine(arrays), strict=True))
+    assert [one.shape for one in found.raw] == [arrays[0].shape] * 2
+    for got, name in zip(found.raw, ("start_logits", "end_logits"), strict=True):
+        np.testing.assert_array_equal(got, wanted[name])
+
+
 def test_answers_are_saved_in_the_format_of_squad_evaluation(ckpt: Path, tmp_path: Path) -> None:
     rows = [{"id": "a", "question": "where ?", "context": "A red Cat.", "answers": ["red Cat"]}]
     (tmp_path / "q.json").write_text(json.dumps(rows))

@@ -110,6 +110,7 @@ class EpisodeResult(NamedTuple):
     agreed: float = 0.0  # number of the recorded observations at which the policy chooses the recorded action
     recorded: int = 0
     seen: tuple[Array, Array] | None = None  # observations, [K, ...], and their steps; only if a recording is written
+    first: Array | None = None  # output of the policy for the first observation, float32 [width]; None: not called
 
 
 class CallWatchdog(Overdue):
@@ -141,6 +142,7 @@ class _Episode:
     def __init__(self, setting: Setting, seed: int, watch: CallWatchdog) -> None:
         self._setting, self._seed, self._watch, self.failure, self.ended = setting, seed, watch, "", ""
         self.rewards, self.actions, self.seen = list[float](), list[Any](), list[Array]()
+        self.first: Array | None = None
         self.row: Array = np.zeros(setting.observations.shape, setting.dtype)
         self.lost = False
         self._environment: Any = None
@@ -207,7 +209,7 @@ class _Episode:
         if setting.keep and self.seen:
             places = np.unique(np.linspace(0, len(self.seen) - 1, min(RECORDED, len(self.seen))).astype(np.int64))
             seen = (np.stack([self.seen[place] for place in places]), places)
-        return EpisodeResult(total, len(self.rewards), self.ended, self.failure, actions, seen=seen)
+        return EpisodeResult(total, len(self.rewards), self.ended, self.failure, actions, seen=seen, first=self.first)
 
     def _show(self, observation: Any) -> None:
         self.row = self._setting.observations.row(observation, self._setting.dtype)
@@ -255,6 +257,8 @@ def _rolled(engine: Engine, setting: Setting, starts: Sequence[Start], watch: Ca
         chosen = setting.actions.chosen(said)
         middle = time.perf_counter()
         for place in live:
+            if episodes[place].first is None:
+                episodes[place].first = said[place].copy()
             if finite[place]:
                 episodes[place].step(chosen[place])
             else:

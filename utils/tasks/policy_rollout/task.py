@@ -36,9 +36,14 @@ class EpisodeResults(list[EpisodeResult]):
     """Results of a batch of episodes."""
 
     @property
-    def raw(self) -> Array:
-        """Return and steps of each, float64 [N, 2]."""
-        return np.array([(lane.total, lane.steps) for lane in self], np.float64).reshape(-1, 2)
+    def raw(self) -> list[Array]:
+        """Return and steps of each, float64 [N, 2], and the policy's outputs for the first observations, [N, width].
+        NaN in a row of an episode that did not begin."""
+        width = max((lane.first.size for lane in self if lane.first is not None), default=0)
+        empty: Array = np.full(width, np.nan, np.float32)
+        first = [empty if lane.first is None else lane.first for lane in self]
+        totals = np.array([(lane.total, lane.steps) for lane in self], np.float64).reshape(-1, 2)
+        return [totals, np.reshape(first, (-1, width))] if width else [totals]
 
 
 class PolicyRollout(Task):

@@ -339,6 +339,19 @@ def test_without_a_metric_or_an_engine(tmp_path: Path, capsys: pytest.CaptureFix
     assert (code, found["samples"]) == (0, 10)
 
 
+def test_raw_outputs_are_returns_and_the_first_outputs_of_the_policy(tmp_path: Path) -> None:
+    found = [
+        run("multi", policy(tmp_path, "Plain-v0", weights=[[scale, -scale]] * 2), "--skip_postprocess")[1]["answers"]
+        for scale in (1.0, 1.02)
+    ]
+    for one, other in zip(*found, strict=True):
+        (totals, first), (same, scaled) = one["answer"]["outputs"], other["answer"]["outputs"]
+        assert totals == same
+        assert (totals["shape"], first["shape"]) == ([2], [2])
+        assert any(first["values"])
+        np.testing.assert_allclose(scaled["values"], np.array(first["values"]) * 1.02, rtol=1e-5)
+
+
 def test_without_gymnasium_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ckpt = policy(tmp_path, "Plain-v0")
     monkeypatch.setitem(sys.modules, "gymnasium", None)

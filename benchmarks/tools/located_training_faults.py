@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from parts.bench import arguments, finish
 
 os.environ.setdefault("TORCH_SDAA_RANDOM", "cpu")  # read when the device is made

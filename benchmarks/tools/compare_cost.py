@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from parts.bench import ROOT, arguments, finish, median
 
 TARGET_RATIO = 3.0

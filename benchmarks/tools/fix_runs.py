@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from parts.bench import arguments, finish
 from parts.fix_models import MODELS, export
 from parts.planted_faults import PRECISION, Planter

@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from parts.bench import arguments, finish
 from parts.located_models import MEAN, MODELS, QUICK, STD, Located
 from parts.planted_faults import PRECISION, Planter

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from parts.bench import arguments, finish
 
 from engine import open_engine
@@ -406,7 +408,7 @@ def squares(folder: Path) -> tuple[Path, Path]:
 
     template = Detection.template
     assert template is not None
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     words = {"model": "squares", "title": "Squares", "folder": "example/x/squares", "install": ""}
     words |= {"paths": f'sys.path.insert(0, "{root}")', **template.fill(folder)}
     for file in template.folder.glob("*.py.tmpl"):

@@ -1,8 +1,8 @@
 """Time of `teco check`: wall and CPU seconds of every case, by step.
 
-    python benchmarks/check_time.py                       # the zoo's cases, from nothing
-    python benchmarks/check_time.py --networks 26         # a zoo of 26 networks of torchvision, random weights
-    python benchmarks/check_time.py --networks 26 --exporter torchscript --forms float16_dyn
+    python benchmarks/tools/check_time.py                       # the zoo's cases, from nothing
+    python benchmarks/tools/check_time.py --networks 26         # a zoo of 26 networks of torchvision, random weights
+    python benchmarks/tools/check_time.py --networks 26 --exporter torchscript --forms float16_dyn
 
 Each check runs twice with a separate cache: first an empty one, then without changes. Computing seconds are those of a
 step and its children; the rest of the wall time is that of the check itself (structure, copies, hashes, the gate).
@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = [
     "resnet18",
     "mobilenet_v2",
