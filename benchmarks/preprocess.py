@@ -1,33 +1,52 @@
-"""Preprocessing of image files to a batch, for every ``--decode``, compared with plain Pillow and NumPy.
+"""Preprocessing of image files to a float32 batch: each ``--decode``, with and without the C extension, and peers.
 
-Tried and left out, CPU time of an image of 500 x 375, of 1.5 ms in all (Pillow 13.0, simplejpeg 1.9, EPYC):
+All contestants preprocess the same files in turn, in one process; the next round begins with the next contestant. The
+times are CPU time, in which other processes on the same cores do not count. Peers are plain Pillow and NumPy, and
+where they are installed torchvision's transforms and OpenCV (one thread, without antialiasing). Pin the process to one
+core: ``taskset -c 0 python benchmarks/preprocess.py``.
 
-- simplejpeg decodes in 0.49 ms, Pillow in 0.56 to 0.62. Its pixels reach a Pillow image by a copy, which takes the
-difference; or, without one, as ``RGBX``, whose four channels take 0.15 ms longer to resize than three.
-- Pillow opens a file in 0.02 ms: calling its JPEG plugin directly saves less than 2 %.
-- Packing the crop and normalising it take 0.04 and 0.06 ms; normalising without the block in between saves 0.01.
+Tried and left out (CPU time of an image of 500 x 375; Pillow 13.0, simplejpeg 1.9, EPYC):
+
+- Decoding to four bytes per pixel (``RGBX`` as the raw mode of Pillow's tile) saves 3 % of Pillow's decoding, but needs
+  a Pillow built with libjpeg-turbo, which only its private features show.
+- Decoding only the rows and columns of the crop needs libjpeg's ``jpeg_skip_scanlines`` and ``jpeg_crop_scanline``, and
+  so its headers; Pillow decodes every row, or reports a truncated file.
+- Pillow opens a file in 0.02 ms: calling its JPEG plugin directly saves less than 3 %.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from parts.bench import DIGITS, ROOT, arguments, finish, median, take_turns
+from parts.bench import DIGITS, ROOT, arguments, finish, median
 from parts.images import make_images
+from parts.preprocessing import opencv_into, plain
 from PIL import Image
 
 from engine import Timeline, recording
+from tecoinfer_modelzoo import native
 from utils.preprocess.image.modes import DECODES, MEAN, STD
 from utils.preprocess.pytorch.classification import preprocess
 
+Run = Callable[[list[Path], np.ndarray], object]
+"""Preprocess files into a batch."""
+
 LARGE = (2048, 1536)
 """Width and height in pixels of the large images: those of a small camera, for which JPEG scaling is useful."""
+
+HAS_EXTENSION = native.kernels() is not None
+STATUS = native.status()
+
+PLAIN = "Pillow and NumPy"
+"""The contestant to which the others are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,43 +81,104 @@ def enlarged(path: Path, to: Path) -> Path:
     return to
 
 
-def plain(files: list[Path], resize: int, crop: int) -> np.ndarray:
-    """Do the same steps as a usual script."""
-    mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
-    rows = []
-    for file in files:
-        image = Image.open(file).convert("RGB")
-        short = min(image.size)
-        image = image.resize((resize * image.width // short, resize * image.height // short), Image.Resampling.BILINEAR)
-        left, top = round((image.width - crop) / 2), round((image.height - crop) / 2)
-        pixels = np.asarray(image.crop((left, top, left + crop, top + crop)), np.float32) / np.float32(255)
-        rows.append(((pixels - mean) / std).transpose(2, 0, 1))
-    return np.ascontiguousarray(np.stack(rows))
+def ours(files: list[Path], out: np.ndarray, case: ImageSet, decode: str, extension: str) -> None:
+    """Preprocess with the C extension or, with ``extension`` 0, without it."""
+    os.environ[native.VARIABLE] = extension
+    preprocess(files, "float32", case.resize, case.crop, out=out, decode=decode)
 
 
-def seconds(run: Callable[[list[Path]], object], case: ImageSet) -> float:
-    """Return seconds per image of one pass over the files, recorded as the pipeline does."""
-    start = time.perf_counter()
+def torchvision(resize: int, crop: int) -> Run:
+    """Return torchvision's transforms on Pillow images, in one thread."""
+    import torch
+
+    from utils.export.networks.torchvision_models import import_torchvision
+
+    transforms = import_torchvision().transforms
+    torch.set_num_threads(1)
+    steps = transforms.Compose(
+        [
+            transforms.Resize(resize),
+            transforms.CenterCrop(crop),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+
+    def run(files: list[Path], out: np.ndarray) -> None:
+        torch.stack([steps(Image.open(file).convert("RGB")) for file in files], out=torch.from_numpy(out))
+
+    return run
+
+
+def opencv(resize: int) -> Run:
+    """Return the usual steps with OpenCV, in one thread."""
+    import cv2
+
+    cv2.setNumThreads(1)
+
+    def run(files: list[Path], out: np.ndarray) -> None:
+        for file, planes in zip(files, out, strict=True):
+            opencv_into(str(file), planes, resize)
+
+    return run
+
+
+def contestants(case: ImageSet) -> dict[str, Run]:
+    """Return the contestants by name; without the extension, only those that do not need it."""
+    found: dict[str, Run] = {}
+    for decode in DECODES:
+        if HAS_EXTENSION:
+            found[f"{decode}, C extension"] = partial(ours, case=case, decode=decode, extension="1")
+        found[decode] = partial(ours, case=case, decode=decode, extension="0")
+    found[PLAIN] = lambda files, out: plain(files, case.resize, case.crop, out)
+    if find_spec("torchvision"):
+        found["torchvision"] = torchvision(case.resize, case.crop)
+    if find_spec("cv2"):
+        found["OpenCV"] = opencv(case.resize)
+    return found
+
+
+def seconds(run: Run, case: ImageSet, out: np.ndarray) -> float:
+    """Return CPU seconds per image of one pass over the files, recorded as the pipeline does."""
+    start = time.process_time()
     with recording(Timeline()):
         for first in range(0, len(case.files), case.batch):
-            run(case.files[first : first + case.batch])
-    return (time.perf_counter() - start) / len(case.files)
+            files = case.files[first : first + case.batch]
+            run(files, out[: len(files)])
+    return (time.process_time() - start) / len(case.files)
 
 
-def measure(case: ImageSet, decode: str, rounds: int) -> dict[str, object]:
-    """Compare one decoding mode with the plain steps, and print the figures."""
+def difference(run: Run, peer: Run, case: ImageSet) -> float:
+    """Return the largest difference between two contestants' samples, in levels of 255."""
+    both = np.empty((2, 1, 3, case.crop, case.crop), np.float32)
+    largest = 0.0
+    for file in case.files:
+        run([file], both[0])
+        peer([file], both[1])
+        largest = max(largest, float((np.abs(both[0] - both[1]).max((0, 2, 3)) * STD).max()) * 255)
+    return largest
+
+
+def measure(case: ImageSet, rounds: int) -> list[dict[str, object]]:
+    """Compare the contestants on one set of images, and print the figures."""
+    runs = contestants(case)
     out = np.empty((case.batch, 3, case.crop, case.crop), np.float32)
-
-    def ours(files: list[Path]) -> np.ndarray:
-        return preprocess(files, "float32", case.resize, case.crop, out=out[: len(files)], decode=decode)
-
-    peer = partial(plain, resize=case.resize, crop=case.crop)
-    levels = max(float((np.abs(ours([f])[0] - peer([f])[0]).max((1, 2)) * STD).max()) * 255 for f in case.files)
-    turns = take_turns(partial(seconds, ours, case), partial(seconds, peer, case), rounds)
-    speed, peer_speed = 1 / median(turns.ours), 1 / median(turns.peer)
-    print(f"{case.name:17} {decode:8} {speed:9.0f} {peer_speed:9.0f} {1 / turns.ratio:7.2f} {levels:7.1f}")
-    found = {"case": case.name, "decode": decode, "images_per_second": speed, "plain_images_per_second": peer_speed}
-    return {**found, "ratio": 1 / turns.ratio, "largest_difference_levels": levels}
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
+    for index in range(rounds + 1):  # the first round is not counted
+        for name in names[index % len(names) :] + names[: index % len(names)]:
+            taken = seconds(runs[name], case, out)
+            if index:
+                times[name].append(taken)
+    rows = []
+    for name, run in runs.items():
+        ratio = median([a / b for a, b in zip(times[PLAIN], times[name], strict=True)])
+        levels = difference(run, runs[PLAIN], case)
+        taken, least = median(times[name]), min(times[name])
+        print(f"{case.name:17} {name:21} {1e3 * taken:8.3f} {1e3 * least:8.3f} {ratio:7.2f} {levels:7.1f}")
+        row = {"case": case.name, "contestant": name, "seconds": taken, "least_seconds": least}
+        rows.append(row | {"times_faster_than_plain": ratio, "largest_difference_levels": levels})
+    return rows
 
 
 def main() -> int:
@@ -106,10 +186,10 @@ def main() -> int:
     args = arguments(__doc__).parse_args()
     folder = ROOT / "benchmarks/results/preprocess"
     found = cases(folder, 32)
-    print("one thread, float32; images/s (medians, in turns), ratio, largest difference in levels of 255")
-    print(f"{'':17} {'decode':8} {'ours':>9} {'plain':>9} {'ratio':>7} {'levels':>7}")
-    rows = [measure(case, decode, 2 if args.quick else 9) for case in found for decode in DECODES]
-    finish("preprocess", {"rows": rows}, args)
+    print(f"one thread, float32, CPU time per image; {STATUS}")
+    print(f"{'':17} {'':21} {'ms':>8} {'least ms':>8} {'ratio':>7} {'levels':>7}")
+    rows = [row for case in found for row in measure(case, 2 if args.quick else 15)]
+    finish("preprocess", {"image_kernels": STATUS, "rows": rows}, args)
     return 0
 
 

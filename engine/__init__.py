@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Span as Span,
         Timeline as Timeline,
         is_recording as is_recording,
+        record as record,
         recording as recording,
         stage as stage,
     )
@@ -75,7 +76,7 @@ _HOMES = {
     "engine.registry": "available_targets default_dtype engine_class open_engine provider register",
     "engine.signature": "Array Dim TensorSpec",
     "engine.spec": "GOOD_COSINE PASS_PATH CardOptions EngineSpec Int8Options channels_last engine_nums find_pass",
-    "engine.timeline": "Span Timeline is_recording recording stage",
+    "engine.timeline": "Span Timeline is_recording record recording stage",
     "tecoinfer_modelzoo.errors": (
         "ConfigError DataError DeviceError DeviceOutOfMemory EngineError InputError ModelError PassError "
         "ImageError TargetError TecoInferError"

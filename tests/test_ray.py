@@ -153,6 +153,20 @@ def test_the_example_script(cluster: dict[str, str], digits: Path, tmp_path: Pat
     assert (merged["processes"], merged["recomputed"], single["processes"]) == (2, 0, 1)
 
 
+@pytest.mark.slow
+def test_samples_at_risk_of_several_processes(cluster: dict[str, str], digits: Path, tmp_path: Path) -> None:
+    script = (digits / "example_valid.py", "--target", "onnx", "--decode", "fused", "--json")
+    done = ray(cluster, *script, tmp_path / "merged.json", workers=2)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = [sys.executable, *map(str, script), str(tmp_path / "alone.json")]
+    subprocess.run(command, env=cluster, check=True, capture_output=True)
+    merged, single = (read(tmp_path, name)["comparison"]["at_risk"] for name in ("merged.json", "alone.json"))
+    assert merged == single
+    assert merged["deviation"] >= 0
+    written = {f"{name}{ending}" for name in ("merged", "alone") for ending in (".json", ".samples.csv")}
+    assert {file.name for file in tmp_path.iterdir() if "alone" in file.name or "merged" in file.name} == written
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("at_work", [True, False])

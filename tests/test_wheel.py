@@ -6,6 +6,7 @@ The environment lends the packages of this one, but not the zoo: that comes from
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import site
 import subprocess
@@ -40,12 +41,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from a clean copy."""
     if subprocess.run([sys.executable, "-c", "import setuptools"], check=False, capture_output=True).returncode:
         pytest.skip("setuptools is not installed here, and building the wheel needs it")
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in (*files_of_the_packages(), "pyproject.toml", "README.md", "LICENSE"):
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def built_wheel(folder: Path, **variables: str) -> Path:
+    """Build the wheel from a clean copy in a folder, with these environment variables."""
+    source, out = folder / "source", folder / "wheels"
+    for name in (*files_of_the_packages(), "pyproject.toml", "setup.py", "README.md", "LICENSE"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source / name)
     options = ["--no-build-isolation", "--no-deps", "--no-index", "-q", "-w", str(out)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", ".", *options], cwd=source, check=True, capture_output=True)
+    command = [sys.executable, "-m", "pip", "wheel", ".", *options]
+    done = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True, env=os.environ | variables)
+    assert (done.stdout, done.stderr) == ("", "")
     (built,) = out.glob("*.whl")
     return built
 
@@ -96,10 +104,63 @@ def own(tmp_path: Path) -> Iterator[Path]:
 def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         held = set(file.namelist())
-    assert set(files_of_the_packages()) - held == {"model_config/README.md", "tecoexec/README.md"}
+    left_out = {"model_config/README.md", "tecoexec/README.md", "tecoinfer_modelzoo/native/_kernels.c"}
+    assert set(files_of_the_packages()) - held == left_out
     assert {f"{package}/py.typed" for package in PACKAGES} <= held
     assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == set(PACKAGES)
     assert set(python_files(*PACKAGES)) <= held
+
+
+PREPROCESSED = """
+import hashlib, numpy as np
+from PIL import Image
+from tecoinfer_modelzoo import native
+from utils.preprocess.image.kernels import can_resize
+from utils.preprocess.pytorch.classification import preprocess
+
+levels = np.random.default_rng(0).integers(0, 256, (375, 500, 3), dtype=np.uint8)
+images = [Image.fromarray(levels), Image.fromarray(levels[..., 0]), Image.fromarray(levels[:, :90])]
+found = [
+    preprocess(images, dtype, 100, 120, interpolation=name)
+    for dtype in ("float32", "float16") for name in ("bilinear", "bicubic")
+]
+print(hashlib.sha256(b"".join(one.tobytes() for one in found)).hexdigest())
+print(can_resize(Image.Resampling.BILINEAR))
+print(native.__file__)
+"""
+
+
+def extensions(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as file:
+        return [
+            name
+            for name in file.namelist()
+            if name.startswith("tecoinfer_modelzoo/native/_kernels.") and name.endswith(".so")
+        ]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the extension is for x86-64")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+def test_the_extension_of_the_wheel_changes_no_bit(wheel: Path, installed: Path, run: Run) -> None:
+    """Used as built, and with Pillow and NumPy in its place."""
+    (name,) = extensions(wheel)
+    if sys.version_info >= (3, 11):  # one file for this and later versions of Python
+        assert name == "tecoinfer_modelzoo/native/_kernels.abi3.so"
+        assert "-cp311-abi3-" in wheel.name
+    with_it, without = (run("python", "-c", PREPROCESSED, TECO_NATIVE=value).stdout.splitlines() for value in "10")
+    assert with_it[0] == without[0]
+    assert (with_it[1], without[1]) == ("True", "False")
+    assert Path(with_it[2]).is_relative_to(installed.parent)
+    assert "C extension" in run("python", "-m", "engine", TECO_NATIVE="1").stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="CC is not read there")
+def test_a_wheel_is_built_without_a_compiler(tmp_path: Path) -> None:
+    """Nothing is printed, and the extension is left out."""
+    wheel = built_wheel(tmp_path, CC="/nonexistent/cc")
+    assert not extensions(wheel)
+    with zipfile.ZipFile(wheel) as file:
+        assert "tecoinfer_modelzoo/native/__init__.py" in file.namelist()
 
 
 LOOKS = {

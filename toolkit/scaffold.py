@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import keyword
 import os
 import re
@@ -11,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template as Text
+from typing import Any, NamedTuple
 
 from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT, read_cases
@@ -18,11 +21,15 @@ from tecoinfer_modelzoo import NAME, has_packages
 from tecoinfer_modelzoo.text import did_you_mean, one_line, typed_reason
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from toolkit.zoo import PLACES, config_files
-from utils.tasks import Task, Template
+from utils.pipeline.flags.options import COMMON
+from utils.tasks import SCRIPTS, Flag, Task, Template
 from utils.tasks.find import add_contrib, default_of, find_task, tasks
 
 CASE = "case.yaml"  # template of the case; all other templates become files of the model's folder
 LONGEST = 40  # largest number of characters of a name, which limits the length of lines in the templates
+
+SET = ("batch_size",)
+"""Flags that the templates set."""
 
 _PATHS = {
     "core": "sys.path.insert(0, str(Path(__file__).resolve().parents[3]))",
@@ -50,23 +57,44 @@ class Created:
     task: str
 
 
-def create(domain: str, model: str, *, task: str = "", contrib: bool = False, root: Path = ROOT) -> Created:
+class Given(NamedTuple):
+    """A model file that exists, for a task with a template for it: the file, its data, and defaults of flags."""
+
+    ckpt: Path
+    data: tuple[Path, ...] = ()
+    defaults: tuple[str, ...] = ()
+    """``FLAG=VALUE`` of the task or of all tasks, written into the scripts."""
+
+
+def create(
+    domain: str,
+    model: str,
+    *,
+    task: str = "",
+    contrib: bool = False,
+    root: Path = ROOT,
+    given: Given | None = None,
+) -> Created:
     """Write a model's folder from the template of a task, and append its case.
 
     Args:
         domain, model: names of the folders. task: name of the task; empty for the domain's.
         contrib: create the model below ``contrib/``.
         root: the repository, or a project's folder; tasks of its ``contrib/`` are available too.
+        given: the user's model file; ``None``: the placeholder of the template.
 
     Raises:
-        ConfigError: a name is invalid or exists, the task is unknown or has no valid template, or the file of cases
-            cannot be appended to; nothing was changed.
+        ConfigError: a name is invalid or exists, the task is unknown or has no valid template (for a file), a default
+            is not one of its flags, or the file of cases cannot be appended to; nothing was changed.
+        TecoInferError: the model file or its data cannot be read; nothing was changed.
     """
     place = "contrib" if contrib else "core"
     _check_names(domain, model, root)
     _check_case(model, root)
     found = _task(domain, task, root)
     template = _template(found, contrib, root)
+    if given is not None:
+        template = _adopting(found, template, model, given)
     folder, config = f"{PLACES[place].folder}/{domain}/{model}", PLACES[place].config
     in_clone = has_packages(root)
     words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder}
@@ -116,6 +144,60 @@ def _template(task: type[Task], contrib: bool, root: Path) -> Template:
     if not contrib and template.folder.resolve().is_relative_to((root / "contrib").resolve()):
         raise ConfigError(f"task {task.name!r} is in contrib/utils, which core models cannot import; add --contrib")
     return template
+
+
+def _adopting(task: type[Task], template: Template, model: str, given: Given) -> Template:
+    """Return a template that fills a folder with a model file of the user."""
+    adoption = template.adoption
+    if adoption is None:
+        raise ConfigError(
+            f"task {task.name!r} has no template for a model file; leave out --ckpt, or add --task arrays"
+        )
+    values = _defaults(task, given.defaults)
+    values = values if given.data else {**adoption.without_data, **values}
+    shared = [key for key, flag in _flags_of(task).items() if set(flag.scripts) == set(SCRIPTS)]
+    words = {
+        "defaults": _keywords(values),
+        "shared_defaults": _keywords({name: values[name] for name in shared if name in values}),
+    }
+    return Template(adoption.folder, lambda folder: {**adoption.fill(folder, model, given.ckpt, given.data), **words})
+
+
+def _defaults(task: type[Task], words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``FLAG=VALUE`` by the flags' keys. Raises ConfigError if a word is not such a value."""
+    flags = _flags_of(task)
+    values: dict[str, list[Any]] = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        flag = flags.get(name.replace("-", "_"))
+        if not separator or flag is None:
+            near = did_you_mean(name, flags)
+            known = ", ".join(flag.key for flag in task.flags)
+            raise ConfigError(f"--default {word!r} is not FLAG=VALUE of task {task.name};{near} flags: {known}")
+        try:
+            values.setdefault(flag.key, []).append(text if flag.type is None else flag.type(text))
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            raise ConfigError(f"--default {word!r}: {one_line(error)}; give another value") from error
+    lists = {name for name in values if flags[name].nargs in ("+", "*")}
+    twice = next((name for name, given in values.items() if len(given) > 1 and name not in lists), None)
+    if twice is not None:
+        raise ConfigError(f"--default {twice} is given {len(values[twice])} times; give it once")
+    return {name: given if name in lists else given[0] for name, given in values.items()}
+
+
+def _flags_of(task: type[Task]) -> dict[str, Flag]:
+    """Return the flags of a task's scripts by key, without those that a template sets and those of output files."""
+    return {flag.key: flag for flag in (*task.flags, *COMMON) if flag.key not in SET and flag.type is not Path}
+
+
+def _keywords(values: Mapping[str, Any]) -> str:
+    """Return keyword arguments of a call, each on a line of its own."""
+    return "".join(f"\n        {name}={_literal(value)}," for name, value in values.items())
+
+
+def _literal(value: Any) -> str:
+    """Return a value of a flag as Python source, texts in double quotes."""
+    return repr(value) if isinstance(value, bool) else json.dumps(value)
 
 
 def _write(folder: Path, config: Path, template: Template, words: dict[str, str], root: Path) -> int:

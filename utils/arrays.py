@@ -1,8 +1,8 @@
-"""Read NumPy's files without unpickling."""
+"""Read NumPy's files without unpickling, and write them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,6 +57,20 @@ def read_npy(file: Path) -> Array:
         if not isinstance(found, np.ndarray):
             raise DataError(f"{file} holds several arrays; give it the ending .npz")
         return found
+
+
+def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
+    """Return an ``.npz`` file, whose bytes depend on the arrays only (``np.savez`` stores the time)."""
+    import io
+    import zipfile
+
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.save(content, array, allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue(), zipfile.ZIP_DEFLATED)
+    return whole.getvalue()
 
 
 def _refuse_bomb(file: Path, names: Collection[str] | None) -> None:

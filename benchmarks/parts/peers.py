@@ -20,6 +20,7 @@ import numpy as np
 
 from engine import Array, ConfigError, Engine, EngineSpec, open_engine, usable_cores
 from parts import bench  # noqa: F401 -- puts the repository on the path
+from parts.preprocessing import opencv_into, plain as pillow_and_numpy
 from utils.datasets import Batches, load_dataset
 from utils.datasets.samples import Batch
 from utils.metrics import TopK
@@ -232,8 +233,6 @@ def _in_turn(setup: Setup, prepare: Callable[[Any], Array], note: str) -> Contes
 
 def plain(setup: Setup) -> Contestant:
     """Return the usual first script: Pillow and NumPy, then the session."""
-    from preprocess import plain as pillow_and_numpy
-
     return _in_turn(setup, partial(pillow_and_numpy, resize=setup.resize, crop=setup.crop), "Pillow and NumPy")
 
 
@@ -298,25 +297,6 @@ def _faster_format(model: Any, example: Any) -> Any:
             model(example)
             best[kind] = min(best[kind], time.perf_counter() - start)
     return min(formats, key=best.__getitem__)
-
-
-def opencv_into(path: str, out: Array, resize: int) -> None:
-    """Read, resize, crop and normalise one image as usual with OpenCV.
-
-    Bilinear without antialiasing is OpenCV's default, a seventh of the cost of INTER_AREA, and differs from
-    torchvision. Three planes in float32 with one multiplication and one addition are the fastest way to normalise.
-    """
-    import cv2
-
-    image = cv2.imread(path, cv2.IMREAD_COLOR)
-    height, width = image.shape[:2]
-    scale = resize / min(height, width)
-    image = cv2.resize(image, (int(width * scale), int(height * scale)), interpolation=cv2.INTER_LINEAR)
-    top, left = (image.shape[0] - out.shape[1]) // 2, (image.shape[1] - out.shape[2]) // 2
-    cropped = image[top : top + out.shape[1], left : left + out.shape[2]]
-    for channel, plane in enumerate(reversed(cv2.split(cropped))):  # OpenCV reads BGR
-        np.multiply(plane, 1 / (255 * STD[channel]), out=out[channel], dtype=np.float32)
-        out[channel] -= MEAN[channel] / STD[channel]
 
 
 def openvino(setup: Setup) -> Contestant:

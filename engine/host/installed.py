@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.base import ConfigError, engine_nums, usable_cores
 from engine.registry import available_targets, computes, provider, unavailable_targets
-from tecoinfer_modelzoo import clone, version
+from tecoinfer_modelzoo import clone, native, version
 from tecoinfer_modelzoo.text import one_line, printable, shortened
 
 SCHEMA_VERSION = 1
@@ -99,6 +99,7 @@ def report() -> dict[str, Any]:
         "targets": targets(),
         "spa_per_card": spa,
         "usable_cores": usable_cores(),
+        "image_kernels": native.status(),
         "environment": variables(),
     }
 
@@ -107,7 +108,8 @@ def banner(shown: dict[str, Any]) -> str:
     """Return a :func:`report` as a table, ending in a newline."""
     versions = {name: version or "not installed" for name, version in shown["components"].items()}
     served = {name: _target_line(target) for name, target in shown["targets"].items()}
-    settings = {"usable cores": str(shown["usable_cores"]), **shown["environment"]}
+    settings = {"usable cores": str(shown["usable_cores"]), "image kernels": shown["image_kernels"]}
+    settings |= shown["environment"]
     if shown["spa_per_card"] is None:
         settings["MAX_ENGINE_NUMS"] += "  (invalid: must be a whole number from 1 to 8)"
     else:

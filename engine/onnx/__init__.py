@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.onnx.large import copy_model as copy_model, fits_message as fits_message, tensor_bytes as tensor_bytes
     from engine.onnx.load import file_hash as file_hash, load_model as load_model, save_model as save_model
     from engine.onnx.shapes import NodeView as NodeView, bind_shapes as bind_shapes, infer_shapes as infer_shapes
+    from engine.onnx.table_indices import random_input_bounds as random_input_bounds
     from engine.onnx.tails import KINDS as KINDS, Tail as Tail, output_tails as output_tails
     from engine.onnx.view import (
         dims as dims,
@@ -42,6 +43,7 @@ _HOMES = {
     "engine.onnx.load": "file_hash load_model save_model",
     "engine.onnx.shapes": "NodeView bind_shapes infer_shapes",
     "engine.onnx.view": "dims graph_inputs metadata rename_inputs signature sort_nodes subgraphs tensors used_names",
+    "engine.onnx.table_indices": "random_input_bounds",
     "engine.onnx.tails": "KINDS Tail output_tails",
     "engine.onnx.float16": "to_float16",
     "engine.onnx.half_range": "Loss constant_tensors fusion_loss_message loss",

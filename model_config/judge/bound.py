@@ -10,6 +10,8 @@ Three methods, in this order:
 * ``counts``: values of 0 and 1 without margins: the upper limit of a Poisson count of changed units.
 * ``differences``: any other metric, and one of which many units differ: a delete-a-group jackknife of the paired
   relative change over units, with Student's t (Shao and Tu 1995, 2.3). No sample that was not observed is assumed.
+  A metric with thresholds jumps where a score crosses one; its smoothed variant changes by the same in the mean, in
+  proportion to the deviations (:meth:`utils.metrics.base.Metric.smoothed`). The interval includes the observed change.
 
 Margins and deviations are in the unit of the outputs; shares, changes and bounds are relative (0.001 is 0.1 %).
 """
@@ -17,7 +19,7 @@ Margins and deviations are in the unit of the outputs; shares, changes and bound
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -28,7 +30,7 @@ import numpy as np
 from engine import Array
 from model_config.judge.pairs import Pairs
 from utils.metrics.base import Metric
-from utils.metrics.gaps import Gaps, curve_of
+from utils.metrics.gaps import Gaps, curve_of, tail_share, tail_size
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,8 +47,10 @@ LIMIT = 10**8
 MANY = 20
 """With so many changes, in as many groups, the differences are enough, even if the metric has margins."""
 
-_FEWEST, _SHARE = 6, 0.7
-"""The ratios that define the tail: ``0.7 * sqrt(samples)``, at least 6."""
+ENOUGH = 30
+"""With so many units, the differences of a smoothed metric are used even if it has margins."""
+
+_LESS = 4  # divides the degrees of freedom of a smoothed metric: with 30 images the error of mAP follows its change
 
 Values = Callable[[Floats], tuple[float, float]]
 """From one weight per unit to the metric of both runs."""
@@ -94,10 +98,10 @@ def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> E
     drift, scaled = (target - reference) / abs(reference), valued.gaps()
     if scaled is None and _is_binary(pairs) and valued.is_mean():
         return _of_counts(pairs, abs(reference), tolerance)
-    if scaled is None or scaled[0].changes >= MANY:
+    if scaled is None or scaled[0].changes >= MANY or (valued.smooth and pairs.total >= ENOUGH):
         without = valued.without(seed)
         if scaled is None or _kurtosis(without) <= 3 + len(without) / MANY:
-            found = _of_differences(without, drift, pairs, tolerance)
+            found = _of_differences(without, valued.smooth_drift(), drift, pairs, tolerance)
             return found and replace(found, tail=curve_of(scaled[0].ratios()) if scaled else ())
     return _of_tail(*scaled, abs(drift), tolerance, pairs.sampled)
 
@@ -116,34 +120,11 @@ def _of_tail(gaps: Gaps, scale: float, drift: float, tolerance: float, samples: 
     high = max(high * scale, drift)
     needed = None
     if high > tolerance > share * scale:
-        per_sample = effective / _tail_size(len(ratios))
+        per_sample = effective / tail_size(len(ratios))
         limit = share * scale
-        needed = _enough(lambda count: limit * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios))
+        needed = _enough(lambda count: limit * _upper_factor(per_sample * tail_size(count)), tolerance, len(ratios))
         needed = needed and whole_samples(needed * samples / len(ratios), samples)
     return Estimate("margins", (-high, high), needed, curve_of(ratios))
-
-
-def tail_share(ratios: Floats, units: Array) -> tuple[float, float]:
-    """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios used.
-
-    The number is divided by the design effect of the units among the ratios that were used: the sum over units of their
-    squared counts over the count (Rao and Scott 1992). Of ratios with several units each, the excess over 1 adds up.
-
-    Args:
-        ratios: N. units: N, or N x R.
-    """
-    count = _tail_size(len(ratios))
-    beyond = int(np.count_nonzero(ratios >= 1))
-    used = max(count, beyond)
-    chosen = np.argsort(-ratios, kind="stable")[:used]
-    level = min(1.0, float(ratios[chosen[-1]]))
-    columns = units[chosen].reshape(used, -1).T
-    excess = sum(float((np.unique(one, return_counts=True)[1] ** 2).sum()) / used - 1 for one in columns)
-    return used / len(ratios) * level, used / (1 + excess)
-
-
-def _tail_size(count: int) -> int:
-    return min(count, max(_FEWEST, round(_SHARE * math.sqrt(count))))
 
 
 # ----------------------------------------------------------------------------------------------------------- counts
@@ -216,6 +197,13 @@ class Valued:
     def _compute(self) -> Values:
         return values_of(self._pairs, self._metric)
 
+    @cached_property
+    def smooth(self) -> Values | None:
+        """The smoothed metric of both runs (:meth:`utils.metrics.base.Metric.smoothed`), if it has one."""
+        found = [] if self._metric is None else [self._metric.smoothed(one) for one in self._pairs.records]
+        known = [one for one in found if one is not None]
+        return _by_unit(self._pairs, known) if len(known) == 2 else None
+
     def is_mean(self) -> bool:
         """Return whether the metric is the mean of the records (:func:`is_mean`)."""
         return is_mean(self._pairs, self._metric)
@@ -254,17 +242,25 @@ class Valued:
                 changed[place] = one != other
         return changed
 
+    def smooth_drift(self) -> float:
+        """Return the relative change of the smoothed metric, or else of the metric."""
+        target, reference = (self.smooth or self._compute)(np.ones(self._pairs.total))
+        return (target - reference) / abs(reference)
+
     def without(self, seed: int) -> Floats:
-        """Return both runs' metric without each group of units in turn; shape groups x 2."""
-        total = self._pairs.total
+        """Return both runs' metric, smoothed where possible, without each group of units in turn; groups x 2."""
+        total, compute = self._pairs.total, self.smooth or self._compute
         group = np.random.default_rng(seed).permutation(total) % min(total, GROUPS)
-        return np.array([self._compute((group != one).astype(np.float64)) for one in range(min(total, GROUPS))])
+        return np.array([compute((group != one).astype(np.float64)) for one in range(min(total, GROUPS))])
 
 
 def values_of(pairs: Pairs, metric: Metric | None) -> Values:
     """Return the function that computes both runs' metric from one weight per unit; NaN where it has no value."""
+    return _by_unit(pairs, [_mean(one) if metric is None else metric.weighing(one) for one in pairs.records])
+
+
+def _by_unit(pairs: Pairs, value: Sequence[Callable[[Array], float]]) -> Values:
     ours, theirs = pairs.codes
-    value = [_mean(one) if metric is None else metric.weighing(one) for one in pairs.records]
 
     def compute(weights: Floats) -> tuple[float, float]:
         return _number(value[0], weights[ours]), _number(value[1], weights[theirs])
@@ -315,18 +311,22 @@ def _kurtosis(without: Floats) -> float:
     return float((squares**2).mean() / squares.mean() ** 2) if squares.any() else math.nan
 
 
-def _of_differences(without: Floats, drift: float, pairs: Pairs, tolerance: float) -> Estimate | None:
+def _of_differences(without: Floats, centre: float, drift: float, pairs: Pairs, tolerance: float) -> Estimate | None:
+    """Return the interval around the change of the smoothed metric, ``centre``, that also holds the observed one."""
     groups = len(without)
     with np.errstate(all="ignore"):
         drifts = (without[:, 0] - without[:, 1]) / np.abs(without[:, 1])
     if groups < 2 or not np.isfinite(drifts).all() or np.ptp(np.sign(without[:, 1])):
         return None
     error = math.sqrt((groups - 1) * float(drifts.var()))
-    half = Z * t_factor(groups) * error
-    needed, room = None, tolerance - abs(drift)
-    if abs(drift) + half > tolerance and room > 0:
+    pulls = (drifts.mean() - drifts) / (np.linalg.norm(drifts - drifts.mean()) or 1)  # influence of the groups
+    lean = float((pulls**3).sum()) / 6  # the side of the longer tail is widened by Hall's correction (1992, Biometrika)
+    quantile = Z * t_factor(1 + max(1, (groups - 1) // (1 if centre == drift else _LESS)))
+    lower, upper = (error * (quantile + max(0.0, side * lean * (2 * quantile**2 + 1))) for side in (-1, 1))
+    needed, room = None, tolerance - abs(centre)
+    if abs(centre) + max(lower, upper) > tolerance and room > 0:
         needed = whole_samples((Z_DECIDES * error / room) ** 2 * pairs.sampled, pairs.sampled)
-    return Estimate("differences", (drift - half, drift + half), needed)
+    return Estimate("differences", (min(centre - lower, drift), max(centre + upper, drift)), needed)
 
 
 def t_factor(units: int) -> float:

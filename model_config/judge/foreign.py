@@ -7,6 +7,7 @@ computed from them here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class Answered(Valued):
         self.higher_is_better, self.bounds = direction_of(said), bounds_of(said)
         self._is_mean = is_mean(pairs, None) and _of(said, "mean", bool)
         self._whole = _numbers(said, "whole", (2,))
+        self._drift = _of(said, "smooth_drift", float)
         self._without = _numbers(said, "without", (min(pairs.total, GROUPS), 2))
 
     def is_mean(self) -> bool:
@@ -49,6 +51,10 @@ class Answered(Valued):
     def whole(self) -> tuple[float, float]:
         """Return the metric over all records, for both runs."""
         return float(self._whole[0]), float(self._whole[1])
+
+    def smooth_drift(self) -> float:
+        """Return the relative change of the smoothed metric, or else of the metric."""
+        return float(self._drift)
 
     def without(self, seed: int) -> Floats:
         """Return the metric of both runs without each group of units in turn; only for the requested seed."""
@@ -77,7 +83,8 @@ def said_of(definition: Any, root: Path, records: Sequence[str] | None, seed: in
     pairs = read_pairs(Path(records[0]), Path(records[1]))
     valued = Valued(pairs, metric)
     said |= {"mean": valued.is_mean(), "whole": [float(value) for value in valued.whole()]}
-    return {**said, "without": valued.without(seed).tolist()}
+    drift = valued.smooth_drift() if valued.whole()[1] else math.nan
+    return {**said, "smooth_drift": float(drift), "without": valued.without(seed).tolist()}
 
 
 def valued_of(definition: Any, records: tuple[Path, Path], pairs: Pairs, foreign: Foreign) -> Metric | Valued:

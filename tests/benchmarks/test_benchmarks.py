@@ -67,6 +67,18 @@ def test_bare_script_and_ours_give_the_same_answer(tmp_path: Path) -> None:
     assert float(printed.split("score ")[1].split(",")[0]) == pytest.approx(answer["score"], abs=1e-5)
 
 
+@pytest.mark.slow
+def test_preprocessing(tmp_path: Path) -> None:
+    """The exact way has the bits of Pillow and NumPy, with the C extension and without it."""
+    data, out = run("preprocess", tmp_path)
+    rows = {(row["case"], row["contestant"]): row for row in data["rows"]}
+    exact = [row for (_, name), row in rows.items() if name.startswith("exact")]
+    assert len(exact) == (6 if data["image_kernels"].startswith("C extension") else 3)
+    assert not any(row["largest_difference_levels"] for row in exact)
+    assert all(row["seconds"] >= row["least_seconds"] > 0 for row in rows.values())
+    assert data["image_kernels"] in out
+
+
 def check_rows(data: dict[str, Any], model: str) -> None:
     rows = [row for row in data["rows"] if row["model"] == model]
     assert [row["target"] for row in rows] == ["onnx", "sdaa"]

@@ -1,6 +1,7 @@
 """Create a model: a folder that passes the structure check and runs, and its case in model.yaml.
 
 The folder is made from the template of the task, with a tiny placeholder model to replace and generated sample data.
+With --ckpt it is made from an existing ONNX file (and --data) instead, and runs at once.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from pathlib import Path
 from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
-from toolkit.scaffold import create
+from toolkit.scaffold import Given, create
 from toolkit.zoo import DOMAINS, domains
-from utils.tasks.find import tasks
+from utils.tasks import Template
+from utils.tasks.find import default_of, tasks
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
@@ -23,15 +25,48 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("model", metavar="MODEL", help="name of the model's folder, such as mobilenet_v2")
     parser.add_argument("--task", metavar="NAME", default="", help="task of the template (default: the domain's)")
     parser.add_argument("--contrib", action="store_true", help="create the model below contrib/")
+    parser.add_argument(
+        "--ckpt", metavar="FILE", type=Path, help="take this ONNX file (default task: arrays, for any model)"
+    )
+    parser.add_argument(
+        "--data", metavar="PATH", type=Path, help="with --ckpt: take this data (default: random samples)"
+    )
+    parser.add_argument(
+        "--default",
+        metavar="FLAG=VALUE",
+        action="append",
+        default=[],
+        help="with --ckpt: default of a flag: metric=top1",
+    )
     args = parser.parse_args(argv)
-    made = create(args.domain, args.model, task=args.task, contrib=args.contrib, root=root)
+    if args.ckpt is None and (args.data is not None or args.default):
+        parser.error("--data and --default need --ckpt FILE")
+    given = (
+        None if args.ckpt is None else Given(args.ckpt, () if args.data is None else (args.data,), tuple(args.default))
+    )
+    task = args.task or (_task_of_file(args.domain) if given is not None else "")
+    made = create(args.domain, args.model, task=task, contrib=args.contrib, root=root, given=given)
     print(f"{made.folder}: {made.files} files; case {args.model!r} was appended to {made.config}")
     known = domains(root)
     if args.domain not in known and args.domain not in tasks():
         near = did_you_mean(args.domain, known)
         print(f"note: {args.domain!r} is a new domain{';' if near else ''}{near}")
-    print(NEXT.format(folder=made.folder, model=args.model))
+    print((NEXT if given is None else NEXT_OF_FILE).format(folder=made.folder, model=args.model))
     return 0
+
+
+def _task_of_file(domain: str) -> str:
+    """Return the task for a model file without --task: empty if the domain's takes files, else one for any model."""
+    known = tasks()
+    for own in (known.get(domain), default_of(domain, known)):
+        if own is not None and own.template is not None and own.template.adoption is not None:
+            return ""
+    any_model = (name for name, task in known.items() if task.template is not None and _takes_any(task.template))
+    return next(any_model, "")
+
+
+def _takes_any(template: Template) -> bool:
+    return template.adoption is not None and template.adoption.any_model
 
 
 NEXT = """\
@@ -42,3 +77,9 @@ next:
   teco check {model}
 then put your own network into model.py and export_onnx.py, add your data, and describe both in README.md;
 docs/adding_a_model.md shows every step"""
+
+NEXT_OF_FILE = """\
+next:
+  teco run {model} valid
+  teco check {model}
+then describe model and data in {folder}/README.md"""

@@ -121,6 +121,13 @@ class Metric(ABC):
         """
         return partial(self.value, records)
 
+    def smoothed(self, records: Array) -> Callable[[Array], float] | None:
+        """Return :meth:`weighing` of a variant of the value without jumps; ``None``: there is none.
+
+        Between two runs the variant must change by the same as the value in the mean over data sets, but vary less.
+        """
+        return None
+
     def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
         """Return margins that follow from the records of two runs; ``None``: only those of :attr:`Records.margins`.
 
@@ -217,7 +224,7 @@ class RecordMetric(Metric):
     def compute(self) -> float:
         """Return :meth:`value` of all records, each counted once."""
         values = self._all()
-        return float(self.value(_in_order_of_bytes(values), np.ones(len(values))))
+        return float(self.value(in_order_of_bytes(values), np.ones(len(values))))
 
     def _all(self) -> Array:
         """Return the records of all batches, concatenated once."""
@@ -350,7 +357,7 @@ def _plain(dtype: np.dtype[Any]) -> bool:
     return not dtype.hasobject and (dtype.names is not None or dtype.kind in "biufc")
 
 
-def _in_order_of_bytes(values: Array) -> Array:
+def in_order_of_bytes(values: Array) -> Array:
     """Return the records sorted by their bytes, an order independent of how they were added."""
     size = values.dtype.itemsize * math.prod(values.shape[1:])
     if len(values) < 2 or not size:

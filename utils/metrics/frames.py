@@ -18,6 +18,9 @@ RECORD = np.dtype([("score", np.float32), ("true", np.bool_), ("said", np.bool_)
 METRICS = ("auc", "f1")
 """Allowed primary metrics."""
 
+SPREAD = 0.05
+"""The threshold is spread by this much to both sides in :meth:`FrameScores.smoothed`."""
+
 
 class FrameScores(WeighingMetric):
     """How well the scores of frames separate positive from negative frames.
@@ -77,6 +80,19 @@ class FrameScores(WeighingMetric):
         level, falling = score[order], true[order]
         ends = np.flatnonzero(np.append(level[1:] != level[:-1], True)) if len(order) else order
         return lambda weights: _auc(falling, weights[order], ends)
+
+    def smoothed(self, records: Array) -> Callable[[Array], float] | None:
+        """Return F1 with a spread threshold: a frame counts as positive by the share of thresholds below its score."""
+        score, true = records["score"].astype(np.float64), records["true"]
+        if self.primary != "f1" or np.isnan(score).any():
+            return None
+        share = np.clip((score - self.threshold) / (2 * SPREAD) + 0.5, 0, 1)
+
+        def weighed(weights: Array) -> float:
+            both = float(weights @ (true + share))
+            return 2 * float(weights @ (true * share)) / both if both else math.nan
+
+        return weighed
 
     def gaps(self, target: Array, baseline: Array, units: Array) -> Gaps | None:
         """Return the scores' distances from the threshold; for the AUC the gaps between both kinds of frames."""

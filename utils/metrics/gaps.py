@@ -7,6 +7,7 @@ scores, the margins follow from the records of both runs: from a threshold that 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from engine import Array
 
 POINTS = 60
 """Points of :func:`curve_of`."""
+
+_FEWEST, _SHARE = 6, 0.7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +29,7 @@ class Gaps:
         changed: N booleans, whether what the metric counts differs.
         units: N, or N x R, integers: the independent unit that a margin is of, or the R units.
         weight: number of margins that each one stands for, of which it is a sample.
+        places: N, or N x R, positions of the records that a margin is of; ``None``: one per sample, in order.
     """
 
     target: Array
@@ -33,6 +37,7 @@ class Gaps:
     changed: Array
     units: Array
     weight: float = 1.0
+    places: Array | None = None
 
     @property
     def changes(self) -> float:
@@ -61,7 +66,33 @@ def curve_of(ratios: Array) -> tuple[tuple[float, float], ...]:
     return tuple((float(falling[place - 1]), place / len(ratios)) for place in places.tolist())
 
 
-def of_threshold(target: Array, baseline: Array, thresholds: Array | float, units: Array) -> Gaps | None:
+def tail_share(ratios: Array, units: Array) -> tuple[float, float]:
+    """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios used.
+
+    The number is divided by the design effect of the units among the ratios that were used: the sum over units of their
+    squared counts over the count (Rao and Scott 1992). Of ratios with several units each, the excess over 1 adds up.
+
+    Args:
+        ratios: N. units: N, or N x R.
+    """
+    count = tail_size(len(ratios))
+    beyond = int(np.count_nonzero(ratios >= 1))
+    used = max(count, beyond)
+    chosen = np.argsort(-ratios, kind="stable")[:used]
+    level = min(1.0, float(ratios[chosen[-1]]))
+    columns = units[chosen].reshape(used, -1).T
+    excess = sum(float((np.unique(one, return_counts=True)[1] ** 2).sum()) / used - 1 for one in columns)
+    return used / len(ratios) * level, used / (1 + excess)
+
+
+def tail_size(count: int) -> int:
+    """Return how many of the largest ratios define the tail: ``0.7 * sqrt(count)``, at least 6."""
+    return min(count, max(_FEWEST, round(_SHARE * math.sqrt(count))))
+
+
+def of_threshold(
+    target: Array, baseline: Array, thresholds: Array | float, units: Array, places: Array | None = None
+) -> Gaps | None:
     """Return the distances of scores from the threshold from which on they count; ``None`` if a score is NaN.
 
     Args:
@@ -69,14 +100,15 @@ def of_threshold(target: Array, baseline: Array, thresholds: Array | float, unit
         thresholds: of both runs; one, or N. It may depend on all samples, such as the one of the best accuracy: then
             use the baseline's. The best value at the target's own threshold, and the rate at which its two errors are
             equal, move by at most the share of scores that cross the baseline's.
-        units: N, or N x R.
+        units: N, or N x R. places: positions of the scores' records, N; default: all in order.
     """
     ours, theirs = (one.astype(np.float64) for one in (target, baseline))
     if np.isnan(ours).any() or np.isnan(theirs).any():
         return None
     with np.errstate(invalid="ignore"):
         own, other = (_known(one - thresholds) for one in (ours, theirs))
-    return Gaps(own, other, (ours >= thresholds) != (theirs >= thresholds), units)
+    places = np.arange(len(ours)) if places is None else places
+    return Gaps(own, other, (ours >= thresholds) != (theirs >= thresholds), units, places=places)
 
 
 def of_classes(target: Array, baseline: Array, same: Array, units: Array, count: int = 0) -> Gaps | None:
@@ -97,14 +129,14 @@ def of_classes(target: Array, baseline: Array, same: Array, units: Array, count:
     ours, theirs = (one.astype(np.float64) for one in (target, baseline))
     if not all(map(len, kinds)) or np.isnan(ours).any() or np.isnan(theirs).any():
         return None
-    places = np.arange(count or max(map(len, kinds)))
-    positive, negative = (kind[places % len(kind)] for kind in kinds)
+    turns = np.arange(count or max(map(len, kinds)))
+    positive, negative = (kind[turns % len(kind)] for kind in kinds)
     with np.errstate(invalid="ignore"):  # equal infinities
         own, other = (_known(one[positive] - one[negative]) for one in (ours, theirs))
     columns = units.reshape(len(units), -1)
     both = np.hstack([columns[positive], columns[negative]])
-    weight = max(1.0, len(kinds[0]) * len(kinds[1]) / len(places))
-    return Gaps(own, other, np.sign(own) != np.sign(other), both, weight)
+    weight = max(1.0, len(kinds[0]) * len(kinds[1]) / len(turns))
+    return Gaps(own, other, np.sign(own) != np.sign(other), both, weight, np.stack([positive, negative], axis=1))
 
 
 def _known(gaps: Array) -> Array:

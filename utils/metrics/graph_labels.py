@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,10 +81,11 @@ class GraphLabels(WeighingMetric):
             return None
         known = baseline["known"]
         ours, theirs, same = target["score"][known], baseline["score"][known], baseline["same"][known]
-        units = np.broadcast_to(units[:, None], known.shape)[known]
+        units, places = np.broadcast_to(units[:, None], known.shape)[known], np.nonzero(known)[0]
         if self.primary == "accuracy":
-            return of_threshold(ours, theirs, 0.5, units)
-        return of_classes(ours, theirs, same, units) if known.shape[1] == 1 else None
+            return of_threshold(ours, theirs, 0.5, units, places)
+        found = of_classes(ours, theirs, same, units) if known.shape[1] == 1 else None
+        return found and replace(found, places=places[found.places])
 
     def effect(self, target: Array, baseline: Array) -> float:
         """Return 1 over the value, a share of probabilities or of pairs."""

@@ -105,7 +105,7 @@ class Verification(WeighingMetric):
         if not folds:
             return None
         thresholds = np.array([folds[fold].threshold for fold in theirs["fold"].tolist()])
-        return of_threshold(ours["score"], theirs["score"], thresholds, people(theirs))
+        return of_threshold(ours["score"], theirs["score"], thresholds, people(theirs), np.flatnonzero(kept))
 
     def effect(self, target: Array, baseline: Array) -> float:
         """Return the largest weight of a pair in the value, over the value."""

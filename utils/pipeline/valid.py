@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, usable_cores
-from tecoinfer_modelzoo.flags import reserve_stdout
+from tecoinfer_modelzoo.flags import STDOUT, reserve_stdout
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.pipeline.flags.options import Options, limits, options
@@ -60,16 +58,12 @@ def _run(task: type[Task], opt: Options) -> int:
     report = _evaluated(task, opt)
     if report is None:  # a process other than rank 0, which reports
         if opt.faster:
-            _evaluated(task, opt.exactly())  # this process's part of the exact run that rank 0 compares with
+            _evaluated(task, _exactly(opt))  # this process's part of the exact run that rank 0 compares with
         return 0
     try:
         lines = list(task(opt).format_warnings(report.warning_counts, report.samples))
         report = replace(report, data_warnings=lines)
-        if opt.json is not None and report.parts and report.state is not None:
-            from utils.pipeline.resume.records import records_path
-            from utils.pipeline.resume.records.merging import merged
-
-            report = replace(report, records=merged(records_path(opt.json, report.state), report.parts))
+        report = _with_records(report, opt)
         code = finish(report, opt)
     finally:
         if report.records is not None:
@@ -77,6 +71,16 @@ def _run(task: type[Task], opt: Options) -> int:
     if report.unwritten:
         raise ConfigError(*report.unwritten)
     return (_compare(task, opt, report) or code) if opt.faster else code
+
+
+def _with_records(report: Report, opt: Options) -> Report:
+    """Return a report with the records of all processes, merged."""
+    if opt.json is None or not report.parts or report.state is None:
+        return report
+    from utils.pipeline.resume.records import records_path
+    from utils.pipeline.resume.records.merging import merged
+
+    return replace(report, records=merged(records_path(opt.json, report.state), report.parts))
 
 
 def _evaluated(task: type[Task], opt: Options) -> Report | None:
@@ -173,14 +177,12 @@ def _compare(task: type[Task], opt: Options, report: Report) -> int:
     """Run again at the target's full exactness, print the differences of speed and metric, and judge the latter."""
     from utils.metrics.change import Change
 
-    with TemporaryDirectory() as folder:
-        exact = opt.exactly()
-        if report.records is not None and opt.launcher == "none" and rank_and_size()[1] == 1:
-            exact = Options(**{**vars(exact), "json": Path(folder) / "exact.json"})  # only its records are written
+    exact = _exactly(opt)
+    with _without_records(exact):
         reference = _evaluated(task, exact)
         if reference is None:
             return 0
-        risk = _at_risk(report, reference)
+        risk = _at_risk(report, _with_records(reference, exact))
     what = " and ".join(opt.faster)
     change = Change.of(report.metric, reference.metric, report.higher_is_better)
     ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None
@@ -205,6 +207,27 @@ def _compare(task: type[Task], opt: Options, report: Report) -> int:
     return DROPPED
 
 
+def _exactly(opt: Options) -> Options:
+    """Return the options of the exact run, whose records are written next to the result, in every process."""
+    exact = opt.exactly()
+    if opt.json is None or opt.json == STDOUT:
+        return exact
+    return Options(**{**vars(exact), "json": opt.json.with_name(f".{opt.json.name}.exact")})
+
+
+@contextmanager
+def _without_records(exact: Options) -> Iterator[None]:
+    """Remove the records of the exact run at the end, also those of single processes."""
+    try:
+        yield
+    finally:
+        name = "" if exact.json is None else exact.json.name
+        for file in [] if exact.json is None else list(exact.json.parent.iterdir()):
+            if file.name.startswith((f"{name}.", f".{name}.")):
+                with suppress(OSError):
+                    file.unlink()
+
+
 def _at_risk(report: Report, reference: Report) -> dict[str, Any] | None:
     """Return the samples whose margins are within the deviation of both runs; ``None`` without records of both."""
     if report.records is None or reference.records is None:
@@ -212,7 +235,7 @@ def _at_risk(report: Report, reference: Report) -> dict[str, Any] | None:
     from utils.pipeline.report.risk import at_risk
 
     reference.records.place()
-    return at_risk(report.records.path, reference.records.path)
+    return at_risk(report.records.path, reference.records.path, report.state)
 
 
 def _risk_text(risk: Mapping[str, Any] | None, samples: int) -> str:

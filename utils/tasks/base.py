@@ -12,7 +12,7 @@ import importlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -137,11 +137,24 @@ class Rendering:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Adoption:
+    """Template of ``teco new --ckpt FILE``: a folder for a model file that the user has."""
+
+    folder: Path  # as of a Template
+    fill: Callable[[Path, str, Path, Sequence[Path]], Mapping[str, str]]
+    """``(folder, model, ckpt, data)``: copies the file, and the data if there are any, into the model's folder; returns
+    values for templates."""
+    without_data: Mapping[str, Any] = field(default_factory=dict)  # defaults of flags where no data are given
+    any_model: bool = False  # the task runs any model, so it is taken where no task is named
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Template:
     """Template of ``teco new``."""
 
     folder: Path  # holds *.tmpl files (string.Template), case.yaml.tmpl among them
     fill: Callable[[Path], Mapping[str, str]]  # writes sample data into a model's folder; returns values for templates
+    adoption: Adoption | None = None  # None: the task has no template for a user's file
 
 
 Choice: TypeAlias = ExportSetting

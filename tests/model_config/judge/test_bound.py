@@ -19,7 +19,6 @@ from model_config.judge.bound import (
     poisson_lower,
     poisson_upper,
     t_factor,
-    tail_share,
     values_of,
     whole_samples,
 )
@@ -28,7 +27,7 @@ from utils.metrics import MeanMetric, Metric, RecordMetric, TopK
 from utils.metrics.clicks import RECORD as CLICK, Clicks
 from utils.metrics.f1 import RECORD, Accuracy, MacroF1, Matthews
 from utils.metrics.frames import RECORD as FRAME, FrameScores
-from utils.metrics.gaps import Gaps
+from utils.metrics.gaps import Gaps, tail_share
 from utils.metrics.graph_labels import RECORD as PROPERTY, GraphLabels
 from utils.metrics.ranking import Ranking
 from utils.metrics.segmentation import MeanIoU
@@ -121,6 +120,17 @@ def test_the_bound_of_margins_holds(size: int, group: int, deviation: str) -> No
             change = change_of(make)
             bounds = [estimated(make(np.random.default_rng(run)), TopK()).bound for run in range(RUNS)]
             assert sum(bound >= change for bound in bounds) >= ENOUGH, (scale, hard)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("scale", [0.002, 0.01, 0.05, 0.15, 0.5])
+def test_the_bound_of_50_units_of_20_holds_for_a_change_to_the_worse(scale: float, hard: bool) -> None:
+    make = classified(1000, scale, "constant", 20, hard)
+    change = change_of(make)
+    bounds = [estimated(make(np.random.default_rng(run)), TopK()).bound for run in range(1000)]
+    assert sum(bound >= change for bound in bounds) >= 940
 
 
 def test_300_samples_bound_a_deviation_of_float16() -> None:
@@ -303,7 +313,7 @@ KINDS: dict[str, tuple[Callable[..., Drawn], Metric, int, float]] = {
     "accuracy of pairs": (trials, Verification(), 300, TOLERANCE),
     "auc of pairs": (trials, Verification("auc"), 300, TOLERANCE),
     "eer": (trials, SpeakerVerification(), 1000, 0.006),
-    "f1 of frames": (frames, FrameScores("f1"), 3000, 0.003),
+    "f1 of frames": (frames, FrameScores("f1"), 3000, TOLERANCE),
     "auc of frames": (frames, FrameScores("auc"), 10_000, TOLERANCE),
     "accuracy of properties": (properties, GraphLabels("accuracy"), 3000, TOLERANCE),
     "macro f1": (classes, MacroF1(), 1000, 0.002),
@@ -321,10 +331,9 @@ def drawn(kind: str, run: int, size: int, scale: float, deviation: str = "normal
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("deviation", DEVIATIONS)
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.long] if kind == "accuracy of pairs" else []) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_bound_of_other_margins_holds(kind: str, deviation: str) -> None:
     for scale in (0.002, 0.1):
         pairs, metric = drawn(kind, RUNS, 200_000, scale, deviation)
@@ -332,18 +341,19 @@ def test_the_bound_of_other_margins_holds(kind: str, deviation: str) -> None:
         change = abs(one - other) / abs(other)
         for size in (100, 600):
             held = 0
-            for run in range(RUNS // 4):
+            for run in range(RUNS):
                 pairs, metric = drawn(kind, run, size, scale, deviation)
                 found = estimate(pairs, Valued(pairs, metric), TOLERANCE)
                 held += found is None or found.bound >= change
-            assert held >= binom.ppf(1e-4, RUNS // 4, 0.95), (scale, size)
+            assert held >= ENOUGH, (scale, size)
 
 
 def test_the_power_of_other_margins() -> None:
     """So many records bound scores rounded to 11 bits by the tolerance, or by what they can at best."""
     for kind, (_, _, size, limit) in KINDS.items():
         found = [estimated(*drawn(kind, run, size, 2**-12)) for run in range(10)]
-        assert "auc" in kind or {one.method for one in found} == {"margins"}
+        narrower = kind == "f1 of frames"  # with a spread threshold
+        assert "auc" in kind or {one.method for one in found} == {"differences" if narrower else "margins"}
         assert all(one.tail for one in found)
         assert sorted(one.bound for one in found)[7] < limit, kind
 

@@ -18,7 +18,7 @@ from toolkit.cli import execute
 def mistakes() -> Iterator[Any]:
     pytest.importorskip("psutil")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "tools"))
         import detector_mistakes
 
         yield detector_mistakes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, InputError
-from utils.metrics.frames import FrameScores
+from utils.metrics.frames import RECORD, SPREAD, FrameScores
 
 
 class Voice(NamedTuple):
@@ -100,3 +100,25 @@ def test_invalid_input() -> None:
         FrameScores().update(*batch(([0.1, 0.2], [True])))
     with pytest.raises(ConfigError, match="one of auc, f1"):
         FrameScores("accuracy")
+
+
+def test_the_smoothed_f1_is_near_the_mean_over_thresholds() -> None:
+    rng = np.random.default_rng(0)
+    records = np.zeros(20_000, RECORD)
+    records["true"] = rng.random(len(records)) < 0.4
+    records["score"] = rng.normal(0.4 + 0.2 * records["true"], 0.2)
+    weights = rng.integers(0, 3, len(records)).astype(float)
+    steps = 0.5 + SPREAD * np.linspace(-1, 1, 41)
+    expected = np.mean([FrameScores("f1", step).value(records, weights) for step in steps])
+    smoothed = FrameScores("f1").smoothed(records)
+    assert smoothed is not None
+    assert smoothed(weights) == pytest.approx(expected, rel=2e-3)
+    moved = records.copy()
+    moved["score"] -= np.where(records["true"], np.float32(1e-5), np.float32(-1e-5))
+    worse = FrameScores("f1").smoothed(moved)
+    assert worse is not None
+    assert 0 < smoothed(weights) - worse(weights) < 1e-4
+    assert math.isnan(smoothed(np.zeros(len(records))))
+    assert FrameScores("auc").smoothed(records) is None
+    records["score"][0] = np.nan
+    assert FrameScores("f1").smoothed(records) is None

@@ -324,6 +324,8 @@ def test_several_processes_compare_together(_installed: None, tmp_path: Path) ->
     data = json.loads((tmp_path / "result.json").read_text())
     assert (data["processes"], data["samples"]) == (2, 360)
     assert data["comparison"]["exact_metric"] == pytest.approx(0.994444, abs=1e-6)
+    assert data["comparison"]["at_risk"] == {"deviation": 0.0, "samples": []}  # images of the input's size
+    assert {file.name for file in tmp_path.iterdir()} == {"result.json", "result.samples.csv"}
 
 
 @pytest.mark.parametrize("_installed", [pytest.param(None, marks=MANY)])

@@ -62,6 +62,7 @@ class Domain:
 TASKS = tasks()
 
 DOMAINS = {
+    "arrays": Domain(TASKS["arrays"], "data/val.npz", slow=True),
     "classification": Domain(TASKS["classification"], "data/val", folder=DIGITS, file="digits_dyn.onnx"),
     "ctr_prediction": Domain(TASKS["ctr_prediction"], "data/val.csv", eight_bits=False, slow=True),
     "detection": Domain(TASKS["detection"], "data/val.json"),

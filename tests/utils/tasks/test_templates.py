@@ -19,9 +19,10 @@ from utils.datasets.image.boxes import load_boxes
 from utils.datasets.image.masks import Labelled, load_masks
 from utils.datasets.text.texts import load_texts
 from utils.tasks.base import Template
-from utils.tasks.templates import sample_images, sample_sounds, sample_tables
+from utils.tasks.templates import sample_arrays, sample_images, sample_sounds, sample_tables
 
 TEMPLATES = {
+    "arrays": sample_arrays.ARRAYS,
     "classification": sample_images.CLASSIFICATION,
     "ctr_prediction": sample_tables.CTR_PREDICTION,
     "detection": sample_images.DETECTION,
@@ -44,6 +45,7 @@ PATHS = """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it"""
 NEW = (
+    "arrays",
     "ctr_prediction",
     "detection",
     "face_detection",

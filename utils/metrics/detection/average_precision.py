@@ -15,14 +15,18 @@ RECORD = np.dtype(
     [
         *(("label", np.int32), ("image", np.int32), ("score", np.float64), ("rank", np.uint8)),
         *(("right", np.uint16, (len(SIZES),)), ("ignored", np.uint16, (len(SIZES),))),
+        *(("overlap", np.float32), ("taken", np.float32)),
     ]
 )
-"""A detection, or an object to be found (score NaN). 33 bytes.
+"""A detection, or an object to be found (score NaN). 41 bytes.
 
 ``rank`` is a detection's position by falling score in its class and image. Per size of :data:`.SIZES`, bit ``i`` of
 ``right`` means that it is right at threshold ``i``, bit ``i`` of ``ignored`` that it is neither right nor wrong. An
-object that does not count for a size is ``ignored`` there.
+object that does not count for a size is ``ignored`` there. ``overlap`` and ``taken``: :func:`.overlaps_in_order`.
 """
+
+SPREAD = 0.0125
+"""Thresholds of overlap are spread by this much to both sides in a smoothed value: a quarter of their distance."""
 
 Read = Callable[[Array, Array], float]
 """From increasing recalls, and the maximum precision at each or a higher one, to the average precision of a class."""
@@ -39,6 +43,19 @@ def at_recalls(count: int) -> Read:
     return read
 
 
+def around_recalls(count: int) -> Read:
+    """Return the mean of precisions at ``count`` recalls, each taken over half the distance to the next to both sides.
+
+    That is the area under the curve, with half a recall more at each end.
+    """
+
+    def read(recall: Array, precision: Array) -> float:
+        ends = float(precision[0]) + (float(precision[-1]) if recall[-1] >= 1 else 0.0)
+        return ((count - 1) * whole_area(recall, precision) + ends / 2) / count
+
+    return read
+
+
 def whole_area(recall: Array, precision: Array) -> float:
     """Return the area under the curve, at every recall that is reached."""
     return float(np.diff(recall, prepend=0.0) @ precision)
@@ -49,9 +66,11 @@ class Ranked:
 
     Args:
         records: an array of :data:`RECORD`, in any order.
+        spread: of the thresholds, see :class:`Curves`.
     """
 
-    def __init__(self, records: Array) -> None:
+    def __init__(self, records: Array, spread: float = 0.0) -> None:
+        self._spread = spread
         is_object = np.isnan(records["score"])
         self.objects = np.flatnonzero(is_object)
         found = np.flatnonzero(~is_object)
@@ -72,7 +91,7 @@ class Ranked:
         """Return the curves for the objects of a size, computed once."""
         place = list(SIZES).index(size)
         if place not in self._curves:
-            self._curves[place] = Curves(self, place)
+            self._curves[place] = Curves(self, place, self._spread)
         return self._curves[place]
 
     @cached_property
@@ -93,12 +112,18 @@ class Curves:
 
     A weighting costs sums over the detections, and over the right ones of each threshold.
 
+    Args:
+        ranked: the records.
+        size: index of the size in :data:`~utils.metrics.detection.matching.SIZES`.
+        spread: mean over thresholds from this much below to this much above each; 0: as the records say. A detection
+            then counts as right by the share of these thresholds at which it is.
+
     Attributes:
         classes: the classes with objects, in increasing order.
     """
 
-    def __init__(self, ranked: Ranked, size: int) -> None:
-        self._ranked = ranked
+    def __init__(self, ranked: Ranked, size: int, spread: float = 0.0) -> None:
+        self._ranked, self._spread = ranked, spread
         counted = ranked.records["ignored"][ranked.objects, size] == 0
         self._objects = ranked.objects[counted]
         self.classes, self._codes = np.unique(ranked.records["label"][self._objects], return_inverse=True)
@@ -107,25 +132,40 @@ class Curves:
         ignored = ranked.records["ignored"][ranked.order, size]
         parts = [self._threshold(right, ignored, bit) for bit in range(len(IOU_THRESHOLDS))]
         lengths = np.cumsum([0, *(len(part[2]) for part in parts)])
-        self._right, self._code = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        self._right, self._code, self._share = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 4))
         self._ignored = np.concatenate([part[2] for part in parts])
         before = [part[3] + length for part, length in zip(parts, lengths, strict=False)]
         self._ignored_before, self._ignored_start = (np.concatenate([rows[i] for rows in before]) for i in (0, 1))
         self._segment = np.concatenate([bit * len(self.classes) + part[1] for bit, part in enumerate(parts)])
         self._bounds = self._segment.searchsorted(np.arange(len(parts) * len(self.classes) + 1))
 
-    def _threshold(self, right: Array, ignored: Array, bit: int) -> tuple[Array, Array, Array, Array]:
+    def _threshold(self, right: Array, ignored: Array, bit: int) -> tuple[Array, Array, Array, Array, Array]:
         """Return for a threshold the indices of right detections, their class codes, and the indices of ignored ones.
 
         The fourth array has two rows: the numbers of ignored detections before each right one, and before the first of
-        its class.
+        its class. The fifth: by how much each right one counts.
         """
-        places = np.flatnonzero((right >> bit) & 1)
+        share = self._shares((right >> bit) & 1, IOU_THRESHOLDS[bit])
+        places = np.flatnonzero(share)
         places = places[np.isin(self._ranked.labels[places], self.classes)]
         codes = self.classes.searchsorted(self._ranked.labels[places])
         passed = np.flatnonzero((ignored >> bit) & 1)
         before = np.stack([passed.searchsorted(places), passed.searchsorted(self._starts[codes])])
-        return places, codes, passed, before
+        return places, codes, passed, before, share[places]
+
+    def _shares(self, right: Array, threshold: float) -> Array:
+        """Return by how much each detection counts as right at a threshold, 0 to 1.
+
+        A detection whose place in the matching does not follow from its two overlaps, as in a crowd, counts as it is.
+        """
+        if not self._spread:
+            return right.astype(np.float64)
+        found = self._ranked.records[self._ranked.order]
+        ends = (found[name].astype(np.float64) - threshold for name in ("overlap", "taken"))
+        over, taken = (np.clip(end / (2 * self._spread) + 0.5, 0, 1) for end in ends)
+        follows = ((found["overlap"] >= threshold) & (found["taken"] < threshold)) == right
+        shares: Array = np.where(follows, np.maximum(over - taken, 0.0), right)
+        return shares
 
     def totals(self, weights: Array) -> Array:
         """Return the weight of the objects of each class."""
@@ -142,7 +182,7 @@ class Curves:
         ordered = weights[self._ranked.order]
         summed = np.append(0.0, np.cumsum(ordered))
         passed = np.append(0.0, np.cumsum(ordered[self._ignored]))
-        own = ordered[self._right]
+        own = ordered[self._right] * self._share
         right = np.cumsum(own)
         firsts = self._bounds[self._segment]
         right -= (right - own)[firsts]

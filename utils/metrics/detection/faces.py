@@ -14,7 +14,7 @@ from utils.metrics.detection.metric import MeanAveragePrecision
 
 FACE_RECORD = np.dtype([*RECORD.descr, ("error", np.float64), ("faceless", np.bool_), ("whole", np.bool_)])
 """A detection or a face, with the landmark error of a right detection (else NaN), and whether its image has no face; or
-a ``whole`` image. 43 bytes."""
+a ``whole`` image. 51 bytes."""
 
 LABELS = ("face",)
 SCORE = 0.5

@@ -79,6 +79,26 @@ def match_coco(share: Array, crowd: Array, counted: Array, ignored: Array) -> tu
     return right, ignored
 
 
+def overlaps_in_order(share: Array) -> tuple[Array, Array]:
+    """Return two overlaps per detection: it is right at thresholds above the second, up to the first.
+
+    The first is with the object it overlaps most; the second is the largest of those that earlier detections have with
+    the same object as their own best. This follows the matching unless a detection takes its second best object.
+
+    Args:
+        share: M x N overlaps of a class's detections, by falling score, with its objects; 0 for objects that do not
+            count.
+    """
+    over, taken = share.max(axis=1, initial=0.0), np.zeros(len(share))
+    best = share.argmax(axis=1) if share.shape[1] else np.zeros(len(share), np.int64)
+    order = np.argsort(best, kind="stable")
+    base = 2.0 * best[order]  # above every overlap with an object before
+    largest = np.maximum.accumulate(base + over[order]) - base
+    again = np.flatnonzero(np.diff(base) == 0)
+    taken[order[again + 1]] = largest[again]
+    return over, np.where(over > 0, taken, 0.0)
+
+
 def match_voc(share: Array, difficult: Array) -> tuple[Array, Array]:
     """Match a class's detections in an image, by falling score, as ``VOCevaldet`` does, at an overlap of 0.5.
 

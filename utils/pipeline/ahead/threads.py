@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sized
+from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -24,27 +24,27 @@ WORKER_MODES = ("thread", "process")
 class _Worker:
     """The function of all preprocessing threads, with its buffers.
 
-    Preprocessing of tiny samples mostly holds the interpreter lock; then one thread preprocesses at a time, as several
+    Preprocessing of tiny samples mostly holds the interpreter lock; then one thread preprocesses them, as several
     threads are slower than one (measured on the digits with two threads).
     """
 
     TINY = 3e-4
-    """CPU seconds per sample below which one thread preprocesses at a time."""
+    """CPU seconds per sample below which one thread preprocesses."""
 
     def __init__(self, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None) -> None:
         self.preprocessor, self.timeline = preprocessor, timeline
         self.buffers = buffers if preprocessor.takes_out else None
         self._turn = threading.Lock()
-        self._tiny = False
+        self.tiny = self.known = False
 
     def __call__(self, batch: Batch) -> PreparedBatch:
         """Preprocess one batch, holding one of the host's slots."""
-        turn: AbstractContextManager[object] = self._turn if self._tiny else nullcontext()
+        turn: AbstractContextManager[object] = self._turn if self.tiny else nullcontext()
         with turn, host_slots().taken():
             start = time.thread_time()
             ready = prepare(batch, self.preprocessor, self.timeline, self.buffers)
             cpu = time.thread_time() - start
-        self._tiny = cpu < self.TINY * len(batch.names)
+        self.tiny, self.known = cpu < self.TINY * len(batch.names), True
         return ready
 
 
@@ -80,27 +80,37 @@ def prepared(
         for batch in batches:
             yield prepare(batch, preprocessor, timeline, detailed=detailed)
         return
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor, wait
 
-    working: AbstractContextManager[Callable[[Batch], PreparedBatch]]
-    working = nullcontext(_Worker(preprocessor, timeline, buffers))
-    if worker_mode == "process":
-        from utils.pipeline.ahead.processes import Processes
+    one, pool = (ThreadPoolExecutor(count, thread_name_prefix="preprocess") for count in (1, workers))
+    with one, pool:  # threads start when there is something to do
+        if worker_mode == "process":
+            from utils.pipeline.ahead.processes import Processes
 
-        working = Processes(preprocessor, timeline, buffers)
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="preprocess")
-    with pool, working as work:
-        yield from _in_order(batches, pool, work, workers + 1)
+            with Processes(preprocessor, timeline, buffers) as processes:
+                yield from _in_order(batches, lambda _: pool, processes, workers + 1)
+            return
+        work = _Worker(preprocessor, timeline, buffers)
+
+        def chosen(waiting: Sequence[Future[PreparedBatch]]) -> Executor:
+            if waiting and not work.known:
+                wait(waiting)  # the first batch shows which pool is faster
+            return pool if work.known and not work.tiny else one
+
+        yield from _in_order(batches, chosen, work, workers + 1)
 
 
 def _in_order(
-    batches: Iterable[Batch], pool: Executor, work: Callable[[Batch], PreparedBatch], ahead: int
+    batches: Iterable[Batch],
+    chosen: Callable[[Sequence[Future[PreparedBatch]]], Executor],
+    work: Callable[[Batch], PreparedBatch],
+    ahead: int,
 ) -> Generator[PreparedBatch, None, None]:
-    """Yield the results of a pool for the batches, in order, at most ``ahead`` batches early."""
+    """Yield the results for the batches, in order, at most ``ahead`` batches early; ``chosen``: the next one's pool."""
     waiting: deque[Future[PreparedBatch]] = deque()
     try:
         for batch in batches:
-            waiting.append(pool.submit(work, batch))
+            waiting.append(chosen(waiting).submit(work, batch))
             if len(waiting) > ahead:
                 yield waiting.popleft().result()
         while waiting:

@@ -3,39 +3,74 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from engine import Array
+from utils.metrics.base import Metric
 from utils.pipeline.resume.records import SampleRecords
 
 MOST = 0.95
-"""Share of the samples whose margins deviate by at most the deviation that is compared with."""
+"""Share of the margins that deviate by at most the deviation that is compared with."""
 
 
-def at_risk(fast: Path, exact: Path) -> dict[str, Any] | None:
-    """Return the samples at risk by the margins in two records files.
+def at_risk(fast: Path, exact: Path, metric: Metric | None = None) -> dict[str, Any] | None:
+    """Return the samples at risk by the margins in two records files, or by those that follow from the records.
 
     Args:
         fast, exact: files of both runs over the same samples.
+        metric: of the records; it computes their margins (:meth:`utils.metrics.base.Metric.gaps`) if none are stored.
 
     Returns:
-        ``deviation``: that of :data:`MOST` of the samples, in the unit of the margins. ``samples``: names of those
-        whose margin in the exact run is at most as large, the smallest first; none if all outputs are equal. ``None``
-        without margins.
+        ``deviation``: that of :data:`MOST` of the margins, in their unit. ``samples``: names of those with a margin in
+        the exact run that is at most as large, the smallest first; none if all outputs are equal. ``None`` without
+        margins.
     """
     ours, theirs = _margins(fast), _margins(exact)
     names = [name for name in theirs if name in ours]
     margins = np.array([(ours[name], theirs[name]) for name in names]).reshape(-1, 2)
-    finite = np.isfinite(margins).all(axis=1)
+    if np.isfinite(margins).all(axis=1).any():
+        return _near(names, margins[:, 0], margins[:, 1], np.arange(len(names)))
+    return None if metric is None or exact.suffix != ".npz" else _by_records(fast, exact, metric)
+
+
+def _near(names: Sequence[str], own: Array, other: Array, samples: Array) -> dict[str, Any] | None:
+    """Return the samples at risk by margins in the faster run and in the exact one.
+
+    Args:
+        names: of all samples. own, other: N margins. samples: N, or N x R, the samples that each margin is of.
+    """
+    finite = np.isfinite(own) & np.isfinite(other)
     if not finite.any():
         return None
-    deviation = float(np.quantile(np.abs(margins[finite, 0] - margins[finite, 1]), MOST))
-    sizes = np.abs(margins[:, 1])
-    order = np.argsort(sizes, kind="stable")
-    near = order[(finite & (sizes <= deviation) & (deviation > 0))[order]]
+    deviation = float(np.quantile(np.abs(own[finite] - other[finite]), MOST))
+    smallest = np.full(len(names), math.inf)
+    for column in samples.reshape(len(samples), -1).T:
+        np.minimum.at(smallest, column[finite], np.abs(other[finite]))
+    order = np.argsort(smallest, kind="stable")
+    near = order[(smallest[order] <= deviation) & (deviation > 0)]
     return {"deviation": deviation, "samples": [names[place] for place in near.tolist()]}
+
+
+def _by_records(fast: Path, exact: Path, metric: Metric) -> dict[str, Any] | None:
+    """Return the samples at risk by the margins that follow from the records of the samples that both ran."""
+    from utils.pipeline.resume.records.arrays import read_arrays
+
+    both = read_arrays(fast), read_arrays(exact)
+    if both[0].names != both[1].names:
+        return None
+    ran = both[0].ran & both[1].ran
+    target, baseline = (one.values[ran[one.sample]] for one in both)
+    samples, others = (one.sample[ran[one.sample]] for one in reversed(both))
+    if not np.array_equal(samples, others) or target.dtype != baseline.dtype or not len(samples):
+        return None
+    gaps = metric.gaps(target, baseline, samples)
+    if gaps is None or gaps.places is None:
+        return None
+    return _near(both[1].names, gaps.target, gaps.baseline, samples[gaps.places])
 
 
 def _margins(path: Path) -> dict[str, float]:

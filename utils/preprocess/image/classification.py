@@ -16,9 +16,10 @@ import numpy as np
 from PIL import Image
 
 from engine import DTYPES, ConfigError, DataError
-from utils.preprocess.image.images import decode_image
+from utils.preprocess.image.images import Decoded, decode_image
+from utils.preprocess.image.kernels import can_resize, resize_into
 from utils.preprocess.image.modes import CROP, DECODES, INTERPOLATIONS, MEAN, RESIZE, STD, channel_numbers
-from utils.preprocess.image.resizing import CropStart, resize_and_crop, torchvision_start
+from utils.preprocess.image.resizing import CropStart, Part, part_of, resize_part, torchvision_start
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 ImageSource: TypeAlias = "str | os.PathLike[str] | Image.Image"
@@ -76,10 +77,8 @@ class ImagePreprocessor:
         _check_names(dtype, decode, interpolation)
         self.dtype, self.crop = np.dtype(dtype), (crop[0], crop[-1])
         self.at_least = max(resize) * _REDUCED_MARGIN if decode == "reduced" else None
-        fused, resample = decode != "exact", _FILTERS[interpolation]
-        self.resize = partial(
-            resize_and_crop, resize=resize, crop=self.crop, crop_start=crop_start, fused=fused, resample=resample
-        )
+        fused, self.resample = decode != "exact", _FILTERS[interpolation]
+        self.part = partial(part_of, resize=resize, crop=self.crop, crop_start=crop_start, fused=fused)
         self.mean, self.std = _channels(mean, "mean"), _channels(std, "std")
         _check_range(self.mean, self.std, dtype)
 
@@ -93,15 +92,31 @@ class ImagePreprocessor:
         batch = _listed(images)
         _keep_freed_memory()
         result = _output(out, (len(batch), 3, *self.crop), self.dtype)
+        if can_resize(self.resample) and result[0].flags.c_contiguous:
+            table = _table(self.mean, self.std, self.dtype)
+            for row, (index, image) in zip(result, enumerate(batch), strict=True):
+                decoded, part = self._decoded(image, index)
+                resize_into(decoded.image, part, self.resample, row, table)
+            return result
+        self._by_blocks(batch, result)
+        return result
+
+    def _by_blocks(self, batch: Sequence[ImageSource], result: Array) -> None:
+        """Fill the result with Pillow and NumPy, a block of images at a time."""
         together = max(1, _BLOCK_BYTES // (3 * self.crop[0] * self.crop[1]))
         block = np.empty((min(together, len(batch)), 3, *self.crop), np.uint8)
         for first in range(0, len(batch), len(block)):
             part = batch[first : first + len(block)]
             for planes, (index, image) in zip(block, enumerate(part, first), strict=False):
-                name = f"image {index}" if isinstance(image, Image.Image) else str(image)
-                _fill(planes, self.resize(decode_image(image, name, self.at_least), name=name))
+                decoded, wanted = self._decoded(image, index)
+                _fill(planes, resize_part(decoded.image, wanted, self.resample))
             _normalise(block[: len(part)], result[first : first + len(part)], self.mean, self.std)
-        return result
+
+    def _decoded(self, image: ImageSource, index: int) -> tuple[Decoded, Part]:
+        """Return an image of the batch, and the part of it to resize."""
+        name = f"image {index}" if isinstance(image, Image.Image) else str(image)
+        decoded = decode_image(image, name, self.at_least)
+        return decoded, self.part(decoded, name=name)
 
 
 @cache
@@ -153,7 +168,7 @@ def _fill(planes: Array, image: Image.Image) -> None:
 def _normalise(block: Array, out: Array, mean: _Numbers, std: _Numbers) -> None:
     """Write (samples / 255 - mean) / std of N x 3 x H x W uint8 samples into a float array of that shape."""
     if out.dtype == np.float16:
-        for channel, values in enumerate(_half_table(mean, std)):
+        for channel, values in enumerate(_table(mean, std, out.dtype)):
             # uint8 indices need no clipping; mode="clip" avoids the copy of `out` that the default makes
             np.take(values, block[:, channel], out=out[:, channel], mode="clip")
         return
@@ -171,12 +186,12 @@ def _statistics(mean: _Numbers, std: _Numbers) -> tuple[Array, Array]:
 
 
 @lru_cache(_SCALES)
-def _half_table(mean: _Numbers, std: _Numbers) -> Array:
-    """Return the normalised value of every sample, 3 x 256 float16: computed in float32, then rounded once."""
+def _table(mean: _Numbers, std: _Numbers, dtype: np.dtype[Any]) -> Array:
+    """Return the normalised value of every sample, 3 x 256: computed in float32, then rounded once for float16."""
     samples = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256))
     table = np.empty((1, 3, 1, 256), np.float32)
     _normalise(samples[None], table, mean, std)
-    return table.reshape(3, 256).astype(np.float16)
+    return table.reshape(3, 256).astype(dtype)
 
 
 def _channels(values: Channels, name: str) -> _Numbers:

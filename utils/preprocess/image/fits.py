@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from engine import Array, ConfigError
+from utils.preprocess.image import kernels
 from utils.preprocess.image.letterbox import Geometry
 
 KINDS = ("stretch", "shorter", "square")
@@ -91,7 +92,7 @@ def fitted(
     elif fit.plain:
         pixels = between_pixels(np.asarray(image, np.float32), inner)
     else:
-        pixels = np.asarray(image.resize(inner[::-1], Image.Resampling[interpolation.upper()]), np.float32)
+        pixels = kernels.resized(image, inner[::-1], Image.Resampling[interpolation.upper()]).astype(np.float32)
     return pixels.transpose(2, 0, 1), geometry, canvas
 
 

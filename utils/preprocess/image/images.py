@@ -20,13 +20,14 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from engine import DataError, ImageError, is_recording, stage
+from engine import DataError, ImageError, is_recording, record, stage
 from tecoinfer_modelzoo.files import check_regular
 from tecoinfer_modelzoo.text import reason_of
 
@@ -122,10 +123,13 @@ def decode_file(path: FilePath, at_least: int | None = None) -> Decoded:
     """
     if is_recording() and os.path.isfile(path):
         with suppress(OSError, DataError):  # then reading by path gives the error message of a run without recording
-            with stage("disk"), open(path, "rb", buffering=0) as file:
+            start = time.perf_counter()
+            with open(path, "rb", buffering=0) as file:
                 data = file.read()
-            with stage("decode"):
-                return _decoded(io.BytesIO(data), path, at_least)
+            middle = time.perf_counter()
+            found = _decoded(io.BytesIO(data), path, at_least)
+            record(("disk", start, middle), ("decode", middle, time.perf_counter()))
+            return found
     return _decoded(path, path, at_least)
 
 

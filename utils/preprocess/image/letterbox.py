@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from engine import Array, ConfigError
+from utils.preprocess.image import kernels
 
 FILL = 114
 """Level, 0 to 255, of the area not covered by the image; detectors of the YOLO family are trained with it."""
@@ -133,7 +134,7 @@ def resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
     if name == "opencv":
         made = between_pixels(levels if levels.ndim == 3 else levels[..., None], size)
         return made.reshape(*size[::-1], *levels.shape[2:])
-    return np.asarray(image.resize(size, Image.Resampling[name.upper()]))
+    return kernels.resized(image, size, Image.Resampling[name.upper()])
 
 
 def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:

@@ -33,7 +33,7 @@ Order: TypeAlias = "Callable[[tuple[int, int], tuple[int, int]], bool]"
 """Return whether Pillow resizes the vertical axis first, given an image's old and new (width, height)."""
 
 _BILINEAR = Image.Resampling.BILINEAR
-_SUPPORTS = {
+SUPPORTS = {
     Image.Resampling.BOX: 0.5,
     _BILINEAR: 1.0,
     Image.Resampling.HAMMING: 1.0,
@@ -43,8 +43,15 @@ _SUPPORTS = {
 """Support of each filter around a resized sample's centre, in resized samples of an image that shrinks."""
 _SMALLEST_SHARE, _FEWEST_PIXELS = 0.1, 4096
 """Minimum that a crop must omit of the resized image to be worth the intermediate copies and 20 us of calls."""
-_PROBES = (((9, 30), (7, 26)), ((9, 30), (7, 25)), ((9, 30), (20, 29)), ((9, 30), (3, 40)), ((30, 9), (13, 5)))
-"""Old and new sizes that distinguish the known orders: at the bound, beyond it, and with a side that grows."""
+_PROBES = (
+    ((9, 30), (7, 26)),
+    ((9, 30), (7, 25)),
+    ((9, 30), (20, 29)),
+    ((9, 30), (3, 40)),
+    ((30, 9), (13, 5)),
+    ((2, 210), (3, 9)),
+)
+"""Old and new sizes that distinguish the known orders: at the bound, beyond it, with a side that grows, and a strip."""
 
 
 def torchvision_start(length: int, crop: int) -> int:
@@ -57,38 +64,60 @@ def paddle_start(length: int, crop: int) -> int:
     return round((length - crop) / 2)
 
 
-def resize_and_crop(
-    decoded: Decoded,
-    resize: tuple[int, ...],
-    crop: tuple[int, int],
-    crop_start: CropStart,
-    *,
-    fused: bool,
-    name: str,
-    resample: Image.Resampling = _BILINEAR,
-) -> Image.Image:
-    """Return the crop of the resized image, in its mode.
+class Part(NamedTuple):
+    """A part of a resized image.
+
+    Attributes:
+        size: width and height of the resized box, in pixels.
+        box: part of the image that is resized.
+        crop: left, top, right and bottom of the part in the resized box; what exceeds it is black.
+    """
+
+    size: tuple[int, int]
+    box: Box
+    crop: tuple[int, int, int, int]
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the crop lies within the resized box."""
+        left, top, right, bottom = self.crop
+        return left >= 0 and top >= 0 and right <= self.size[0] and bottom <= self.size[1]
+
+
+def part_of(
+    decoded: Decoded, resize: tuple[int, ...], crop: tuple[int, int], crop_start: CropStart, *, fused: bool, name: str
+) -> Part:
+    """Return the part that a crop of the resized image is.
 
     Args:
         resize: length of the short side in pixels, or ``(height, width)``.
         crop: height and width of the crop in pixels; padded with black where it exceeds the resized image.
         crop_start: the framework's rule for the first pixel of the crop.
-        fused: compute only the crop's pixels, if it lies within the resized image.
+        fused: resize only the crop's pixels, if it lies within the resized image.
 
     Raises DataError if the resized image would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
     """
-    image, box = decoded
     width, height = size = _resized_size(decoded, resize, name)
     left, top = crop_start(width, crop[1]), crop_start(height, crop[0])
-    right, bottom = left + crop[1], top + crop[0]
-    if size != image.size or box != (0, 0, *size):
-        if left >= 0 and top >= 0 and right <= width and bottom <= height:
-            if fused:
-                part = _part(box, size, (left, top, right, bottom))
-                return image.resize(crop[::-1], resample, part)
-            return resized_crop(image, size, (left, top, right, bottom), resample)
-        image = image.resize(size, resample, box)
-    return _cropped(image, (left, top, right, bottom))
+    part = Part(size, decoded.box, (left, top, left + crop[1], top + crop[0]))
+    if fused and part.is_inside and not _is_unchanged(decoded.image, part):
+        return Part(crop[::-1], _part(part.box, size, part.crop), (0, 0, *crop[::-1]))
+    return part
+
+
+def resize_part(image: Image.Image, part: Part, resample: Image.Resampling = _BILINEAR) -> Image.Image:
+    """Return a part of a resized image, in its mode."""
+    size, box, crop = part
+    if _is_unchanged(image, part):
+        return _cropped(image, crop)
+    whole: Box = (0, 0, *image.size)
+    if part.is_inside and box == whole:
+        return resized_crop(image, size, crop, resample)
+    return _cropped(image.resize(size, resample, box), crop)
+
+
+def _is_unchanged(image: Image.Image, part: Part) -> bool:
+    return part.size == image.size and part.box == (0, 0, *image.size)
 
 
 def _part(box: Box, size: tuple[int, int], crop: tuple[int, int, int, int]) -> Box:
@@ -156,12 +185,12 @@ def resized_crop(
 
     The image has the mode ``RGB`` or ``L``; ``size`` is a width and height in pixels, and ``crop`` a box within it.
     """
-    support = _SUPPORTS.get(resample)
+    support = SUPPORTS.get(resample)
     if support is None:
         return _cropped(image.resize(size, resample), crop)
     across = _Axis(image.width, size[0], crop[0], crop[2], support)
     down = _Axis(image.height, size[1], crop[1], crop[3], support)
-    order = _order() if _is_worthwhile(across, down) else None
+    order = order_of_passes() if _is_worthwhile(across, down) else None
     if order is None:
         return _cropped(image.resize(size, resample), crop)
     is_vertical = order(image.size, size)
@@ -211,9 +240,12 @@ def _cropped(image: Image.Image, crop: Box) -> Image.Image:
 
 
 @cache
-def _order() -> Order | None:
-    """Return the installed Pillow's order of passes, determined by tests; ``None`` if it is unknown."""
-    return next((order for order in (_order_of_pillow_13, _horizontal_first) if _is_followed(order)), None)
+def order_of_passes() -> Order | None:
+    """Return the installed Pillow's order of passes, determined by tests; ``None`` if it is unknown.
+
+    It is the same for every filter; ``BILINEAR`` is tested, which gives other samples in the other order.
+    """
+    return next((order for order in _KNOWN_ORDERS if _is_followed(order)), None)
 
 
 def _is_followed(order: Order) -> bool:
@@ -221,9 +253,9 @@ def _is_followed(order: Order) -> bool:
         noise = np.arange(old[0] * old[1], dtype=np.uint32).reshape(old[::-1]) ** 3 * 77 >> 4
         image = Image.fromarray(noise.astype(np.uint8))
         between = (old[0], new[1]) if order(old, new) else (new[0], old[1])
-        for resample in _SUPPORTS:
-            if image.resize(new, resample) != image.resize(between, resample).resize(new, resample):
-                return False
+        two_passes = image.resize(between, _BILINEAR).resize(new, _BILINEAR)
+        if image.resize(new, _BILINEAR).tobytes() != two_passes.tobytes():  # `!=` of images imports for milliseconds
+            return False
     return True
 
 
@@ -233,6 +265,14 @@ def _order_of_pillow_13(old: tuple[int, int], new: tuple[int, int]) -> bool:
     return lost > 0 and lost > 2 * (old[0] - new[0])
 
 
+def _order_of_pillow_12(old: tuple[int, int], new: tuple[int, int]) -> bool:
+    """Horizontal first, unless the image is over 100 times as high as wide and loses height."""
+    return old[1] > 100 * old[0] and new[1] < old[1]
+
+
 def _horizontal_first(old: tuple[int, int], new: tuple[int, int]) -> bool:
-    """Horizontal first, always, as in Pillow 12 and older."""
+    """Horizontal first, always, as in Pillow 11 and older."""
     return False
+
+
+_KNOWN_ORDERS = (_order_of_pillow_13, _order_of_pillow_12, _horizontal_first)
