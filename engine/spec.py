@@ -43,6 +43,7 @@ class CardOptions:
         save_engine: save the built engine beside the model, if the target builds one.
         divided: split a call over every SPA of the card; ``False`` uses a single one.
         simulate_only: on a simulated device, compute only costs, no values (outputs are zeros).
+        paced: on a simulated card, calls take their simulated time on the wall clock (also ``TECO_SIM_PACED=1``).
         shard_tables: split the rows of embedding tables over the card's SPA if they do not fit one of them; other
         targets
             hold them whole.
@@ -52,6 +53,7 @@ class CardOptions:
     save_engine: bool = False
     divided: bool = True
     simulate_only: bool = False
+    paced: bool = False
     shard_tables: bool = False
 
 

@@ -1,19 +1,24 @@
 """Benchmark a model at one shape: tecoexec --onnx=resnet50.onnx --input_shapes=16*3*224*224 --fp16.
 
-Exit codes: 0 success; 2 error, with one line on standard error; 130 interrupted.
+With --scenario a load test by MLPerf's LoadGen; with --plan the number of cards for a rate of requests.
+
+Exit codes: 0 success; 1 LoadGen calls the result invalid, or no number of cards reaches a rate; 2 error, with one line
+on standard error; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from engine import ConfigError, add_version, find_pass
 from tecoexec import report
+from tecoexec.load import settings as load_flags
 from tecoexec.measure import measure
+from tecoexec.plan import settings as plan_flags
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
 from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, reserve_stdout
@@ -70,22 +75,27 @@ def parser() -> argparse.ArgumentParser:
         metavar="0|1",
         help="wait for every call (default: calls are queued, and copies overlap)",
     )
+    add("--streams", type=int, default=1, metavar="N", help="calls at the same time, on targets that support it")
+    add("--paced", action="store_true", help="on the simulated card, calls take their simulated time on the wall clock")
     add("--simulateOnly", action="store_true", help="on the simulated card, compute only times, no values")
     add("--saveEngine", type=Path, metavar="FILE", help="also write the built engine (.tecoengine)")
     add_json_flag(built, "all results")
     add("--exportTimes", type=Path, metavar="FILE", help="write the times of every call as JSON")
     add("--exportProfile", type=Path, metavar="FILE", help="write the simulated times of every kernel as JSON")
     add("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
-    add("--plot", type=Path, metavar="FILE", help="plot the times of every call (PNG)")
+    add("--plot", type=Path, metavar="FILE", help="plot the times of every call, or a plan's latencies (PNG)")
+    load_flags.add_flags(built)
+    plan_flags.add_flags(built)
     return built
 
 
 def request_of(args: argparse.Namespace) -> Request:
     """Return the request of the arguments; raise ConfigError if a value is invalid."""
     _check_engines(args.loadEngine, args.saveEngine)
+    _check_mode(args)
     model = args.onnx or args.loadEngine
     check_paths("--onnx" if args.onnx else "--loadEngine", model)
-    names = ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot")
+    names = ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot", "html")
     written = {f"--{name}": getattr(args, name) for name in names}
     check_outputs({flag: path for flag, path in written.items() if path != STDOUT}, [model])
     return Request(
@@ -100,7 +110,33 @@ def request_of(args: argparse.Namespace) -> Request:
         run_sync=args.runSync,
         simulate_only=args.simulateOnly,
         save_to=args.saveEngine,
+        paced=args.paced,
+        streams=args.streams,
     )
+
+
+_MODES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(plan_flags.FLAGS, ("--plan",)),
+    **dict.fromkeys(load_flags.FLAGS, ("--scenario",)),
+    **dict.fromkeys(load_flags.SHARED, ("--scenario", "--plan")),
+    **dict.fromkeys(("saveEngine", "exportTimes", "exportProfile", "trace", "runSync"), ("",)),
+    "plot": ("", "--plan"),
+}
+"""Flags that only some modes have, and these: a load test, a plan, or a measurement (empty)."""
+
+
+def _check_mode(args: argparse.Namespace) -> None:
+    """Reject flags of another mode than the one that is asked for."""
+    if args.plan and args.scenario:
+        raise ConfigError("--plan and --scenario exclude each other; run them one after the other")
+    mode = "--scenario" if args.scenario else "--plan" if args.plan else ""
+    for name, modes in _MODES.items():
+        given = getattr(args, name)
+        if given is None or given is False or mode in modes:
+            continue
+        if mode:
+            raise ConfigError(f"--{name} does not belong to {mode}; leave one of them out")
+        raise ConfigError(f"--{name} needs {' or '.join(modes)}; add it")
 
 
 def _check_engines(load: Path | None, save: Path | None) -> None:
@@ -122,7 +158,20 @@ def execute(argv: Sequence[str] | None = None) -> int:
         require_matplotlib()  # fail before the run
     supervise_foreign(request.target, [request.model])
     with ending_soon():
-        return _executed(args, request)
+        return _runner(args)(args, request)
+
+
+def _runner(args: argparse.Namespace) -> Callable[[argparse.Namespace, Request], int]:
+    """Return what carries out the mode that is asked for."""
+    if args.scenario:
+        from tecoexec.load.run import run as run_load
+
+        return run_load
+    if args.plan:
+        from tecoexec.plan.run import run as run_plan
+
+        return run_plan
+    return _executed
 
 
 def _executed(args: argparse.Namespace, request: Request) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from tecoexec.plan.search import Load
     from tecoexec.point import Point
 
 _INCHES = (10.0, 4.2)
@@ -59,6 +60,30 @@ def plot_run(path: Path, measured: Measurement, title: str) -> None:
 def plot_sweep(path: Path, points: Sequence[Point], title: str) -> None:
     """Plot latency and throughput over the batch, also published ones; raise ConfigError if writing fails."""
     _save(sweep_figure(points, title), path)
+
+
+def plot_loads(path: Path, curves: Mapping[str, Sequence[Load]], bound: float, title: str) -> None:
+    """Plot the latencies of plans (by what they are planned for) against the rate of requests; ``bound`` in seconds.
+
+    Raise ConfigError if the file cannot be written.
+    """
+    _save(loads_figure(curves, bound, title), path)
+
+
+def loads_figure(curves: Mapping[str, Sequence[Load]], bound: float, title: str) -> Figure:
+    """Return the plot of :func:`plot_loads`; raise ConfigError if matplotlib is missing."""
+    figure, (axis,) = _figure(1, title)
+    for name, loads in curves.items():
+        rates = [load.rate for load in loads]
+        (line,) = axis.plot(rates, [load.p99 * 1e3 for load in loads], "o-", label=f"p99, {name}")
+        axis.plot(rates, [load.p50 * 1e3 for load in loads], ".--", color=line.get_color(), label=f"p50, {name}")
+    axis.axhline(bound * 1e3, color="gray", linestyle=":", label="bound of p99")
+    axis.set(xlabel="requests per second", ylabel="latency in ms")
+    axis.grid(alpha=0.3)
+    axis.legend()
+    _log_axis(axis, [bound * 1e3, *(float(y) for line in axis.get_lines() for y in line.get_ydata())])
+    axis.set_xlim(left=0)
+    return figure
 
 
 def run_figure(measured: Measurement, title: str) -> Figure:

@@ -36,6 +36,8 @@ class Request:
         run_sync: wait for every call (else calls are queued and overlap).
         simulate_only: on a simulated device, compute no values.
         save_to: file for the built engine; simulated card only.
+        paced: on the simulated card, calls take their simulated time on the wall clock.
+        streams: calls computed at the same time, on targets that support it.
     """
 
     model: Path
@@ -49,10 +51,14 @@ class Request:
     run_sync: bool = False
     simulate_only: bool = False
     save_to: Path | None = None
+    paced: bool = False
+    streams: int = 1
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
             raise ConfigError(f"--iterations {self.iterations} must be at least 1")
+        if self.streams < 1:
+            raise ConfigError(f"--streams {self.streams} must be at least 1")
         if self.warm_up < 0:
             raise ConfigError(f"--warmUp {self.warm_up} must be at least 0 (it counts iterations)")
 
@@ -113,11 +119,18 @@ def call_shapes(request: Request) -> CardShapes:
     return fitted
 
 
+def check_paced(request: Request) -> None:
+    """Raise ConfigError if a request paces a target that is not the simulated card."""
+    if request.paced and not engine_class(request.target).simulated:
+        raise ConfigError(f"--paced is for the simulated card (--target=sdaa), not for target {request.target}")
+
+
 def open_request(request: Request) -> tuple[Engine, CardShapes]:
     """Open the engine of a request; raise TecoInferError if the model, its shapes or an option are invalid."""
     saved = request.save_to is not None or is_saved(request.model)
     if saved and not engine_class(request.target).simulated:
         raise ConfigError(f"{ENGINE_SUFFIX} files are only for the simulated card, not for target {request.target}")
+    check_paced(request)
     shapes = call_shapes(request)
     spec = EngineSpec(
         ckpt=request.model,
@@ -126,6 +139,8 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
         dtype=request.dtype,
         pass_path=request.pass_path,
         simulate_only=request.simulate_only,
+        paced=request.paced,
+        streams=request.streams,
     )
     if request.save_to is None:
         with report_slow_opening(request.target, request.model):

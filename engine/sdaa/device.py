@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from engine.sdaa.card import CardDescription
 from engine.sdaa.cost import IO_BUFFERS, ShardCost
 from engine.sdaa.faults import Fault
+from engine.sdaa.pace import Pace
 from engine.sdaa.status import DeviceStatus
 from engine.sdaa.tables import FIXED, megabytes
 from engine.signature import Array
@@ -81,6 +83,11 @@ class SpaClock:
         self._computed: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
         self._copied: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
 
+    @property
+    def free(self) -> float:
+        """Simulated time in seconds from which the compute array has nothing left to do."""
+        return self._compute
+
     def schedule(self, submitted: float, copy_in: float, compute: float, copy_out: float) -> ShardTimes:
         """Schedule one shard, ``submitted`` by the host, after earlier ones; phases in simulated seconds."""
         start = max(submitted, self._copy_in, self._computed[0])
@@ -141,6 +148,8 @@ class Card:
             each SPA; see :meth:`hold`.
         faults: faults to inject. threads: shards computed in parallel on the host.
         remedy: returns how to make a cost fit, for errors. model: its name in errors.
+        pace: makes calls take their simulated time on the wall clock; shards then go to the SPA that is free first.
+            ``None``: calls return as soon as their values are computed.
 
     Raise DeviceOutOfMemory if the model does not fit.
     """
@@ -155,7 +164,10 @@ class Card:
         threads: int = 1,
         remedy: Remedy = lambda _: FIXED,
         model: str = "the model",
+        pace: Pace | None = None,
     ) -> None:
+        self.pace = pace
+        self._scheduling = threading.Lock()
         self.description, self.usual = description, Instance(cost, compute)
         self.spas = [Spa(i, device, [f for f in faults if f.spa == i]) for i, device in enumerate(devices)]
         self.timeline = Timeline()  # simulated spans, one lane per SPA
@@ -221,6 +233,8 @@ class Card:
         """
         step, self.step = self.step, self.step + (not pinned)
         self._report_slow(step)
+        if self.pace is not None:
+            self.now = self.pace.now(self.now)
         each = instances or [self.usual] * len(shards)
         results: dict[int, list[Array]] = {}
         times: dict[int, list[ShardTimes]] = {spa.index: [] for spa in self.spas}
@@ -229,13 +243,16 @@ class Card:
         while left:
             if pinned:
                 self._check_all(first_sample)
-            done = self._round(left, step, each, times, first_sample)
+            with self._scheduling:
+                done = self._round(left, step, each, times, first_sample, pinned)
             computed = self._map([(spa, shards[i], step, each[i].compute) for i, spa in done])
             results.update(zip((i for i, _ in done), computed, strict=True))
             left = [i for i in left if i not in results]
         call = _call(submitted, list(filter(None, times.values())))
         self.elapsed = max(self.elapsed, call.completed)
-        if wait:
+        if self.pace is not None:
+            self.pace.wait(call.completed)
+        elif wait:
             self.now = call.completed
         return [results[i] for i in range(len(shards))], call
 
@@ -254,9 +271,12 @@ class Card:
         each: Sequence[Instance],
         times: Mapping[int, list[ShardTimes]],
         first_sample: int,
+        pinned: bool,
     ) -> list[tuple[int, Spa]]:
         """Schedule the shards ``left`` (indices) on the healthy SPA in turn; return those accepted, with their SPA."""
         healthy = self.healthy
+        if self.pace is not None and not pinned:  # calls run side by side
+            healthy.sort(key=lambda spa: spa.clock.free)
         if not healthy:
             raise DeviceError(
                 f"no SPA of {self.description.name} is left ({self._states()}); the {first_sample} samples before "

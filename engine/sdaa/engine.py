@@ -21,6 +21,7 @@ from engine.sdaa.card import load_card, visible_devices
 from engine.sdaa.cost import ShardCost
 from engine.sdaa.device import CallTimes, Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
+from engine.sdaa.pace import Pace, paced_by_environment
 from engine.sdaa.plan import Lowering, Plan, PlanKey, plan_report, shared_cost
 from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
@@ -59,7 +60,8 @@ class SdaaEngine(Engine):
         faults: faults to inject; ``None`` reads ``TECO_SIM_FAULTS``.
         save_to: build from the ONNX file, and save the engine there.
 
-    ``loaded`` is whether a saved engine was loaded.
+    ``loaded`` is whether a saved engine was loaded, ``paced`` whether calls take their simulated time on the wall
+    clock.
 
     Raises:
         DeviceOutOfMemory: the model does not fit a SPA's memory.
@@ -92,7 +94,11 @@ class SdaaEngine(Engine):
         self._take_tensors(self._main)
         remedy = (lambda _: FIXED) if self.loaded else partial(self._lowering.remedy, self._main.key)
         cost, run, threads = self._main.cost, self._main.run, self._side_by_side
-        self.card = Card(self.description, devices, cost, run, faults, threads, remedy, model=str(spec.ckpt))
+        self.paced = spec.paced or paced_by_environment()
+        pace = Pace() if self.paced else None
+        self.card = Card(self.description, devices, cost, run, faults, threads, remedy, str(spec.ckpt), pace)
+        if self.paced:
+            self.streams = max(spec.streams, len(devices))  # queued calls wait side by side
         if save_to is not None and origin is not None:
             self._save(save_to, origin, self._main)
         self._main = self._plans[self._main.key] = replace(self._main, stored=None)
@@ -298,7 +304,10 @@ class SdaaEngine(Engine):
             spas = f"{len(self.card.spas)} SPA, no batch to split"
         if self.independent is False:
             spas = f"{len(self.card.spas)} SPA, the whole call on one (samples depend on one another)"
-        return f"simulated T1 card: {spas}, {storage}{plans}; times are host wall time unless they say simulated"
+        times = "times are host wall time unless they say simulated"
+        if self.paced:
+            times = "paced: a call takes its simulated time on the wall clock, or longer if the host computes longer"
+        return f"simulated T1 card: {spas}, {storage}{plans}; {times}"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Split the batch over the SPA and gather the results in order."""
@@ -411,11 +420,14 @@ class SdaaEngine(Engine):
             "simulated_latency": self._latency / max(self._calls, 1),
             "simulated_sps": self._samples / self.card.elapsed if self._calls else 0.0,
             "events": list(self.card.events),
+            **({} if self.card.pace is None else {"paced": self.card.pace.report()}),
             **({"plans": plan_report(self._plans, self.batching.places)} if len(self._plans) > 1 else {}),
         }
 
     def cancel(self) -> None:
-        """Stop the host computations for the card at their next node."""
+        """Stop the host computations for the card at their next node, and the waits of paced calls."""
+        if self.card.pace is not None:
+            self.card.pace.cancel()
         for plan in list(self._plans.values()):
             if plan.session is not None:
                 plan.session.cancel()

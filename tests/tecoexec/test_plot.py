@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tecoexec.measure import CallRecord, Measurement
-from tecoexec.plot import log_ticks, run_figure, sweep_figure
+from tecoexec.plan.search import Load
+from tecoexec.plot import loads_figure, log_ticks, run_figure, sweep_figure
 from tecoexec.point import Point, Published
 
 pytest.importorskip("matplotlib")
@@ -109,3 +110,17 @@ def test_a_plot_of_calls(count: int, copies: float | None) -> None:
     assert all(label.isdigit() for label in labels)
     assert len(visible(panel.yaxis, *panel.get_ylim())) >= 2
     inside(figure)
+
+
+def test_latencies_of_plans_have_a_line_each_and_the_bound() -> None:
+    loads = [Load(100.0, 0.001, 0.002, 0.3), Load(200.0, 0.0015, 0.004, 0.9)]
+    figure = loads_figure({"100 requests/s": loads, "200 requests/s": loads}, 0.003, "a plan (simulated)")
+    (axis,) = figure.axes
+    labels = [line.get_label() for line in axis.get_lines()]
+    assert len(labels) == 5
+    first = axis.get_lines()[0]
+    assert list(first.get_xdata()) == [100, 200]
+    assert list(first.get_ydata()) == [2, 4]
+    low, high = axis.get_ylim()
+    assert low < 1
+    assert high > 4

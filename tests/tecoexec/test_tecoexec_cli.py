@@ -72,6 +72,23 @@ def test_queued_calls_overlap_their_copies(tmp_path: Path, capsys: pytest.Captur
         assert one["queries_per_second"] == pytest.approx(1e3 / one["average_inference_time_ms"])
 
 
+@pytest.mark.parametrize("how", ["--runSync", "--iterations=30"])
+def test_a_paced_card_takes_at_least_its_simulated_time(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for paced in ((), ("--paced",)):
+        out = run(capsys, ONNX, SHAPE, "--simulateOnly", how, *paced, f"--json={tmp_path / 'r.json'}")
+        data = read(tmp_path / "r.json")
+        assert ("paced" in data["device"]) is bool(paced)
+        assert ("paced" in out) is bool(paced)
+    assert data["summary"]["host_wall_s"] * 1e3 >= data["summary"]["elapsed_ms"]
+
+
+def test_only_the_card_is_paced(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="--paced is for the simulated card"):
+        execute([ONNX, SHAPE, "--target=onnx", "--paced"])
+
+
 def test_the_batch_is_for_the_whole_card(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert "4 SPA x batch 3," in run(capsys, ONNX, "--input_shapes=input:12x3x32x32", "--simulateOnly")
     monkeypatch.setenv("MAX_ENGINE_NUMS", "3")
