@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 MOST = 1_000_000
 """Maximum characters of a parsed file: a tree takes several hundred times the memory of its text."""
@@ -18,7 +21,8 @@ def parsed(source: str | bytes) -> ast.Module:
     """Return the syntax tree of a file's contents.
 
     Uses a lock: the Python 3.11 parser shares its recursion counter among threads, so that concurrent parsing can fail
-    with a ``SystemError`` if a garbage collection switches threads.
+    with a ``SystemError`` if a garbage collection switches threads. Collections are off meanwhile: they would take most
+    of the time.
 
     Raises:
         SyntaxError: invalid Python.
@@ -29,10 +33,21 @@ def parsed(source: str | bytes) -> ast.Module:
     if _has_long_line(source):
         raise ValueError(f"a line of it, with those that continue it, is longer than {LONGEST_LINE} characters")
     try:
-        with _lock:
+        with _lock, _without_collections():
             return ast.parse(source)
     except (RecursionError, MemoryError) as error:  # the parser's own limits
         raise ValueError("it is nested too deeply; write it in several statements") from error
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _has_long_line(source: str | bytes) -> bool:

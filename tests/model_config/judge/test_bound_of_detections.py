@@ -122,6 +122,7 @@ def test_the_bound_of_mean_average_precision_holds(size: int, group: int, qualit
         assert sum(bound >= change for bound in bounds) >= ENOUGH, scale
 
 
+@pytest.mark.slow
 def test_300_images_bound_a_deviation_of_float16() -> None:
     found = [estimated(drawn(np.random.default_rng(run), 300, 0.001, "normal")) for run in range(20)]
     assert np.median([one.bound for one in found]) < 0.9 * TOLERANCE
@@ -134,6 +135,7 @@ def test_the_bound_is_not_below_the_observed_change() -> None:
         assert estimated(pairs).bound >= abs(target - baseline) / baseline
 
 
+@pytest.mark.slow
 def test_half_a_percent_is_detected_with_1000_images() -> None:
     found = [estimated(drawn(np.random.default_rng(run), 1000, 0.0014, "constant")) for run in range(10)]
     assert change_of(300, 0.0014, "constant") == pytest.approx(0.005, rel=0.1)
