@@ -122,7 +122,7 @@ def test_images_have_the_models_order_of_dimensions(given: Any, declared: Any, e
 def test_options_of_cards_and_of_int8_are_given_and_read_by_name() -> None:
     own = {field.name for field in fields(EngineSpec)}
     card, int8 = ({field.name for field in fields(kind)} for kind in (CardOptions, Int8Options))
-    assert (len(own), len(card), len(int8), card & int8) == (17, 5, 2, set())
+    assert (len(own), len(card), len(int8), card & int8) == (18, 6, 2, set())
     spec = EngineSpec("m.onnx", 8, rank=1, divided=False, calibration=64, min_cosine=0.5)
     assert (spec.rank, spec.divided, spec.calibration, spec.min_cosine) == (1, False, 64, 0.5)
     moved = replace(spec, rank=2, shard_tables=True)
