@@ -132,7 +132,8 @@ class Compiler:
     def load(self, path: Path) -> Any:
         """Load a library, which may run code of it; raise ModelError if TVM cannot."""
         try:
-            return self._tvm.runtime.load_module(str(path.absolute()))
+            with _compiling, _quiet():
+                return self._tvm.runtime.load_module(str(path.absolute()))
         except Exception as error:  # of dlopen, or of TVM
             raise ModelError(f"{path}: TVM {self.version} cannot load it: {_short(error)}; save it again") from error
 
@@ -143,7 +144,8 @@ class Compiler:
         """
         from tvm import relax
 
-        main = relax.VirtualMachine(library, self._device)["main"]
+        with _compiling, _quiet():
+            main = relax.VirtualMachine(library, self._device)["main"]
         tensor, device = self._tvm.runtime.tensor, self._device
 
         def compute(arrays: Sequence[Array], threads: int) -> list[Array]:
@@ -316,7 +318,7 @@ def _short(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep TVM's log lines and warnings of one compilation off standard error; other lines are written afterwards."""
+    """Keep the log lines and warnings of TVM off standard error while it compiles or loads; others are written after."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
