@@ -318,7 +318,7 @@ def _short(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the log lines and warnings of TVM off standard error while it compiles or loads; others are written after."""
+    """Keep TVM's log lines and warnings off standard error while it compiles or loads; others are written after."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
