@@ -135,7 +135,7 @@ def read_record(library: Path) -> PlanRecord:
 
 
 def cached_library(key: PlanKey) -> Path | None:
-    """Return the place of a plan in the cache; ``None`` if there is no cache that only the user can write."""
+    """Return the path of a plan in the cache; ``None`` without a cache folder to which only the user can write."""
     folder = cache_folder(_KIND)
     if folder is None:
         return None
@@ -161,7 +161,7 @@ def read_cached(library: Path, key: PlanKey) -> PlanRecord | None:
 
 
 def is_private(path: Path) -> bool:
-    """Return whether a file or folder is the user's own and nobody else may write it; raise OSError if missing."""
+    """Return whether only the user can write to a file or folder, and owns it; raise OSError if it is missing."""
     found = path.stat()
     mine = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
     return mine and not found.st_mode & _OTHERS

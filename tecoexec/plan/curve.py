@@ -170,7 +170,7 @@ def measured(calls: Mapping[int, Callable[[], object]], repeats: int = REPEATS) 
     """Return the sorted seconds of each call; the sizes take turns, so that other load meets all of them."""
     found: dict[int, list[float]] = {size: [] for size in calls}
     if not calls:
-        raise ConfigError("there is no batch to measure; give --max_batch of at least 1")
+        raise ConfigError("no batch size fits --max_batch; the smallest is 1")
     for call in calls.values():
         call()  # allocations of the first call
     for _ in range(repeats):

@@ -110,3 +110,28 @@ def shifted(error: Callable[[float], float], weights: str, share: float = 0.0095
         low, high = (middle, high) if abs(error(middle) - start) < share * abs(start) else (low, middle)
     amount = high
     return lambda case: case.plant(weighted(weights, lambda values: values + amount))
+
+
+def point_clouds(rng: np.random.Generator) -> Array:
+    """Return 300 x 64 x 3 float32: points on balls, boxes, discs and rods, in turn."""
+    clouds = []
+    for place in range(300):
+        points = rng.normal(0, 1, (64, 3))
+        if place % 4 == 0:
+            points /= np.linalg.norm(points, axis=1, keepdims=True)
+        elif place % 4 == 1:
+            points = points.clip(-0.7, 0.7)
+        points = points * ([1, 1, 0.1] if place % 4 == 2 else [1, 0.1, 0.1] if place % 4 == 3 else [1, 1, 1])
+        clouds.append(points * rng.uniform(0.6, 1.4))
+    return np.array(clouds, np.float32)
+
+
+def point_network() -> tuple[Net, str]:
+    """Return a network with layers per point and the maximum over the points (Qi et al. 2017), and its output."""
+    net = Net(6)
+    x = "x"
+    for inputs, outputs in ((3, 32), (32, 48)):
+        bias = net.const(net.rng.normal(0, 0.3, outputs))
+        weights = net.const(net.rng.normal(0, 1 / np.sqrt(inputs), (inputs, outputs)))
+        x = net.add("Relu", net.add("Add", net.add("MatMul", x, weights), bias))
+    return net, net.add("ReduceMax", x, axes=[1], keepdims=0)

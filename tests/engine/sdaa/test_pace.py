@@ -119,6 +119,8 @@ def test_faults_take_their_time() -> None:
     assert wall.now >= 100.0 + heartbeat + 8.0
 
 
+@pytest.mark.long  # the calls overlap only if no thread is suspended for the 50 ms of a call
+@pytest.mark.slow
 def test_calls_of_several_threads_wait_side_by_side() -> None:
     ours = Card(load_card(), range(4), SHORT, lambda arrays: list(arrays), pace=Pace())
     barrier = threading.Barrier(4)

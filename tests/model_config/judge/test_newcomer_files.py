@@ -19,6 +19,8 @@ from newcomer_models import (
     Plant,
     labels_of,
     more_of_a_class,
+    point_clouds,
+    point_network,
     ran,
     saved,
     saved_outputs,
@@ -159,27 +161,8 @@ def espcn(folder: Path) -> Plant:
 def point_net(folder: Path) -> Plant:
     """300 clouds of 64 points of four kinds; layers per point, and the maximum over the points (Qi et al. 2017)."""
     rng = np.random.default_rng(5)
-    clouds = []
-    for place in range(300):
-        points = rng.normal(0, 1, (64, 3))
-        if place % 4 == 0:
-            points /= np.linalg.norm(points, axis=1, keepdims=True)
-        elif place % 4 == 1:
-            points = points.clip(-0.7, 0.7)
-        points = points * ([1, 1, 0.1] if place % 4 == 2 else [1, 0.1, 0.1] if place % 4 == 3 else [1, 1, 1])
-        clouds.append(points * rng.uniform(0.6, 1.4))
-    data = np.array(clouds, np.float32)
-
-    def build() -> tuple[Net, str]:
-        net = Net(6)
-        x = "x"
-        for inputs, outputs in ((3, 32), (32, 48)):
-            bias = net.const(net.rng.normal(0, 0.3, outputs))
-            weights = net.const(net.rng.normal(0, 1 / np.sqrt(inputs), (inputs, outputs)))
-            x = net.add("Relu", net.add("Add", net.add("MatMul", x, weights), bias))
-        return net, net.add("ReduceMax", x, axes=[1], keepdims=0)
-
-    with_head(build, folder / "model.onnx", (FLOAT, ["N", 64, 3]), data, 4)
+    data = point_clouds(rng)
+    with_head(point_network, folder / "model.onnx", (FLOAT, ["N", 64, 3]), data, 4)
     scores = ran(folder / "model.onnx", data)
     labels = labels_of(scores, rng)
     np.savez(folder / "val.npz", points=data, label=labels)

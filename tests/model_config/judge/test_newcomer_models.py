@@ -18,7 +18,17 @@ import numpy as np
 import onnx
 import pytest
 from judged_case import JudgedCase, weighted
-from newcomer_models import Plant, labels_of, more_of_a_class, ran, saved, shifted, with_head
+from newcomer_models import (
+    Plant,
+    labels_of,
+    more_of_a_class,
+    point_clouds,
+    point_network,
+    ran,
+    saved,
+    shifted,
+    with_head,
+)
 from onnx import helper
 from PIL import Image
 from planted import Net
@@ -250,27 +260,8 @@ def super_resolution(folder: Path) -> Plant:
 def point_cloud(folder: Path) -> Plant:
     """300 clouds of 64 points on balls, boxes, discs and rods; layers per point, and the maximum over the points."""
     rng = np.random.default_rng(5)
-    clouds = []
-    for place in range(300):
-        points = rng.normal(0, 1, (64, 3))
-        if place % 4 == 0:
-            points /= np.linalg.norm(points, axis=1, keepdims=True)
-        elif place % 4 == 1:
-            points = points.clip(-0.7, 0.7)
-        points = points * ([1, 1, 0.1] if place % 4 == 2 else [1, 0.1, 0.1] if place % 4 == 3 else [1, 1, 1])
-        clouds.append(points * rng.uniform(0.6, 1.4))
-    data = np.array(clouds, np.float32)
-
-    def build() -> tuple[Net, str]:
-        net = Net(6)
-        x = "x"
-        for inputs, outputs in ((3, 32), (32, 48)):
-            bias = net.const(net.rng.normal(0, 0.3, outputs))
-            weights = net.const(net.rng.normal(0, 1 / np.sqrt(inputs), (inputs, outputs)))
-            x = net.add("Relu", net.add("Add", net.add("MatMul", x, weights), bias))
-        return net, net.add("ReduceMax", x, axes=[1], keepdims=0)
-
-    with_head(build, folder / MODEL, (1, ["N", 64, 3]), data, 4)
+    data = point_clouds(rng)
+    with_head(point_network, folder / MODEL, (1, ["N", 64, 3]), data, 4)
     scores = ran(folder / MODEL, data)
     labels = labels_of(scores, rng)
     arrays(folder, data, labels)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence, Sized
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Timeline, host_slots, usable_cores
@@ -34,13 +32,11 @@ class _Worker:
     def __init__(self, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None) -> None:
         self.preprocessor, self.timeline = preprocessor, timeline
         self.buffers = buffers if preprocessor.takes_out else None
-        self._turn = threading.Lock()
         self.tiny = self.known = False
 
     def __call__(self, batch: Batch) -> PreparedBatch:
         """Preprocess one batch, holding one of the host's slots."""
-        turn: AbstractContextManager[object] = self._turn if self.tiny else nullcontext()
-        with turn, host_slots().taken():
+        with host_slots().taken():
             start = time.thread_time()
             ready = prepare(batch, self.preprocessor, self.timeline, self.buffers)
             cpu = time.thread_time() - start
