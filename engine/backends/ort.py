@@ -173,6 +173,25 @@ class HostSession:
             ) from error
         return results
 
+    def run_into(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """Run the model on one contiguous array per input, into one of the right shape and dtype per output.
+
+        A result may be the memory of an input that no node reads after the result is written. Raise EngineError if ONNX
+        Runtime fails.
+        """
+        binding = self._session.io_binding()
+        for bind, names, given in (
+            (binding.bind_input, self._names, arrays),
+            (binding.bind_output, self._outputs, results),
+        ):
+            for name, array in zip(names, given, strict=True):
+                bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        try:
+            with native:
+                self._session.run_with_iobinding(binding, self._run_options)
+        except ORT_ERRORS as error:
+            raise EngineError(f"{self._source}ONNX Runtime failed while computing: {one_line(error)}") from error
+
     def cancel(self) -> None:
         """Stop running calls at the next node; they and all later calls raise."""
         self._run_options.terminate = True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tecoinfer_modelzoo.lazy import lazily
 
 if TYPE_CHECKING:
+    from engine.onnx.apart import origin as origin
     from engine.onnx.content import (
         ModelContent as ModelContent,
         external_names as external_names,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "engine.onnx.apart": "origin",
     "engine.onnx.content": "ModelContent external_names model_content",
     "engine.onnx.large": "copy_model fits_message tensor_bytes",
     "engine.onnx.load": "file_hash load_model save_model",

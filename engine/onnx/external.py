@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 from pathlib import Path
 
@@ -25,14 +25,14 @@ def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
     yield from (tensor for tensor in tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL)
 
 
-def read_external(model: ModelProto, path: Path) -> None:
-    """Load the external weights of a model into the model, in place.
+def read_external(model: ModelProto, path: Path, but: Collection[str] = ()) -> None:
+    """Load the external weights of a model into the model, in place, ``but`` some that are held elsewhere.
 
     Raises:
         ModelError: a file is missing, not a regular file, outside the model's folder or too short; offset or length is
             not a number; the weights exceed the memory.
     """
-    found = [(tensor, *place_of(tensor, path)) for tensor in external_tensors(model)]
+    found = [(tensor, *place_of(tensor, path)) for tensor in external_tensors(model) if tensor.name not in but]
     try:
         for tensor, file, offset, length in found:
             tensor.raw_data = _read(file, offset, length)
@@ -41,9 +41,13 @@ def read_external(model: ModelProto, path: Path) -> None:
     except OSError as error:
         raise ModelError(f"{path}: external data cannot be read: {error}; {_FIX}") from error
     except MemoryError as error:
-        size = sum(length for _, _, _, length in found)
-        fix = "free some memory, or use a smaller model"
-        raise ModelError(f"{path}: its weights exceed the free memory: {size / 2**20:.0f} MB; {fix}") from error
+        raise beyond_memory(path, sum(length for _, _, _, length in found)) from error
+
+
+def beyond_memory(path: Path, size: int) -> ModelError:
+    """Return the error of weights, in bytes, for which there is not enough memory."""
+    fix = "free some memory, or use a smaller model"
+    return ModelError(f"{path}: its weights exceed the free memory: {size / 2**20:.0f} MB; {fix}")
 
 
 def place_of(tensor: TensorProto, path: Path) -> tuple[Path, int, int]:

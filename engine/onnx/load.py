@@ -7,7 +7,7 @@ because importing ``onnx`` takes longer than opening a small model.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import prod
 from pathlib import Path
 
@@ -15,10 +15,12 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper
 
+from engine.onnx.apart import apart_names, held_apart, put_back, read_apart
 from engine.onnx.bounds import check_bounds
 from engine.onnx.external import external_tensors, place_of, read_external
 from engine.onnx.large import fits_message, lift_constants, write_with_external_weights
 from engine.onnx.view import sort_nodes, tensors
+from engine.signature import Array
 from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.files import atomic_replacement, hash_files
 
@@ -57,13 +59,38 @@ def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda mo
     return sort_nodes(lift_constants(model, path), path)
 
 
-def _parse(path: Path) -> ModelProto:
+def load_apart(
+    path: Path, before_data: Callable[[ModelProto], None] = lambda model: None
+) -> tuple[ModelProto, dict[str, Array]]:
+    """Do the same, without large weights in the model; return it and these weights by name.
+
+    They are external in the model, without a file (:mod:`engine.onnx.apart`): read once, not copied with the model, and
+    changed by the caller only. A model whose weights are few has all of them.
+    """
+    size = _size(path)
+    with held_apart(path, size) as held:
+        model = _parse(path, held.content)
+        _check_versions(model, path)
+        before_data(model)
+        names = apart_names(model, held, path)
+        put_back(model, held, names, path)
+        weights = read_apart(model, held, names, path)
+    read_external(model, path, but=weights)
+    _check_sizes(model, path, but=weights)
+    return sort_nodes(lift_constants(model, path), path), weights
+
+
+def _parse(path: Path, content: bytes | None = None) -> ModelProto:
+    """Return a checked model, without external data; ``content``: its file's bytes, if they were read."""
     size = _size(path)
     if size == 0:
         raise ModelError(f"model file {path} is empty (0 bytes); export it again")
     try:
-        # Force protobuf: the format does not depend on the file's extension.
-        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+        if content is None:
+            # Force protobuf: the format does not depend on the file's extension.
+            model = onnx.load(str(path), format="protobuf", load_external_data=False)
+        else:
+            model = ModelProto.FromString(content)
     except DecodeError as error:
         raise ModelError(f"model file {path} ({size} bytes) {_BUILT.get(path.suffix, _NOT_ONNX)}") from error
     except OSError as error:
@@ -103,9 +130,14 @@ def _check_versions(model: ModelProto, path: Path) -> None:
             raise ModelError(f"{path}: opset {opset.version} is outside {where}; {fix}")
 
 
-def _check_sizes(model: ModelProto, path: Path) -> None:
-    """Reject weights whose data is missing, truncated or in the wrong field, as ONNX Runtime does."""
+def _check_sizes(model: ModelProto, path: Path, but: Collection[str] = ()) -> None:
+    """Reject weights whose data is missing, truncated or in the wrong field, as ONNX Runtime does.
+
+    ``but``: initializers of the main graph that were checked when they were read.
+    """
     for tensor in tensors(model.graph):
+        if tensor.data_location == TensorProto.EXTERNAL and tensor.name in but:
+            continue
         wanted, held = prod(tensor.dims), _held(tensor)
         if held is not None and held != wanted:
             count = f"{held} of the {wanted} numbers of shape {list(tensor.dims)}"

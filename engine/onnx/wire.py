@@ -50,6 +50,8 @@ class Field(NamedTuple):
     value: int
     start: int
     end: int
+    head: int  # position of the field itself
+    after: int  # position behind it
 
 
 def fields(source: Source, start: int, end: int) -> Iterator[Field]:
@@ -68,8 +70,9 @@ def fields(source: Source, start: int, end: int) -> Iterator[Field]:
             used += 8 if wire == 1 else 4
         if not used or wire not in (0, 1, 2, 5) or last > end:
             return
-        yield Field(tag >> 3, value, first, last)
-        start = last or start + used
+        after = last or start + used
+        yield Field(tag >> 3, value, first, last, start, after)
+        start = after
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         float32_inputs as float32_inputs,
         inlined as inlined,
         keeping_exact as keeping_exact,
+        resolved as resolved,
         round_half as round_half,
         scalar_constants as scalar_constants,
     )
@@ -68,7 +69,7 @@ _HOMES = {
     "engine.sdaa.device": "CallTimes",
     "engine.sdaa.engine": "SdaaEngine",
     "engine.sdaa.faults": "FAULTS_VARIABLE Fault check_spas faults_from_environment",
-    "engine.sdaa.float16": "float16_storage float32_inputs inlined keeping_exact round_half scalar_constants",
+    "engine.sdaa.float16": "float16_storage float32_inputs inlined keeping_exact resolved round_half scalar_constants",
     "engine.sdaa.kernels": "ACTIVATIONS HEAVY SELECTING Kernel inner_tensors kernels_of",
     "engine.batching.settle": "settled",
     "engine.sdaa.status": "DeviceStatus Publisher",

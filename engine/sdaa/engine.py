@@ -123,23 +123,24 @@ class SdaaEngine(Engine):
 
     def _build(self, keep_stored: bool) -> Plan:
         from engine.batching.independence import batching_of
-        from engine.onnx.load import load_model
+        from engine.onnx.load import load_apart
         from engine.onnx.shapes import check_types
         from engine.onnx.view import metadata, signature
 
         options = PassOptions.load(self.spec.pass_path)
         half = self.dtype == "float16"
         fits = partial(check_tables, half=half, card=self.description, count=self._spa_count)
-        model = load_model(self.spec.ckpt, fits)
+        model, weights = load_apart(self.spec.ckpt, fits)
         check_types(model)
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self._dims: dict[str, list[Dim]] = dict(zip([t.name for t in inputs], dims, strict=True))
         self.bind(inputs, outputs, dims, partial(batching_of, model))
         self._prepare(options)
-        self._lowering.keep(model)
+        self._lowering.keep(model, weights)
+        del weights  # of which the plan may take possession
         key = PlanKey(self.shard_size, self._combinations()[-1])
-        return self._lowering.plan(key, self._threads(), keep_stored)
+        return self._lowering.plan(key, self._threads(), keep_stored, last=self._one_plan())
 
     def _prepare(self, options: PassOptions) -> None:
         self._options = options
@@ -194,8 +195,11 @@ class SdaaEngine(Engine):
 
     def _forget(self) -> None:
         """Free the model if no other plan will be needed."""
-        if self.independent and len(self._combinations()) == 1:
+        if self._one_plan():
             self._lowering.forget()
+
+    def _one_plan(self) -> bool:
+        return bool(self.independent) and len(self._combinations()) == 1
 
     def _warn_unknown(self, plan: Plan) -> None:
         if unknown := plan.cost.unknown:

@@ -16,6 +16,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.backends.ort import HostSession
+from engine.onnx.apart import origin
 from engine.onnx.functions import inlined as _inlined
 from engine.onnx.large import (
     keep_tensors,
@@ -30,6 +31,8 @@ from engine.sdaa.kernels import folded, inner_tensors
 from engine.signature import Array
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+
+_ROUNDED = ":rounded"  # end of the names of rounded constants
 
 # Their outputs are copies or selections of their inputs: rounded inputs give rounded outputs.
 EXACT_OPS = frozenset(
@@ -234,13 +237,13 @@ class _Rounder:
         if tensor.data_location == TensorProto.EXTERNAL:  # rounded by the holder of the values
             kept = self.graph.initializer.add()
             kept.CopyFrom(tensor)
-            kept.name = f"{tensor.name}:rounded"
+            kept.name = f"{tensor.name}{_ROUNDED}"
             return str(kept.name)
         values = numpy_helper.to_array(tensor)
         rounded = round_half(values)
         if _same_bits(values, rounded):
             return tensor.name
-        name = f"{tensor.name}:rounded"
+        name = f"{tensor.name}{_ROUNDED}"
         put_array(self.graph.initializer.add(), rounded, name)
         return name
 
@@ -284,16 +287,61 @@ def _is_exact(node: NodeProto) -> bool:
     return node.op_type in EXACT_OPS and not sums
 
 
-def round_half(values: Array) -> Array:
+def resolved(
+    model: ModelProto, weights: Mapping[str, Array], spend: dict[str, Array] | None = None
+) -> dict[str, Array]:
+    """Return the weights that a lowered graph has apart (:mod:`engine.onnx.apart`), by their names in the graph.
+
+    Weights that only kernels in float16 storage read are rounded. Others, and those that are not rounded by it, are not
+    copied.
+
+    Args:
+        model: the graph, with the original names of weights as their locations. weights: as in the file, by name.
+        spend: the same weights if they are not needed any more: rounded in place, and removed.
+    """
+    wanted: dict[str, list[TensorProto]] = {}
+    for tensor in model.graph.initializer:
+        name = origin(tensor)
+        if name in weights:
+            wanted.setdefault(name, []).append(tensor)
+    found: dict[str, Array] = {}
+    for name, tensors in wanted.items():
+        values = weights[name]
+        if spend is not None:
+            del spend[name]
+        if values.dtype == np.float16 and tensors[0].data_type == FLOAT:
+            values = values.astype(np.float32)
+        rounds = [tensor.name != name and tensor.name.endswith(_ROUNDED) for tensor in tensors]
+        rounded = values
+        if any(rounds):
+            rounded = round_half(values, values if spend is not None and all(rounds) else None)
+            rounded = values if _same_bits(values, rounded) else rounded
+        found |= {one.name: rounded if half else values for one, half in zip(tensors, rounds, strict=True)}
+    return found
+
+
+def round_half(values: Array, out: Array | None = None) -> Array:
     """Round float32 values to the nearest float16 and back; magnitudes from 65520 become infinite.
 
     ONNX Runtime converts with the processor's instructions, about ten times as fast as NumPy, with the same result.
+    ``out``: contiguous array of the same shape for the result, which is returned; it may be ``values``.
     """
     if values.size >= _MANY:
-        rounded: Array = _casting_session().run_named({"x": values.reshape(-1)})[0].reshape(values.shape)
-        return rounded
+        result = np.empty_like(values, order="C") if out is None else out
+        given, flat = np.ascontiguousarray(values).reshape(-1), result.reshape(-1)
+        for start in range(0, flat.size, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            _casting_session().run_into([given[part]], [flat[part]])
+        return result
     with np.errstate(over="ignore"):
-        return values.astype(np.float16).astype(np.float32)
+        rounded: Array = values.astype(np.float16).astype(np.float32)
+    if out is None:
+        return rounded
+    out[...] = rounded
+    return out
+
+
+_AT_ONCE = 2**18  # values that are rounded at once: they fit the second-level cache of most processors
 
 
 _MANY = 2**16  # values from which a session is opened to round them

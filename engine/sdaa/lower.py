@@ -6,13 +6,14 @@ Used by the engine (:mod:`engine.sdaa.plan`), the profile, and comparisons node 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from engine.passes.options import PassOptions
 from engine.passes.runner import apply_passes
 from engine.sdaa.cost import ShardWork, weighed_work
+from engine.signature import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -36,6 +37,7 @@ class Lowered:
     half: bool  # whether floats are stored in float16: requested, and not disabled by the options
     inputs: Mapping[str, tuple[int, ...]]  # name -> full shape, of one shard
     batch: int  # samples of a shard
+    weights: Mapping[str, Array] = field(default_factory=dict)  # held apart from all these models, as in the file
 
     @property
     def shaped(self) -> ModelProto:
@@ -77,6 +79,12 @@ class Lowered:
         # Widened: a float16 file may run in float32.
         return widen(self.model) if self.options.need_convert else self.model
 
+    def arrays(self, spend: dict[str, Array] | None = None) -> dict[str, Array]:
+        """Return the weights that :attr:`stored` has apart, by their names in it; see :func:`.float16.resolved`."""
+        from engine.sdaa.float16 import resolved
+
+        return resolved(self.stored, self.weights, spend)
+
 
 def lowered(
     model: ModelProto,
@@ -86,6 +94,7 @@ def lowered(
     float16: bool,
     batch: int,
     compare: bool = False,
+    weights: Mapping[str, Array] | None = None,
 ) -> Lowered:
     """Bind shapes and run the passes; see :class:`Lowered`.
 
@@ -95,11 +104,17 @@ def lowered(
         shapes: the full shape of every input, of one shard. batch: samples in it.
         float16: whether float16 storage is requested (else float32).
         compare: whether the passes' result is checked by running both models on random input of these shapes.
+        weights: of the model, held apart (:mod:`engine.onnx.apart`); a pass gets a model with them.
 
     Raise ModelError if the model cannot have these shapes, PassError if the pass cannot be used.
     """
-    passed = apply_passes(bound(model, shapes), options, input_shapes=shapes, compare=compare)
-    return Lowered(model, passed, options, float16 and options.need_convert, shapes, batch)
+    shaped, weights = bound(model, shapes), weights or {}
+    if weights and options.use_passes is not None:
+        from engine.onnx.apart import joined
+
+        shaped, weights = joined(shaped, weights), {}
+    passed = apply_passes(shaped, options, input_shapes=shapes, compare=compare)
+    return Lowered(model, passed, options, float16 and options.need_convert, shapes, batch, weights)
 
 
 def bound(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:

@@ -95,23 +95,34 @@ class Lowering:
         self._inputs, self._outputs, self._symbols = list(inputs), list(outputs), list(symbols)
         self._static_batch = static_batch
         self._model: ModelProto | None = None
+        self._weights: dict[str, Array] = {}
+        self._spent = False  # whether the weights of the model were given to a plan
 
     @property
     def model(self) -> ModelProto:
-        """The model as in its file."""
+        """The model as in its file, without :attr:`weights`."""
         if self._model is None:
-            from engine.onnx.load import load_model
+            from engine.onnx.load import load_apart
 
-            self._model = load_model(self.spec.ckpt)
+            self.keep(*load_apart(self.spec.ckpt))
+            assert self._model is not None  # noqa: S101 -- for the type checker
         return self._model
 
-    def keep(self, model: ModelProto) -> None:
-        """Set the loaded model."""
-        self._model = model
+    @property
+    def weights(self) -> dict[str, Array]:
+        """The model's weights that are held apart from it, as in its file (:mod:`engine.onnx.apart`)."""
+        if self._spent:
+            self.forget()
+        _ = self.model
+        return self._weights
+
+    def keep(self, model: ModelProto, weights: dict[str, Array]) -> None:
+        """Set the loaded model, and the weights that are held apart from it."""
+        self._model, self._weights, self._spent = model, weights, False
 
     def forget(self) -> None:
         """Free the model; it is read again if another plan is needed."""
-        self._model = None
+        self._model, self._weights, self._spent = None, {}, False
 
     # ------------------------------------------------------------------------------------------------------- shapes
 
@@ -138,21 +149,29 @@ class Lowering:
 
     # ------------------------------------------------------------------------------------------------------ lowering
 
-    def plan(self, key: PlanKey, threads: int | None, keep_stored: bool = False) -> Plan:
+    def plan(self, key: PlanKey, threads: int | None, keep_stored: bool = False, last: bool = False) -> Plan:
         """Bind the shapes, run the passes, put the values into the card's storage, and open the host session.
 
-        ``keep_stored``: the plan keeps the model, to be saved.
+        ``keep_stored``: the plan keeps the model, to be saved. ``last``: no other plan is expected, so that the plan
+        takes the weights of the model; they are read again for another one.
         Raise ConfigError if a dimension has no size, ModelError if the model cannot have these shapes, or be run.
         """
+        from engine.onnx.apart import joined
         from engine.onnx.view import signature
 
+        given = self.weights  # read again if the last plan took them
         made = self._check_passes(key) or self._lowered(key)
         (work, weights), stored = made.weighed, made.stored
-        del made  # and its weights
+        arrays: Mapping[str, Array] = {}
+        if keep_stored or not self.spec.simulate_only:
+            arrays = made.arrays(given if last else None)
+            self._spent = last and bool(arrays)
+        if keep_stored:
+            stored, arrays = joined(stored, arrays), {}
+        del made, given  # and their weights
         inputs, outputs, _ = signature(stored)
         axes = self._output_axes(key)
         outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(outputs, axes, strict=True)]
-        arrays: Mapping[str, Array] = {}
         if not (keep_stored or self.spec.simulate_only):
             stored, arrays = serialisable(stored, arrays)  # the session copies the weights: one reference less to them
         plan = self.open(key, stored, inputs, outputs, work, weights, threads, arrays=arrays)
@@ -192,7 +211,9 @@ class Lowering:
 
     def _lowered(self, key: PlanKey, compare: bool = False) -> Lowered:
         shapes, half = self.shapes(key), self._half
-        return lowered(self.model, self.options, shapes, float16=half, batch=key.rows, compare=compare)
+        model, weights = self.model, self._weights
+        given = (model, self.options, shapes)
+        return lowered(*given, float16=half, batch=key.rows, compare=compare, weights=weights)
 
     def _check_passes(self, key: PlanKey) -> Lowered | None:
         """Compare the passes' result with the original on a small batch, once; return it if it is for this key."""

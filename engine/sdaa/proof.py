@@ -31,17 +31,18 @@ def prove(
     """
     differ = samples_differ(inputs, specs)
     if static_batch is None and source is not None:
-        why = _compared_whole(_float32(source.model), plan, inputs, specs)
+        why = _compared_whole(_in_float32(source), plan, inputs, specs)
         return why if why or differ else None
     if not differ or plan.key.rows < 2:
         return None
     return compare_with_changed(plan.run, inputs, specs, plan.outputs, plan.key.rows)
 
 
-def _compared_whole(model: ModelProto, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec]) -> str | None:
+def _compared_whole(
+    session: HostSession, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec]
+) -> str | None:
     """Compare the whole call with parts of it, and one sample with several; ``None`` if the model refuses either."""
     total, rows = batch_of(inputs, specs), plan.key.rows
-    session = HostSession(model)
     arrays = [np.asarray(a, s.dtype) for a, s in zip(inputs, session.inputs, strict=True)]
     try:
         why = compare_with_parts(session.run, arrays, specs, plan.outputs, rows if rows < total else -(-total // 2))
@@ -50,6 +51,13 @@ def _compared_whole(model: ModelProto, plan: Plan, inputs: list[Array], specs: S
     except EngineError:  # there is nothing to compare
         return None
     return why
+
+
+def _in_float32(source: Lowering) -> HostSession:
+    from engine.sdaa.float16 import resolved
+
+    weights, model = source.weights, _float32(source.model)
+    return HostSession(model, weights=resolved(model, weights))
 
 
 def _float32(model: ModelProto) -> ModelProto:

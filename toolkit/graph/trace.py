@@ -19,7 +19,7 @@ from tecoinfer_modelzoo.text import one_line
 from toolkit.graph.inputs import Shapes, input_shapes, input_specs
 from toolkit.graph.nodes import MEMORY, Node, grouped, nodes_of
 from toolkit.graph.tensors import Tensors
-from toolkit.graph.weights import LightModel, open_marked, resolved, source
+from toolkit.graph.weights import LightModel, open_marked, source
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -133,6 +133,8 @@ class _GraphTraced(Traced):
 
     def take(self, model: ModelProto, origin: dict[str, str], held: LightModel) -> None:
         """Set the graph that runs, made from ``held``, and its original tensors."""
+        from engine.sdaa import resolved
+
         self.model, self.origin = model, origin
         self._held = held  # keeps it in the cache of source()
         self.weights = resolved(model, held.weights)

@@ -16,7 +16,7 @@ from toolkit.graph.nodes import load_named
 from toolkit.graph.tensors import NUMBERS
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto
 
     from engine.backends import HostSession
 
@@ -56,19 +56,6 @@ def source(path: Path) -> LightModel:
     return found
 
 
-def resolved(model: ModelProto, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the weights removed from a graph of a :class:`LightModel`, rounded if the graph has rounded ones."""
-    from engine.sdaa import round_half
-
-    found: dict[str, Array] = {}
-    for tensor in model.graph.initializer:
-        origin = _origin(tensor)
-        if origin in weights:
-            rounded = tensor.name != origin and tensor.name.endswith(":rounded")
-            found[tensor.name] = round_half(weights[origin]) if rounded else weights[origin]
-    return found
-
-
 def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
     """Open a graph without optimisations, so that every node output is accessible; large weights are not copied."""
     from engine.backends import HostSession
@@ -95,6 +82,8 @@ def _taken_out(model: ModelProto, kinds: Iterable[int]) -> tuple[ModelProto, dic
     """Return a copy without the values of large weights of some types, and the values."""
     from onnx import ModelProto, TensorProto, numpy_helper
 
+    from engine.onnx import origin
+
     light = ModelProto(
         ir_version=model.ir_version,
         opset_import=model.opset_import,
@@ -107,7 +96,7 @@ def _taken_out(model: ModelProto, kinds: Iterable[int]) -> tuple[ModelProto, dic
         getattr(graph, field).extend(getattr(model.graph, field))
     weights: dict[str, Array] = {}
     for tensor in model.graph.initializer:
-        if tensor.data_type not in kinds or prod(tensor.dims) <= _LARGE or _origin(tensor):
+        if tensor.data_type not in kinds or prod(tensor.dims) <= _LARGE or origin(tensor):
             graph.initializer.append(tensor)
             continue
         weights[tensor.name] = numpy_helper.to_array(tensor)
@@ -115,8 +104,3 @@ def _taken_out(model: ModelProto, kinds: Iterable[int]) -> tuple[ModelProto, dic
         kept.data_location = TensorProto.EXTERNAL
         kept.external_data.add(key="location", value=tensor.name)
     return light, weights
-
-
-def _origin(tensor: TensorProto) -> str:
-    """Return the original name of a removed weight, or "" for a weight with values."""
-    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")

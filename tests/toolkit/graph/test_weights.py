@@ -11,10 +11,11 @@ from onnx import TensorProto, numpy_helper
 from support import DIGITS, SaveOnnx
 
 from engine import ModelError
+from engine.sdaa import resolved
 from toolkit.graph.inputs import random_inputs
 from toolkit.graph.nodes import load_named
 from toolkit.graph.trace import traced
-from toolkit.graph.weights import open_marked, resolved, source
+from toolkit.graph.weights import open_marked, source
 
 PATH = DIGITS / "digits.onnx"
 
