@@ -1,8 +1,8 @@
 """Models whose large weights are arrays beside the message: read once from the file, and not copied with the model.
 
 In the model such a weight is external: its ``location`` is its own name, and there is no file. Copies of the model keep
-this entry even if they rename the weight, so that its values are found by it (:func:`origin`). Only weights whose values
-no analysis of a graph reads are held apart: the factors of matrix products and convolutions.
+this entry even if they rename the weight, so that its values are found by it (:func:`origin`). Only the factors of
+matrix products and convolutions are held apart: no analysis of a graph reads their values.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _read(handle: int, offset: int, length: int, path: Path) -> Array:
         raise beyond_memory(path, length) from error
     done = 0
     while done < length:
-        count = os.preadv(handle, [raw[done : done + _MOST_READ]], offset + done)
+        count = os.preadv(handle, [memoryview(raw[done : done + _MOST_READ])], offset + done)
         if not count:
             raise ModelError(f"{path}: its weights were cut short while they were read; copy the whole file again")
         done += count

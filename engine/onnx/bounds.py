@@ -51,13 +51,13 @@ def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
         ModelError: a text is not UTF-8; functions are recursive or expand to too many nodes; bodies are nested too
             deeply; a tensor has too many dimensions or an unknown type.
     """
-    for message in _messages(model, path):
-        texts, _ = _fields(message.DESCRIPTOR)
-        for name, repeated in texts:
-            value = getattr(message, name)
-            for text in value if repeated else (value,):
+    for message, given in _messages(model, path):
+        for field, value in given:
+            if field.type != FieldDescriptor.TYPE_STRING:
+                continue
+            for text in (value,) if isinstance(value, (str, bytes)) else value:
                 if isinstance(text, bytes):
-                    what = f"the {name.replace('_', ' ')} {text!r} of a {message.DESCRIPTOR.name}"
+                    what = f"the {field.name.replace('_', ' ')} {text!r} of a {message.DESCRIPTOR.name}"
                     raise ModelError(f"{path}: {what} is not UTF-8, so the file is damaged; {_EXPORT}")
         if isinstance(message, TensorProto):
             _check_tensor(message, path)
@@ -68,22 +68,27 @@ def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
     _check_functions(model, path)
 
 
-def _messages(model: ModelProto, path: Path | str) -> Iterator[Message]:
-    """Yield a model and all nested messages, without copying weights; raise ModelError for too deep bodies."""
+def _messages(model: ModelProto, path: Path | str) -> Iterator[tuple[Message, list[tuple[FieldDescriptor, Any]]]]:
+    """Yield a model and all nested messages, with their fields that are set (:func:`_set_fields`).
+
+    Raise ModelError for too deep bodies.
+    """
     waiting: list[tuple[Message, int]] = [(model, 0)]
     while waiting:
         message, depth = waiting.pop()
-        yield message
-        if isinstance(message, AttributeProto) and (message.HasField("g") or message.graphs):
+        given = _set_fields(message)
+        yield message, given
+        inner = [value for field, value in given if field.type == FieldDescriptor.TYPE_MESSAGE]
+        if isinstance(message, AttributeProto) and inner and (message.HasField("g") or message.graphs):
             depth += 1
             if depth > MOST_BODIES:
                 limit = f"bodies of If, Loop or Scan are nested more than {MOST_BODIES} deep"
                 raise ModelError(f"{path}: {limit}; export the model with less control flow")
-        for name, repeated in _fields(message.DESCRIPTOR)[1]:
-            if repeated:
-                waiting.extend((one, depth) for one in getattr(message, name))
-            elif message.HasField(name):
-                waiting.append((getattr(message, name), depth))
+        for value in inner:
+            if isinstance(value, Message):
+                waiting.append((value, depth))
+            else:
+                waiting.extend((one, depth) for one in value)
 
 
 def depth_of_bodies(model: ModelProto) -> int:
@@ -97,17 +102,22 @@ def depth_of_bodies(model: ModelProto) -> int:
     return deepest
 
 
+def _set_fields(message: Message) -> list[tuple[FieldDescriptor, Any]]:
+    """Return the fields that are set, with their values; of tensors only texts and messages, to not copy the data."""
+    if not isinstance(message, TensorProto):
+        return list(message.ListFields())
+    found = []
+    for field in _texts_and_messages(message.DESCRIPTOR):
+        value = getattr(message, field.name)
+        if message.HasField(field.name) if isinstance(value, Message) else len(value):
+            found.append((field, value))
+    return found
+
+
 @cache
-def _fields(kind: Descriptor) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, bool], ...]]:
-    """Return the string fields and the message fields of a message type, each as (name, is repeated)."""
-    texts = [field for field in kind.fields if field.type == FieldDescriptor.TYPE_STRING]
-    inner = [field for field in kind.fields if field.type == FieldDescriptor.TYPE_MESSAGE]
-    return tuple((f.name, _is_repeated(f)) for f in texts), tuple((f.name, _is_repeated(f)) for f in inner)
-
-
-def _is_repeated(field: Any) -> bool:
-    repeated = getattr(field, "is_repeated", None)  # protobuf before 6.31 only has labels
-    return field.label == FieldDescriptor.LABEL_REPEATED if repeated is None else bool(repeated)
+def _texts_and_messages(kind: Descriptor) -> tuple[FieldDescriptor, ...]:
+    both = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
+    return tuple(field for field in kind.fields if field.type in both)
 
 
 def _check_tensor(tensor: TensorProto, path: Path | str) -> None:

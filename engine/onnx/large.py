@@ -42,16 +42,17 @@ _NUMBERS = frozenset(
 
 def tensor_bytes(tensor: TensorProto) -> int:
     """Return an upper estimate of the bytes of a tensor in a message, with its name."""
-    size = 64 + 4 * len(tensor.name) + 11 * len(tensor.dims) + _raw_bytes(tensor)
+    size = 64 + 4 * len(tensor.name) + 11 * len(tensor.dims)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        size += sum(16 + len(entry.key) + 4 * len(entry.value) for entry in tensor.external_data)
+    if tensor.HasField("raw_data"):  # then no other field has elements
+        return size + _raw_bytes(tensor)
     size += sum(width * len(getattr(tensor, field)) for field, width in _WIDTHS.items())
-    size += sum(len(text) + 11 for text in tensor.string_data)
-    return size + sum(16 + len(entry.key) + 4 * len(entry.value) for entry in tensor.external_data)
+    return size + sum(len(text) + 11 for text in tensor.string_data)
 
 
 def _raw_bytes(tensor: TensorProto) -> int:
     """Return the bytes of a tensor's raw data, computed from its shape because reading the field copies it."""
-    if not tensor.HasField("raw_data"):
-        return 0
     try:
         size = prod(tensor.dims) * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
     except KeyError:  # a type that onnx does not know
@@ -131,14 +132,39 @@ def _is_set(message: Message, field: str) -> bool:
 
 def copy_without_values(source: TensorProto, target: TensorProto) -> None:
     """Copy a tensor without its elements, which may be gigabytes."""
+    if is_light(source):
+        target.CopyFrom(source)
+        clear_values(target)
+        return
     copy_except(source, target, _VALUES)
+
+
+def clear_values(tensor: TensorProto) -> None:
+    """Remove a tensor's elements, in place."""
+    for field in _VALUES:
+        tensor.ClearField(field)
+
+
+def is_light(tensor: TensorProto) -> bool:
+    """Return whether a tensor may be copied as a message: it is small, or has no elements."""
+    if tensor.data_type == TensorProto.STRING:
+        return False
+    return prod(tensor.dims) <= _COPIED or (
+        tensor.data_location == TensorProto.EXTERNAL and not tensor.HasField("raw_data")
+    )
+
+
+_COPIED = 2**13  # elements of a tensor that is copied at once: field by field takes longer
 
 
 def copy_tensor(source: TensorProto, target: TensorProto, name: str = "") -> None:
     """Copy a tensor of any size into an empty one, optionally with another name."""
-    copy_except(source, target, _BYTES)
-    if source.HasField("raw_data"):
-        target.raw_data = source.raw_data
+    if is_light(source):
+        target.CopyFrom(source)
+    else:
+        copy_except(source, target, _BYTES)
+        if source.HasField("raw_data"):
+            target.raw_data = source.raw_data
     if name:
         target.name = name
 
@@ -159,8 +185,7 @@ def put_array(tensor: TensorProto, array: Array, name: str) -> None:
 
 def put_raw(tensor: TensorProto, data_type: int, raw: bytes) -> None:
     """Replace a tensor's type and elements, little-endian and of its shape, in place."""
-    for field in _VALUES:
-        tensor.ClearField(field)
+    clear_values(tensor)
     tensor.data_type, tensor.raw_data = data_type, raw
 
 
@@ -173,6 +198,10 @@ def keep_tensors(graph: GraphProto, keep: Callable[[TensorProto], bool]) -> None
 
 def copy_model(model: ModelProto) -> ModelProto:
     """Return a copy of a model of any size."""
+    if all(is_light(tensor) for tensor in model.graph.initializer):
+        copy = ModelProto()
+        copy.CopyFrom(model)
+        return copy
     copy = copy_without_initializers(model)
     add_tensors(copy.graph, model.graph.initializer)
     return copy

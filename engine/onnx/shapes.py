@@ -10,7 +10,14 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from engine.onnx.large import add_tensors, copy_without_initializers, copy_without_values
+from engine.onnx.large import (
+    add_tensors,
+    clear_values,
+    copy_model,
+    copy_without_initializers,
+    copy_without_values,
+    is_light,
+)
 from engine.onnx.view import dims, graph_inputs, is_fixed, replace_items, used_names
 from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import one_line
@@ -44,7 +51,9 @@ def infer_in_place(model: ModelProto) -> None:
     """Do the same to a model itself, whose weights are then not copied."""
     inferred = _sized(_light(model), model).graph
     for field in ("node", "input", "output", "value_info"):
-        replace_items(getattr(model.graph, field), getattr(inferred, field))
+        found = getattr(inferred, field)
+        if getattr(model.graph, field) != found:  # nodes are as before unless they have bodies
+            replace_items(getattr(model.graph, field), found)
 
 
 def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:
@@ -57,13 +66,23 @@ def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:
 
 def _light(model: ModelProto) -> ModelProto:
     """Return a copy without the data of large weights, which is never copied."""
+    if all(is_light(tensor) for tensor in model.graph.initializer):
+        light = copy_model(model)
+        for tensor in light.graph.initializer:
+            if _is_heavy(tensor):
+                clear_values(tensor)
+        return light
     light = copy_without_initializers(model)
     for tensor in model.graph.initializer:
-        if prod(tensor.dims) > (_SMALL if tensor.data_type in _FLOATS else _MOST_SIZES):
+        if _is_heavy(tensor):
             copy_without_values(tensor, light.graph.initializer.add())
         else:
             light.graph.initializer.add().CopyFrom(tensor)
     return light
+
+
+def _is_heavy(tensor: TensorProto) -> bool:
+    return bool(prod(tensor.dims) > (_SMALL if tensor.data_type in _FLOATS else _MOST_SIZES))
 
 
 def _sized(light: ModelProto, model: ModelProto) -> ModelProto:

@@ -18,9 +18,22 @@ from tecoinfer_modelzoo.errors import ModelError
 def subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the subgraphs in a node's attributes (bodies of If, Loop and Scan)."""
     for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
+        kind = attribute.type
+        if kind == onnx.AttributeProto.GRAPH:
             yield attribute.g
-        yield from attribute.graphs
+        if kind not in _WITHOUT_GRAPHS:
+            yield from attribute.graphs
+
+
+_WITHOUT_GRAPHS = frozenset(
+    getattr(onnx.AttributeProto, name)
+    for name in ("FLOAT", "INT", "STRING", "TENSOR", "FLOATS", "INTS", "STRINGS", "TENSORS")
+)
+"""Types of attributes without graphs.
+
+Reading an unset field of a message allocates memory, and protobuf (7.36) returns all free memory to the system after
+every 10,000 pieces it frees: opening a large model then writes to new pages again.
+"""
 
 
 def used_names(node: NodeProto) -> Iterator[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
     from engine.onnx.shapes import NodeView
+    from engine.onnx.whole_numbers import Exact
 
 FLOAT = 1  # ``onnx.TensorProto.FLOAT``
 IO_BUFFERS = 2  # sets of input and output buffers: one is computed on while the next is copied
@@ -100,14 +101,16 @@ def weighed_work(
     """Return the result of :func:`shard_work`, and the bytes of every constant by name; ``wide``: the widened model."""
     from engine.onnx.shapes import view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
-    from engine.sdaa.float16 import exact_ends, keeping_exact, widened
+    from engine.onnx.whole_numbers import exact_parts
+    from engine.sdaa.float16 import exact_ends, keeping, widened
 
     wide = settled(widened(model) if wide is None else wide)
     known = folded(wide.graph)
-    kept = keeping_exact(wide.graph, keep) if float16 else keep or (lambda node: False)
-    walk, sizes = _walk(view(wide), wide.graph, known, float16, kept)
+    parts = exact_parts(wide.graph) if float16 else None
+    kept = keeping(parts, keep) if parts else keep or (lambda node: False)
+    walk, sizes = _walk(view(wide), wide.graph, known, parts, kept)
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
-    exact = exact_ends(wide.graph, model) if float16 else frozenset()
+    exact = exact_ends(parts, model) if parts else frozenset()
     ends = {info.name for info in (*inputs, *outputs)}
     weights = {name: sizes.get(name, 0) for name in {name for kernel in walk for name in kernel.reads} & known}
     work = ShardWork(
@@ -124,11 +127,18 @@ def weighed_work(
 
 
 def _walk(
-    views: Iterable[NodeView], graph: GraphProto, known: set[str], float16: bool, keep: Callable[[NodeProto], bool]
+    views: Iterable[NodeView],
+    graph: GraphProto,
+    known: set[str],
+    exact: Exact | None,
+    keep: Callable[[NodeProto], bool],
 ) -> tuple[list[Kernel], dict[str, int]]:
-    """Return the kernels in order, and the stored bytes of every tensor by name (0 if unknown)."""
+    """Return the kernels in order, and the stored bytes of every tensor by name (0 if unknown).
+
+    ``exact``: the tensors of the graph that stay float32 in float16 storage; ``None``: floats are stored in float32.
+    """
     float32 = {name for node in graph.node if keep(node) for name in node.output}
-    halved = _floats(graph) - float32 - _parameters(graph) if float16 else set()
+    halved = set() if exact is None else _floats(graph) - float32 - _parameters(graph, exact)
     nodes = [_stored(node, halved) for node in views]
     sizes = {name: size or 0 for node in nodes for name, size in node.bytes.items()}
     return kernels_of(nodes, inner_tensors(graph, keep), known, float32), sizes
@@ -140,11 +150,11 @@ def _floats(graph: GraphProto) -> set[str]:
     return {name for name, kind in values.items() if kind == FLOAT}
 
 
-def _parameters(graph: GraphProto) -> set[str]:
+def _parameters(graph: GraphProto, exact: Exact) -> set[str]:
     """Return the names of the tensors that operators take in float32 for any storage."""
     from engine.sdaa.float16 import float32_inputs, scalar_constants
 
-    scalars = scalar_constants(graph)
+    scalars = scalar_constants(graph, exact)
     return {node.input[i] for node in graph.node for i in float32_inputs(node, scalars) if i < len(node.input)}
 
 

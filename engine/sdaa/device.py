@@ -20,7 +20,7 @@ from engine.sdaa.status import DeviceStatus
 from engine.sdaa.tables import FIXED, megabytes
 from engine.signature import Array
 from engine.timeline import Span, Timeline
-from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
+from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory, EngineError
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]
@@ -375,11 +375,16 @@ class Card:
         return ", ".join(f"SPA {spa.index} {spa.health}" for spa in self.spas)
 
     def close(self) -> None:
-        """Free the memory of every SPA and end the host threads."""
+        """Free the memory of every SPA, and what computes for it, and end the host threads."""
+        self.usual = self.usual._replace(compute=_closed)
         for spa in self.spas:
             spa.used = 0
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _closed(_: Sequence[Array]) -> list[Array]:
+    raise EngineError("the card was closed; open a new engine")
 
 
 def _both(cost: ShardCost, reserved: ShardCost | None) -> ShardCost:

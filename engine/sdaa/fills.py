@@ -12,8 +12,10 @@ from engine.onnx.large import put_array
 LARGEST = float(np.finfo(np.float16).max)
 
 
-def hold_fills(graph: GraphProto, keep: Callable[[NodeProto], bool] | None) -> None:
+def hold_fills(graph: GraphProto, keep: Callable[[NodeProto], bool] | None) -> bool:
     """Change a graph in place so that values filled in by its Where nodes are finite in float16 if they are in float32.
+
+    Return whether it was changed.
 
     Models mask scores with the lowest finite value of the dtype, -3.4e38 in float32 and -65504 in float16. As minus
     infinity it would make a softmax over a fully masked row NaN.
@@ -33,6 +35,7 @@ def hold_fills(graph: GraphProto, keep: Callable[[NodeProto], bool] | None) -> N
             if tensor is not None and node.input[i] not in held:
                 held[node.input[i]] = _held(graph, node.input[i], tensor)
             node.input[i] = held.get(node.input[i], node.input[i])
+    return any(name != replaced for name, replaced in held.items())
 
 
 def _held(graph: GraphProto, name: str, tensor: TensorProto) -> str:

@@ -69,9 +69,12 @@ def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]
     return FLOAT32_PARAMETERS.get(node.op_type, ())
 
 
-def scalar_constants(graph: GraphProto) -> set[str]:
-    """Return operands of products and quotients that stay float32: one-element constants, and counts."""
-    return _scalar_constants(graph) | exact_parts(graph).divisors
+def scalar_constants(graph: GraphProto, exact: Exact | None = None) -> set[str]:
+    """Return operands of products and quotients that stay float32: one-element constants, and counts.
+
+    ``exact``: the graph's :func:`~engine.onnx.whole_numbers.exact_parts`, if they are known.
+    """
+    return _scalar_constants(graph) | (exact or exact_parts(graph)).divisors
 
 
 def _scalar_constants(graph: GraphProto) -> set[str]:
@@ -104,19 +107,18 @@ def float16_storage(
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
     halves = frozenset(tensor.name for tensor in model.graph.initializer if tensor.data_type == HALF)
     wide = widened(model) if wide is None else wide
-    hold_fills(wide.graph, keep)
-    infer_in_place(wide)
+    if hold_fills(wide.graph, keep):
+        infer_in_place(wide)
     exact, narrow = exact_parts(wide.graph), _half_ends(model)
     kept_inputs = frozenset(keep_inputs) | exact.inputs - narrow
-    return _Rounder(wide, exact, _keeping(exact, keep), kept_inputs, exact.outputs - narrow, halves).rounded()
+    return _Rounder(wide, exact, keeping(exact, keep), kept_inputs, exact.outputs - narrow, halves).rounded()
 
 
-def exact_ends(graph: GraphProto, model: ModelProto) -> frozenset[str]:
+def exact_ends(exact: Exact, model: ModelProto) -> frozenset[str]:
     """Return the inputs and outputs that are float32 on the card, since they hold integers or coordinates.
 
-    ``graph`` is of the widened model, with inferred types, in topological order; ``model`` is before widening.
+    ``exact`` is of the widened model, with inferred types, in topological order; ``model`` is before widening.
     """
-    exact = exact_parts(graph)
     return (exact.inputs | exact.outputs) - _half_ends(model)
 
 
@@ -128,10 +130,11 @@ def _half_ends(model: ModelProto) -> frozenset[str]:
 
 def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
     """Return the predicate of nodes that stay float32: those of ``keep``, and those that keep integers exact."""
-    return _keeping(exact_parts(graph), keep)
+    return keeping(exact_parts(graph), keep)
 
 
-def _keeping(exact: Exact, keep: Callable[[NodeProto], bool] | None) -> Callable[[NodeProto], bool]:
+def keeping(exact: Exact, keep: Callable[[NodeProto], bool] | None) -> Callable[[NodeProto], bool]:
+    """Return the same predicate for a graph whose exact parts are known."""
     return lambda node: (keep is not None and keep(node)) or not exact.written.isdisjoint(node.output)
 
 
@@ -315,7 +318,8 @@ def resolved(
         rounded = values
         if any(rounds):
             rounded = round_half(values, values if spend is not None and all(rounds) else None)
-            rounded = values if _same_bits(values, rounded) else rounded
+            if rounded is not values and _same_bits(values, rounded):
+                rounded = values  # one copy
         found |= {one.name: rounded if half else values for one, half in zip(tensors, rounds, strict=True)}
     return found
 

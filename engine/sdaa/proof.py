@@ -38,9 +38,7 @@ def prove(
     return compare_with_changed(plan.run, inputs, specs, plan.outputs, plan.key.rows)
 
 
-def _compared_whole(
-    session: HostSession, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec]
-) -> str | None:
+def _compared_whole(session: HostSession, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec]) -> str | None:
     """Compare the whole call with parts of it, and one sample with several; ``None`` if the model refuses either."""
     total, rows = batch_of(inputs, specs), plan.key.rows
     arrays = [np.asarray(a, s.dtype) for a, s in zip(inputs, session.inputs, strict=True)]
