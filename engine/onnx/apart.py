@@ -251,7 +251,7 @@ def _read(handle: int, offset: int, length: int, path: Path) -> Array:
         raise beyond_memory(path, length) from error
     done = 0
     while done < length:
-        count = os.preadv(handle, [memoryview(raw[done : done + _MOST_READ])], offset + done)
+        count = os.preadv(handle, [raw[done : done + _MOST_READ].data], offset + done)
         if not count:
             raise ModelError(f"{path}: its weights were cut short while they were read; copy the whole file again")
         done += count
