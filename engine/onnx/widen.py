@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from engine.onnx.apart import origin
 from engine.onnx.large import copy_tensor, copy_without_initializers, copy_without_values, put_raw
 from engine.onnx.view import subgraphs, tensors
 
@@ -12,14 +13,20 @@ FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
 
 def widen(model: ModelProto) -> ModelProto:
-    """Return a copy with every float16 tensor as float32 of the same value; casts to float16 still round."""
+    """Return a copy with every float16 tensor as float32 of the same value; casts to float16 still round.
+
+    Weights held apart (:mod:`engine.onnx.apart`) are declared as float32; who holds their values widens them.
+    """
     wide = copy_without_initializers(model)
     _widen_graph(wide.graph)
     for tensor in tensors(wide.graph):
         if tensor.data_type == HALF:
             put_raw(tensor, FLOAT, _widened(tensor))
     for tensor in model.graph.initializer:
-        if tensor.data_type == HALF:  # a message keeps the memory of what is replaced in it
+        if tensor.data_type == HALF and origin(tensor):
+            copy_tensor(tensor, wide.graph.initializer.add())
+            wide.graph.initializer[-1].data_type = FLOAT
+        elif tensor.data_type == HALF:  # a message keeps the memory of what is replaced in it
             copy_without_values(tensor, target := wide.graph.initializer.add())
             put_raw(target, FLOAT, _widened(tensor))
         else:
