@@ -9,6 +9,7 @@ import argparse
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -58,6 +59,10 @@ def take_turns(ours: Callable[[], float], peer: Callable[[], float], rounds: int
         for measure, results in pair if index % 2 == 0 else reversed(pair):
             results.append(measure())
     return turns
+
+
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+"""Clocks of a benchmark's ``--clock``: if other programs run, only the processor time of the process has a meaning."""
 
 
 def median(values: list[float]) -> float:

@@ -44,3 +44,6 @@ def test_the_cost_of_splitting(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "split.json").read_text(encoding="utf-8"))
     assert [(row["model"], row["spas"]) for row in data["rows"]] == [("digits", 4), ("digits", 3)]
     assert data["target"] == 0.03
+    [half] = data["float16"]
+    assert half["model"] == "digits"
+    assert min(half["sdaa_ms"], half["onnx_ms"], half["ratio"]) > 0
