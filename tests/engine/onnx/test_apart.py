@@ -78,7 +78,8 @@ def model(kind: type[np.generic] = np.float32) -> ModelProto:
 
 
 def named(made: ModelProto, name: str) -> TensorProto:
-    return next(tensor for tensor in made.graph.initializer if tensor.name == name)
+    found: TensorProto = next(tensor for tensor in made.graph.initializer if tensor.name == name)
+    return found
 
 
 def in_floats(made: ModelProto) -> None:
