@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from model_config.cases.config import ROOT, Case
-from model_config.results import Finding
 from model_config.remembered import Remembered, key_of
+from model_config.results import Finding
 from model_config.run.foreign import Foreign
 from model_config.structure import examples, files, parameters, readme, requirements, scripts
 from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile
@@ -61,7 +61,7 @@ FILE_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {
 """Rules for a single file, in a model's folder or shared."""
 
 OF_CONTENT = frozenset(("text", "syntax", "absolute-path", "debug", "tls", "unsafe", "device"))
-"""Rules for a file that read nothing but its name and content, so that a file without a finding need not be read again."""
+"""Rules that read nothing but a file's name and content: one that broke none of them breaks none the next time."""
 
 SHARED_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {"package": files.check_package}
 """Rules for shared files only."""

@@ -1,4 +1,4 @@
-"""Tests of what a check keeps for the next: nothing runs when nothing has changed, and every changed byte is noticed."""
+"""Tests of what a check keeps for the next: nothing runs if nothing has changed, and every changed byte is noticed."""
 
 from __future__ import annotations
 
