@@ -203,6 +203,7 @@ def _compare_group(
             dtype = "float16" if name in b.half else values[name].dtype.name
             mask = seen.of(name, baseline[name])
             rows[name].add(dtype, baseline[name], values[name], alone.get(name), mask)
+        baseline, values, alone = {}, {}, {}  # before the next call takes their memory
         clock.lap("compare")
     # engines that return only the outputs have no rows for inner tensors
     hidden = bool(a.note or b.note)
