@@ -160,7 +160,7 @@ def test_extension_refuses_what_it_cannot_read() -> None:
     assert extension is not None
     one, two = np.ones(2, np.float32), np.ones(3, np.float32)
     for value, reference, level in ((one, two, 0), (one, one.astype(np.float64)[:1], 0), (one, one, 9), (one, one, -1)):
-        with pytest.raises(ValueError, match="must be float32|does not have that level"):
+        with pytest.raises(ValueError, match=r"must be float32|does not have that level"):
             extension.compare(value, reference, 1e-6, 1.0, level)
     strided = np.ones((4, 4), np.float32)[:, ::2]
     with pytest.raises((ValueError, BufferError)):
