@@ -136,7 +136,7 @@ def _snapshot(root: Path, folder: Path) -> Snapshot:
         for entry in _listed(root / below):
             name = f"{below}{entry.name}"
             is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name.startswith(".") and (is_folder or not below):
+            if entry.name == _BYTECODE or (entry.name.startswith(".") and (is_folder or not below)):
                 continue
             with suppress(FileNotFoundError):  # a file that is being removed
                 if not is_folder:
@@ -154,9 +154,9 @@ def _compile(folder: Path) -> None:
     """Compile the packages that steps import, once for all of them.
 
     Steps may not write bytecode, so in a fresh clone each of them would compile every module it imports, which takes
-    half of the time of a short step. Files with valid bytecode are skipped. No code of the packages runs; it is a
-    process of its own, so that a file that crashes the compiler does not end the check: the step that imports it
-    reports it.
+    half of the time of a short step. Bytecode of the checkout is not copied: Python takes it for that of the source
+    if the size and the second of the change are the same. No code of the packages runs; it is a process of its own, so
+    that a file that crashes the compiler does not end the check: the step that imports it reports it.
     """
     places = [str(folder / name) for name in COMPILED if (folder / name).is_dir()]
     if not places:
@@ -179,7 +179,7 @@ def _taken(source: os.DirEntry[str], target: str, made: Snapshot, unwanted: bool
     weights = unwanted and source.name.endswith(WEIGHTS)  # missing in a fresh clone
     if weights or not stat.S_ISREG(found.st_mode):
         return 0
-    if (not unwanted or _BYTECODE in source.path) and found.st_size <= min(LARGEST, left):
+    if not unwanted and found.st_size <= min(LARGEST, left):
         with suppress(PermissionError):
             _copied(source.path, target, found)
             return found.st_size
@@ -197,7 +197,7 @@ def _copied(source: str, target: str, found: os.stat_result) -> None:
             while some := os.read(reading, 1 << 20):
                 while some:
                     some = some[os.write(writing, some) :]
-            os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))  # bytecode files refer to the source's time
+            os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))  # bytecode refers to the source's time
         finally:
             os.close(writing)
     finally:

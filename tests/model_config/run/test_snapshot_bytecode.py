@@ -52,16 +52,20 @@ def test_packages_are_compiled_in_the_snapshot_only(root: Path, tmp_path: Path) 
     assert not any(root.rglob("__pycache__"))
 
 
-def test_a_changed_source_is_compiled_anew(root: Path, tmp_path: Path) -> None:
-    """Bytecode of another state of a file, which a checkout may hold, is replaced."""
-    stale = bytecode(root, "engine/base.py")
+def test_bytecode_of_another_state_is_not_taken_over(root: Path, tmp_path: Path) -> None:
+    """A file of the checkout was changed in the second in which it was compiled, and kept its size."""
+    source = root / "engine/base.py"
+    times = source.stat()
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(root / "engine")], check=True)
-    before = stale.read_bytes()
-    (root / "engine/base.py").write_text("VALUE = 12\n")
+    assert bytecode(root, "engine/base.py").is_file()
+    source.write_text("VALUE = 2\n")
+    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
     with closing(Snapshots(root, tmp_path / "work")) as snapshots:
         made = snapshots.current()
-        assert bytecode(made.folder, "engine/base.py").read_bytes() != before
-    assert stale.read_bytes() == before
+        environment = {**os.environ, "PYTHONPATH": str(made.folder)}
+        command = [sys.executable, "-c", "import engine.base; print(engine.base.VALUE)"]
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert ran.stdout == "2\n"
 
 
 def test_without_a_compiler_process_the_snapshot_is_complete(
