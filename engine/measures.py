@@ -1,19 +1,26 @@
-"""Differences between a tensor and its reference, accumulated in float64."""
+"""Differences between a tensor and its reference, accumulated in float64.
+
+Finite float32 tensors are compared by the C extension where it is used (:mod:`tecoinfer_modelzoo.native`), in one pass;
+all others by NumPy. Both give the same figures up to the order of summation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import inf, isfinite, nan, sqrt
 
 import numpy as np
 
 from engine.base import Array
+from tecoinfer_modelzoo import native
 
 THRESHOLD = {"float32": 1e-6, "float16": 1e-4}
 """Reference magnitude up to which diff3 is the absolute error, by the :func:`precision_of` both tensors."""
 
 HALF_MAX = 65504.0
+_FLOAT_MAX = float(np.finfo(np.float32).max)
 _CHUNK = 2**13  # elements per step: their float64 copies fit in a core's cache and in memory that malloc reuses
 
 
@@ -93,6 +100,19 @@ class _Sums:
         self.relative += float(error.sum())
         self.relative_max = max(self.relative_max, float(error.max()))
 
+    def add_figures(self, figures: Sequence[float], count: int) -> None:
+        """Add the sums that the C extension has found over ``count`` elements."""
+        squares, l1, l1_reference, l2_reference, l2_value, dot, relative, relative_max = figures[:8]
+        self.count += count
+        self.l2 += squares
+        self.l1 += l1
+        self.l1_reference += l1_reference
+        self.l2_reference += l2_reference
+        self.l2_value += l2_value
+        self.dot += dot
+        self.relative += relative
+        self.relative_max = max(self.relative_max, relative_max)
+
     def _finite(self, value: Array, wanted: _Wanted) -> tuple[Array, _Wanted]:
         """Count mismatched non-finite elements; return the elements that are finite in both."""
         reference = wanted.values
@@ -152,15 +172,44 @@ def precision_of(*dtypes: str) -> str:
 
 
 def differences(values: Sequence[Array], reference: Array, threshold: float) -> list[Difference]:
-    """Compare tensors with one reference of their shape, in one pass; all convert to float64. See :data:`THRESHOLD`."""
+    """Compare tensors with one reference of their shape; all convert to float64. See :data:`THRESHOLD`."""
     sums = [_Sums(threshold) for _ in values]
-    flat = [value.reshape(-1) for value in values]
+    rest = []
+    for one, value in zip(sums, values, strict=True):
+        figures = _figures(value, reference, threshold)
+        if figures is None:
+            rest.append((one, value.reshape(-1)))
+        else:
+            one.add_figures(figures, value.size)
+    if rest:
+        _add_in_parts(rest, reference, threshold)
+    return [one.difference() for one in sums]
+
+
+def _add_in_parts(values: Sequence[tuple[_Sums, Array]], reference: Array, threshold: float) -> None:
+    """Add flat tensors to their sums with NumPy, in one pass over the reference."""
     with np.errstate(invalid="ignore", over="ignore"):
         for part, wanted in _parts(reference.reshape(-1)):
             shared = _Wanted(wanted.astype(np.float64), threshold)
-            for one, value in zip(sums, flat, strict=True):
+            for one, value in values:
                 one.add(value[part].astype(np.float64), shared)
-    return [one.difference() for one in sums]
+
+
+def _figures(value: Array, reference: Array, threshold: float, top: float = _FLOAT_MAX) -> tuple[float, ...] | None:
+    """Return the figures of the C extension; ``None`` if it is not used, or a tensor is not finite float32."""
+    if value.dtype != np.float32 or reference.dtype != np.float32 or not value.size:
+        return None
+    extension = native.sums()
+    if extension is None or not (value.flags.c_contiguous and reference.flags.c_contiguous):
+        return None
+    found: tuple[float, ...] | None = extension.compare(value, reference, threshold, top, _level())
+    return found
+
+
+@cache
+def _level() -> int:
+    extension = native.sums()
+    return 0 if extension is None else extension.level()
 
 
 def _parts(array: Array) -> Iterator[tuple[slice, Array]]:
@@ -169,32 +218,105 @@ def _parts(array: Array) -> Iterator[tuple[slice, Array]]:
         yield part, array[part]
 
 
+class _Values:
+    """Statistics of a tensor's values, gathered in parts."""
+
+    __slots__ = ("flushed", "high", "infinite", "low", "nan", "saturated")
+
+    def __init__(self) -> None:
+        self.low, self.high = inf, -inf
+        self.nan = self.infinite = self.saturated = self.flushed = 0
+
+    def add(self, value: Array, top: float) -> None:
+        """Add range and counts of an array; finite magnitudes from ``top`` on are saturated."""
+        for _, found in _parts(value.reshape(-1)):
+            least, most = float(found.min()), float(found.max())
+            if not isfinite(least) or not isfinite(most):
+                self.nan += int(np.count_nonzero(np.isnan(found)))
+                self.infinite += int(np.count_nonzero(np.isinf(found)))
+                found = found[np.isfinite(found)]
+                if not found.size:
+                    continue
+                least, most = float(found.min()), float(found.max())
+            self.low, self.high = min(self.low, least), max(self.high, most)
+            if max(-least, most) >= top:
+                self.saturated += int(np.count_nonzero(np.abs(found) >= top))
+
+    def add_flushed(self, value: Array, reference: Array) -> None:
+        """Count the zeros of an array where the reference is not zero."""
+        flat = value.reshape(-1)
+        for part, wanted in _parts(reference.reshape(-1)):
+            zero = flat[part] == 0
+            zero &= wanted != 0
+            self.flushed += int(np.count_nonzero(zero))
+
+    def stats(self) -> ValueStats:
+        empty = self.low > self.high
+        low, high = (nan, nan) if empty else (self.low, self.high)
+        return ValueStats(low, high, self.nan, self.infinite, self.saturated, self.flushed)
+
+
 def value_stats(value: Array, reference: Array, half: bool) -> ValueStats:
     """Return statistics of a tensor's values; ``half``: it is stored as float16, whose largest magnitude is 65504."""
-    kind = value.dtype if value.dtype.kind == "f" else np.dtype(np.float64)
-    top = HALF_MAX if half else float(np.finfo(kind).max)
-    low, high, nans, infinite, saturated, flushed = inf, -inf, 0, 0, 0, 0
-    flat = value.reshape(-1)
-    for part, wanted in _parts(reference.reshape(-1)):
-        found = flat[part]
-        zero = found == 0
-        zero &= wanted != 0
-        flushed += int(np.count_nonzero(zero))
-        least, most = float(found.min()), float(found.max())
-        if not isfinite(least) or not isfinite(most):
-            nans += int(np.count_nonzero(np.isnan(found)))
-            infinite += int(np.count_nonzero(np.isinf(found)))
-            found = found[np.isfinite(found)]
-            if not found.size:
-                continue
-            least, most = float(found.min()), float(found.max())
-        low, high = min(low, least), max(high, most)
-        if max(-least, most) >= top:
-            saturated += int(np.count_nonzero(np.abs(found) >= top))
-    empty = low > high
-    return ValueStats(nan if empty else low, nan if empty else high, nans, infinite, saturated, flushed)
+    found = _Values()
+    found.add(value, _top(value, half))
+    found.add_flushed(value, reference)
+    return found.stats()
+
+
+def _top(value: Array, half: bool) -> float:
+    """Return the largest magnitude of the dtype in which a tensor is stored."""
+    return HALF_MAX if half else float(np.finfo(value.dtype if value.dtype.kind == "f" else np.float64).max)
+
+
+class Measured:
+    """Difference and statistics of a tensor and its reference, over the calls of a run.
+
+    Args:
+        threshold: see :data:`THRESHOLD`. half: the tensor is stored as float16.
+    """
+
+    __slots__ = ("_half", "_reference", "_sums", "_value")
+
+    def __init__(self, threshold: float, half: bool = False) -> None:
+        self._half = half
+        self._sums, self._value, self._reference = _Sums(threshold), _Values(), _Values()
+
+    def add(self, value: Array, reference: Array) -> None:
+        """Add the tensor of a call and its reference of the same shape."""
+        top = _top(value, self._half)
+        figures = _figures(value, reference, self._sums.threshold, top)
+        if figures is None:
+            _add_in_parts([(self._sums, value.reshape(-1))], reference, self._sums.threshold)
+            self._value.add(value, top)
+            self._value.add_flushed(value, reference)
+            self._reference.add(reference, inf)
+            return
+        self._sums.add_figures(figures, value.size)
+        low, high, reference_low, reference_high, saturated, flushed = figures[8:]
+        for held, least, most in ((self._value, low, high), (self._reference, reference_low, reference_high)):
+            held.low, held.high = min(held.low, least), max(held.high, most)
+        self._value.saturated += int(saturated)
+        self._value.flushed += int(flushed)
+
+    @property
+    def difference(self) -> Difference:
+        """Difference of the tensor from its reference."""
+        return self._sums.difference()
+
+    @property
+    def value(self) -> ValueStats:
+        """Statistics of the tensor."""
+        return self._value.stats()
+
+    @property
+    def reference(self) -> ValueStats:
+        """Range of the reference, and its number of NaN and infinities."""
+        return self._reference.stats()
 
 
 def measure(value: Array, reference: Array, threshold: float, half: bool) -> tuple[Difference, ValueStats]:
-    """Return the difference of a tensor from its reference (:func:`differences`), and statistics of its values."""
-    return differences([value], reference, threshold)[0], value_stats(value, reference, half)
+    """Return the difference of a tensor from its reference, and statistics of its values (:class:`Measured`)."""
+    found = Measured(threshold, half)
+    found.add(value, reference)
+    return found.difference, found.value

@@ -26,6 +26,7 @@ from typing import Any
 
 from engine import ConfigError, TecoInferError, add_version, usable_cores
 from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
+from model_config.remembered import Remembered
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.environment import check_names
 from model_config.run.foreign import leave_contributed
@@ -90,7 +91,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="also require a bound on other data within the tolerance (exit code 4)",
     )
     add("--no_host_speed", action="store_true", help="do not judge times of this host (for a busy or shared host)")
-    add("--no_cache", action="store_true", help="also run cases that passed before and have not changed")
+    add(
+        "--no_cache",
+        action="store_true",
+        help="also run cases that passed before and have not changed, and parse all files",
+    )
     add(
         "--env",
         action="append",
@@ -142,9 +147,10 @@ def _checked(args: argparse.Namespace, root: Path) -> CheckResult:
         given = ", ".join(str(file) for file in args.config)
         raise ConfigError(f"no case in {given}; begin a model: teco new DOMAIN MODEL, or name another file: --config")
     cases, why = _selected(cases, args, root)
+    remembered = Remembered(stored=not args.no_cache)
     check = CheckResult(
         (),
-        (*_of_whole(problems), *_of_shared(root)),
+        (*_of_whole(problems), *_of_shared(root, remembered)),
         commit=commit_of(root),
         date=date,
         logs=_work_dir(args.work_dir) / "logs",
@@ -155,7 +161,8 @@ def _checked(args: argparse.Namespace, root: Path) -> CheckResult:
         return replace(check, seconds=time.perf_counter() - start)
     for name, reason in why.items():
         print(f"{name}: {reason}", file=sys.stderr)
-    results, interrupted = _run(cases, problems, check, args, root)
+    results, interrupted = _run(cases, problems, check, args, root, remembered)
+    remembered.save()
     order = {case.name: place for place, case in enumerate(cases)}
     results.sort(key=lambda result: order[result.case])
     return replace(check, cases=tuple(results), interrupted=interrupted, seconds=time.perf_counter() - start)
@@ -174,21 +181,27 @@ def _of_whole(problems: Sequence[Problem]) -> tuple[str, ...]:
     return tuple(str(problem.finding) for problem in problems if not problem.case)
 
 
-def _of_shared(root: Path) -> tuple[str, ...]:
+def _of_shared(root: Path, remembered: Remembered) -> tuple[str, ...]:
     from model_config.structure import check_shared
     from model_config.structure.source import listed
 
     # A folder `utils` in a project that uses an installed zoo does not belong to the zoo.
     folders = [name for name in SHARED if (root / name).is_dir() and (name != "utils" or has_packages(root))]
     names = [name for folder in folders for name in listed(folder, root)]
-    return tuple(str(finding) for finding in check_shared(names, root))
+    return tuple(str(finding) for finding in check_shared(names, root, remembered))
 
 
 def _run(
-    cases: Sequence[Case], problems: Sequence[Problem], check: CheckResult, args: argparse.Namespace, root: Path
+    cases: Sequence[Case],
+    problems: Sequence[Problem],
+    check: CheckResult,
+    args: argparse.Namespace,
+    root: Path,
+    remembered: Remembered,
 ) -> tuple[list[CaseResult], bool]:
     """Return the results of the cases, and whether Ctrl-C interrupted the run."""
     from model_config.cases.imports import Imports
+    from model_config.run.key import Shared
     from model_config.run.one_case import Settings, check_case
     from model_config.run.schedule import run_all
     from model_config.run.snapshot import Snapshots
@@ -212,7 +225,7 @@ def _run(
             problems=found,
             on_output=_show_line if args.verbose else None,
             on_step=step_done,
-            imports=Imports(root),
+            shared=Shared(root, Imports(root, remembered=remembered)),
             snapshots=snapshots,
             handed=tuple(sorted(set(args.env))),
             host_speed=not args.no_host_speed,

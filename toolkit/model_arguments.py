@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import Array, ConfigError, find_pass
+from engine import Array, ConfigError, InputError, find_pass
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import draw, input_specs, load_inputs
 from toolkit.graph.trace import Traced, fitted, traced
@@ -22,11 +22,11 @@ MODEL = "an ONNX file, or a model of the zoo (the file of its first case)"
 DATA = "input data: an .npz with the input names, an .npy or image per input, or a dump (default: random values)"
 
 
-def add_model_flags(parser: Parser) -> None:
-    """Add MODEL and the flags of its inputs."""
+def add_model_flags(parser: Parser, data: str = DATA) -> None:
+    """Add MODEL and the flags of its inputs; ``data``: help of ``--data``."""
     add = parser.add_argument
     add("model", metavar="MODEL", help=MODEL)
-    add("--data", type=Path, nargs="+", default=[], metavar="FILE", help=DATA)
+    add("--data", type=Path, nargs="+", default=[], metavar="FILE", help=data)
     add("--seed", type=int, default=0, metavar="N", help="seed of the random inputs used without --data (default: 0)")
     add("--batch_size", type=positive, default=1, metavar="N", help="batch size of a dynamic batch axis (default: 1)")
     add_size_flags(parser)
@@ -156,6 +156,28 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
         return open_dump(args.data[0]).inputs(names), f"the inputs in dump {files}"
     found = load_inputs(args.data, specs, args.batch_size, ModelMetadata(metadata(model), path))
     return [fitted(array, spec) for array, spec in zip(found, specs, strict=True)], files
+
+
+def given_calls(args: argparse.Namespace, path: Path, golden: Traced | None = None) -> tuple[list[list[Array]], str]:
+    """Return the inputs of each call, and a description of their source: several ``.npz`` files are one call each.
+
+    Arguments and errors as of :func:`given_inputs`; raise InputError if the files have other shapes than the first one.
+    """
+    files: list[Path] = args.data
+    if len(files) < 2 or any(file.suffix != ".npz" for file in files):
+        inputs, origin = given_inputs(args, path, golden)
+        return [inputs], origin
+    if golden is not None:
+        raise ConfigError(f"dump {golden.target} holds the values of one call, but --data has {len(files)}; pass one")
+    calls = [given_inputs(argparse.Namespace(**{**vars(args), "data": [file]}), path)[0] for file in files]
+    shapes = [[list(array.shape) for array in inputs] for inputs in calls]
+    other = next((place for place, one in enumerate(shapes) if one != shapes[0]), None)
+    if other is not None:
+        raise InputError(
+            f"{files[other]}: its inputs have shapes {shapes[other]}, those of {files[0]} {shapes[0]}; "
+            "compare files of one shape"
+        )
+    return calls, f"{len(files)} calls, {files[0]} to {files[-1]}"
 
 
 def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None, inputs: Sequence[Array]) -> Traced:

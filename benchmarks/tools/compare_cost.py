@@ -1,10 +1,12 @@
 """Cost of comparing every node of a model on two engines, relative to a plain run of both and to alternatives.
 
-A plain run opens target ``onnx`` and target ``sdaa`` on one SPA and calls each once. Ours is the work of ``teco
-compare`` without parsing and printing: both engines with every node marked, every node alone on the baseline's values
-(unless left out), and the figures. Cold is a new process that has done its imports and then does the work once; warm is
-the same work again in that process, with models opened again. In *calls only* everything is open. All contestants of a
-model run alternately, in another order every round.
+A plain run opens target ``onnx`` and target ``sdaa`` on one SPA and calls each once per sample. Ours is the work of
+``teco compare`` without parsing and printing: both engines with every node marked, every node alone on the baseline's
+values (unless left out), and the figures. Cold is a new process that has done its imports and then does the work once,
+on one sample; warm is the same work again in that process, with models opened again. *data set* is warm with
+``--samples`` samples, one per call, on both sides: opening is part of both. *calls only* is the same data set without
+opening: both sides have run before and keep what they opened, except that the comparison cuts the model into single
+nodes and opens that graph anew. All contestants of a model run alternately, in another order every round.
 
 Peers, with one engine and thus half of the work: cutting out the part of the model before every node and running
 it (``onnx.utils.Extractor``, then ONNX Runtime), timed whole, and Polygraphy's ``run --onnxrt --onnxrt --onnx-outputs
@@ -36,6 +38,9 @@ MODELS = ("resnet50", "shufflenet_v2_x1_0", "transformer")
 SHAPES = {"transformer": (1, 64, 128)}
 IMAGE = (1, 3, 224, 224)
 TECO = "from toolkit.cli import main; main()"
+CLOCK = {"wall": time.perf_counter, "cpu": time.process_time}
+"""Time by kind; CPU time is that of all threads, for a machine on which other programs run."""
+
 KINDS = ("plain", "compare", "accumulated")
 """A plain run of both engines, ours, and ours without running nodes alone."""
 
@@ -82,41 +87,44 @@ def _encoder(path: Path) -> Path:
 class Work:
     """The three kinds of work on one model; each opens what it needs, and returns seconds."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+    def __init__(self, path: Path, shape: tuple[int, ...], samples: int, clock: Callable[[], float]) -> None:
         from engine import EngineSpec
         from toolkit.graph.inputs import draw
         from toolkit.graph.nodes import load_named
 
         model = load_named(path)
         self.path, self.shapes = path, {model.graph.input[0].name: shape}
-        self.inputs = draw(model, 0, 1, self.shapes)
+        self.calls = [draw(model, seed, 1, self.shapes) for seed in range(samples)]
+        self.samples = 1  # of them that are used
+        self.clock = clock
         self.spec = EngineSpec(path, input_size=(shape,), divided=False)
 
     def plain(self) -> float:
-        """Open both engines and call each once."""
+        """Open both engines and call each once per sample."""
         from engine import open_engine
 
-        start = time.perf_counter()
+        start = self.clock()
         with open_engine("onnx", self.spec) as a, open_engine("sdaa", self.spec) as b:
             self._call(a, b)
-            return time.perf_counter() - start
+            return self.clock() - start
 
     def _call(self, a: Any, b: Any) -> None:
-        a(self.inputs)
-        b([array.astype(spec.dtype) for array, spec in zip(self.inputs, b.inputs, strict=True)])
+        for inputs in self.calls[: self.samples]:
+            a(inputs)
+            b([array.astype(spec.dtype) for array, spec in zip(inputs, b.inputs, strict=True)])
 
     def compare(self, isolated: bool = True) -> float:
         """Compare every node, and make the report."""
-        from toolkit.compare.nodes import compare_nodes
+        from toolkit.compare.nodes import compare_calls
         from toolkit.compare.report import report
         from toolkit.graph.trace import traced
 
-        start = time.perf_counter()
+        start = self.clock()
         options: dict[str, Any] = {"shapes": self.shapes}
         with traced(self.path, "onnx", **options) as a, traced(self.path, "sdaa", **options) as b:
-            found = compare_nodes(a, b, self.inputs, isolated=isolated)
+            found = compare_calls(a, b, self.calls[: self.samples], isolated=isolated)
             made = report(found, "teco compare", self.path.name, {})
-        seconds = time.perf_counter() - start
+        seconds = self.clock() - start
         assert made.rows, "nothing was compared"
         return seconds
 
@@ -124,12 +132,18 @@ class Work:
         """Compare without running nodes alone."""
         return self.compare(isolated=False)
 
+    def data_set(self, rounds: int) -> dict[str, list[float]]:
+        """Return seconds of each kind over all samples, in turn, with opening."""
+        self.samples = len(self.calls)
+        return in_turn({kind: getattr(self, kind) for kind in KINDS}, rounds, warm_up=True)
+
     def calls_only(self, rounds: int) -> dict[str, list[float]]:
-        """Return seconds of each kind with everything open, in turn; sessions are built by a first round."""
+        """Return seconds of each kind over all samples with everything open, in turn."""
         from engine import open_engine
-        from toolkit.compare.nodes import compare_nodes
+        from toolkit.compare.nodes import compare_calls
         from toolkit.graph.trace import traced
 
+        self.samples = len(self.calls)
         with (
             open_engine("onnx", self.spec) as a,
             open_engine("sdaa", self.spec) as b,
@@ -138,9 +152,10 @@ class Work:
         ):
             done: dict[str, Callable[[], Any]] = {
                 "plain": lambda: self._call(a, b),
-                "accumulated": lambda: compare_nodes(marked_a, marked_b, self.inputs, isolated=False),
+                "compare": lambda: compare_calls(marked_a, marked_b, self.calls),
+                "accumulated": lambda: compare_calls(marked_a, marked_b, self.calls, isolated=False),
             }
-            return in_turn({kind: _timed(work) for kind, work in done.items()}, rounds, warm_up=True)
+            return in_turn({kind: _timed(work, self.clock) for kind, work in done.items()}, rounds, warm_up=True)
 
     def warm_up_imports(self) -> None:
         """Import the modules that any of them uses, which are not part of a cold run."""
@@ -151,11 +166,11 @@ class Work:
             engine_class(target)
 
 
-def _timed(work: Callable[[], Any]) -> Callable[[], float]:
+def _timed(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> Callable[[], float]:
     def run() -> float:
-        start = time.perf_counter()
+        start = clock()
         work()
-        return time.perf_counter() - start
+        return clock() - start
 
     return run
 
@@ -174,17 +189,18 @@ def in_turn(contestants: dict[str, Callable[[], float]], rounds: int, warm_up: b
 
 def in_process(args: argparse.Namespace) -> dict[str, Any]:
     """Run the task of this child process."""
-    work = Work(args.path, tuple(args.shape))
+    work = Work(args.path, tuple(args.shape), args.samples, CLOCK[args.clock])
     work.warm_up_imports()
     if args.only != "warm":
         return {"seconds": getattr(work, args.only)()}
     warm = in_turn({kind: getattr(work, kind) for kind in KINDS}, args.rounds, warm_up=True)
-    return {"warm": warm, "calls_only": work.calls_only(args.rounds)}
+    return {"warm": warm, "data_set": work.data_set(args.rounds), "calls_only": work.calls_only(args.rounds)}
 
 
-def started(path: Path, shape: tuple[int, ...], only: str, rounds: int = 1) -> dict[str, Any]:
+def started(path: Path, shape: tuple[int, ...], only: str, args: argparse.Namespace, rounds: int = 1) -> dict[str, Any]:
     """Run this file in a new process; return its result."""
-    words = ["--path", str(path), "--shape", *map(str, shape), "--only", only, "--rounds", str(rounds)]
+    words = ["--path", str(path), "--shape", *map(str, shape), "--only", only, "--clock", args.clock]
+    words += ["--rounds", str(rounds), "--samples", str(args.samples)]
     done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True, cwd=ROOT)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -244,15 +260,17 @@ def _quietly(line: list[str]) -> None:
 def measured(name: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Return and print the figures of a model."""
     shape, rounds = SHAPES.get(name, IMAGE), 1 if args.quick else args.rounds
-    cold = in_turn({kind: lambda kind=kind: started(path, shape, kind)["seconds"] for kind in KINDS}, rounds)
-    found = {"model": name, "shape": shape, "cold": cold, **started(path, shape, "warm", rounds)}
+    cold = in_turn({kind: lambda kind=kind: started(path, shape, kind, args)["seconds"] for kind in KINDS}, rounds)
+    found = {"model": name, "shape": shape, "cold": cold, **started(path, shape, "warm", args, rounds)}
     ratios = {}
-    for state in ("cold", "warm", "calls_only"):
+    for state in ("cold", "warm", "data_set", "calls_only"):
         for kind, seconds in found[state].items():
             ratio = median([a / b for a, b in zip(seconds, found[state]["plain"], strict=True)])
             ratios[f"{state} {kind}"] = ratio
-            limit = f" (target: at most {TARGET_RATIO:.0f}; {_verdict(ratio)})" if kind == "compare" else ""
+            limit = f" (target: at most {TARGET_RATIO:.0f}; {_verdict(ratio)})" if kind != "plain" else ""
             print(f"{name:<19} {state:<11}{kind:<12}{median(seconds):7.3f} s  {ratio:5.2f} times plain{limit}")
+    if args.no_peers:
+        return {**found, "ratios": ratios}
     peer, count = one_by_one(path, shape)
     print(f"{name:<19} cutting out the model before each of {count} values: {peer:.1f} s, one engine, measured once")
     both = commands(path, shape, args.polygraphy, 1 if args.quick else 3)
@@ -270,6 +288,9 @@ def main() -> int:
     """Run the benchmark."""
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    parser.add_argument("--samples", type=int, default=20, help="samples of the data set")
+    parser.add_argument("--clock", choices=CLOCK, default="wall", help="time to measure (default: wall)")
+    parser.add_argument("--no_peers", action="store_true", help="leave out the alternatives")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="which")
     parser.add_argument("--polygraphy", default="polygraphy", metavar="FILE", help="its command")
     for flag, options in (("path", {"type": Path}), ("shape", {"type": int, "nargs": "+"}), ("only", {})):

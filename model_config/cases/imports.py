@@ -15,11 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model_config.cases.config import Case
+from model_config.remembered import Remembered, key_of
 from model_config.syntax import MOST, parsed
 from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.json_types import Problems
 from tecoinfer_modelzoo.trees import walk
 
 PASSES = "engine/passes"
@@ -41,6 +43,14 @@ class _Source(NamedTuple):
     relative: frozenset[tuple[str, str]]
     files: frozenset[str]
 
+    @property
+    def plain(self) -> list[list[Any]]:
+        """The names as JSON types, from which :func:`_restored` makes the same object."""
+        return [sorted(self.modules), sorted(map(list, self.relative)), sorted(self.files)]
+
+
+_EMPTY = _Source(frozenset(), frozenset(), frozenset())
+
 
 class Imports:
     """The import graph of a repository; files are read on demand, each once.
@@ -48,16 +58,20 @@ class Imports:
     Args:
         root: the repository.
         gone: deleted files that are treated as existing: a file that imports a deleted one is affected.
+        remembered: names in the files of earlier checks; default: every file is parsed.
     """
 
-    def __init__(self, root: Path, gone: Iterable[str] = ()) -> None:
+    def __init__(self, root: Path, gone: Iterable[str] = (), remembered: Remembered | None = None) -> None:
         self.root = root
         self.gone = frozenset(gone)
+        self._remembered = remembered
         self._sources: dict[str, _Source] = {}
+        self._firsts: dict[str, frozenset[str]] = {}
         self._there: dict[str, bool] = {}
         self._inside: dict[str, frozenset[str]] = {}
         self._own: dict[str, frozenset[str]] = {}
         self._imported: dict[tuple[str, str], frozenset[str]] = {}
+        self._inner: dict[str, list[str]] = {}
 
     def of_case(self, case: Case) -> frozenset[str]:
         """Return the files that a case's steps use, including its scripts, relative to the root."""
@@ -81,19 +95,33 @@ class Imports:
             file = waiting.pop()
             if file not in found:
                 found.add(file)
-                waiting += self._used(file, folders)
+                for used in self._used(file, folders):
+                    waiting += used - found
         packages = {folder for file in found if (folder := os.path.dirname(file)) and self._is_package(folder)}
         return frozenset(found).union(*map(self._data, packages))
 
-    def _used(self, file: str, folders: Sequence[str]) -> Iterator[str]:
+    def _used(self, file: str, folders: Sequence[str]) -> Iterator[frozenset[str]]:
+        """Yield the files that a file uses: independent of the search folders, and in each of them."""
         if file not in self._own:
             self._own[file] = frozenset(self._found_alone(file))
-        yield from self._own[file]
+        yield self._own[file]
         for folder in folders if file.endswith(".py") else ():
-            if (file, folder) not in self._imported:
-                found = (self._resolve(module, folder) for module in self._source(file).modules)
-                self._imported[file, folder] = frozenset(chain.from_iterable(found))
-            yield from self._imported[file, folder]
+            # Most files use nothing of a model's folder, and there is one such folder per case.
+            if not self._first_names(file).isdisjoint(self._names(folder)):
+                yield self._in_folder(file, folder)
+
+    def _first_names(self, file: str) -> frozenset[str]:
+        """Return the first parts of the modules that a file names."""
+        if file not in self._firsts:
+            self._firsts[file] = frozenset(module.partition(".")[0] for module in self._source(file).modules)
+        return self._firsts[file]
+
+    def _in_folder(self, file: str, folder: str) -> frozenset[str]:
+        """Return the files of the modules that a file names, in a search folder."""
+        if (file, folder) not in self._imported:
+            found = (self._resolve(module, folder) for module in self._source(file).modules)
+            self._imported[file, folder] = frozenset(chain.from_iterable(found))
+        return self._imported[file, folder]
 
     def _found_alone(self, file: str) -> Iterator[str]:
         """Yield the files that a file uses independent of the search folders."""
@@ -141,6 +169,11 @@ class Imports:
 
     def _data(self, package: str) -> list[str]:
         """Return the files of a package other than Python and prose, including those in subfolders."""
+        if package not in self._inner:
+            self._inner[package] = self._walked(package)
+        return self._inner[package]
+
+    def _walked(self, package: str) -> list[str]:
         found = [file for file in self.gone if file.startswith(f"{package}/") and not file.endswith((".py", ".md"))]
         for folder, folders, files in walk(self.root / package):
             place = os.path.relpath(folder, self.root)
@@ -159,23 +192,48 @@ class Imports:
 
     def _source(self, file: str) -> _Source:
         if file not in self._sources:
-            self._sources[file] = _read(self.root / file, os.path.dirname(file))
+            self._sources[file] = self._read(file)
         return self._sources[file]
+
+    def _read(self, file: str) -> _Source:
+        """Return the names in a file, stored by an earlier check or parsed; none if it is missing or not Python."""
+        folder = os.path.dirname(file)
+        try:
+            content = read_regular(self.root / file, MOST)
+        except OSError:  # reported by the step that runs it
+            return _EMPTY
+        if self._remembered is None:
+            return _parsed(content, folder)
+        key = key_of("names", folder, content)
+        found = _restored(self._remembered.find(key))
+        if found is None:
+            found = _parsed(content, folder)
+            self._remembered.keep(key, found.plain)
+        return found
 
     @cached_property
     def _real_root(self) -> str:
         return os.path.realpath(self.root)
 
 
-def _read(path: Path, folder: str) -> _Source:
-    """Return the names in a file; empty if it is missing or not Python."""
+def _restored(plain: Any) -> _Source | None:
+    """Return the names that :attr:`_Source.plain` wrote; ``None`` if there are none, or they are damaged."""
+    try:
+        modules, relative, files = plain
+        return _Source(frozenset(modules), frozenset((above, module) for above, module in relative), frozenset(files))
+    except Problems:
+        return None
+
+
+def _parsed(content: bytes, folder: str) -> _Source:
+    """Return the names in the content of a file of a folder; none if it is not Python."""
     modules: set[str] = set()
     relative: set[tuple[str, str]] = set()
     files: set[str] = set()
     try:
-        tree = parsed(read_regular(path, MOST))
-    except (OSError, SyntaxError, ValueError):  # reported by the step that runs it
-        return _Source(frozenset(), frozenset(), frozenset())
+        tree = parsed(content)
+    except (SyntaxError, ValueError):  # reported by the step that runs it
+        return _EMPTY
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             above = "/".join(folder.split("/")[: len(folder.split("/")) - node.level + 1])

@@ -11,7 +11,6 @@ from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT, Case, Command
-from model_config.cases.imports import Imports
 from model_config.judge import scorecard
 from model_config.judge.accuracy import BASELINE_NAME, RANDOM, cut_short, direction, judge_case, read_result
 from model_config.judge.speed import figures, judge_speed, kernel_seconds
@@ -21,6 +20,7 @@ from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, St
 from model_config.run import cache
 from model_config.run.drawn import draw
 from model_config.run.foreign import Foreign
+from model_config.run.key import Shared, case_key
 from model_config.run.runner import Limits, OnOutput, Slot, run_step
 from model_config.run.snapshot import Snapshot, Snapshots, names_of
 from model_config.run.workplace import workplace
@@ -47,7 +47,7 @@ class Settings:
         commit, date: recorded in the scorecards.
         problems: problems of the entries in ``model.yaml``, by case.
         on_output: called with every line that a step prints. on_step: called with case and step after each step.
-        imports: the import graph.
+        shared: what the cache keys of all cases have in common.
         snapshots: snapshots of the repository, shared by all cases; default: one per case.
         host_speed: judge times that depend on this host.
         draws: draw the samples whose predictions differ, for a page.
@@ -66,7 +66,7 @@ class Settings:
     problems: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
     on_output: OnOutput | None = None
     on_step: Callable[[str, str], None] | None = None
-    imports: Imports | None = None
+    shared: Shared | None = None
     snapshots: Snapshots | None = None
     handed: Sequence[str] = ()
     host_speed: bool = True
@@ -90,7 +90,7 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
     if not settings.update:
         flags = asdict(settings.limits) | {"handed": {name: os.environ.get(name) for name in settings.handed}}
         flags |= {"host_speed": settings.host_speed, "strict": settings.strict}
-        key = cache.case_key(case, settings.root, flags=flags, imports=settings.imports)
+        key = case_key(case, settings.root, flags=flags, shared=settings.shared)
         if settings.cached and (known := cache.load(key)) is not None:
             return known
     run = _CaseRun(case, slot, settings)

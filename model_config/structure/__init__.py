@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from model_config.cases.config import ROOT, Case
+from model_config.remembered import Remembered, key_of
 from model_config.results import Finding
 from model_config.run.foreign import Foreign
 from model_config.structure import examples, files, parameters, readme, requirements, scripts
@@ -58,6 +59,9 @@ FILE_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {
     "device": scripts.check_devices,
 }
 """Rules for a single file, in a model's folder or shared."""
+
+OF_CONTENT = frozenset(("text", "syntax", "absolute-path", "debug", "tls", "unsafe", "device"))
+"""Rules that read nothing but a file's name and content: one that broke none of them breaks none the next time."""
 
 SHARED_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {"package": files.check_package}
 """Rules for shared files only."""
@@ -105,22 +109,37 @@ def check_structure(case: Case, root: Path = ROOT, foreign: Foreign | None = Non
     )  # a file that several scripts import is reported several times
 
 
-def check_shared(names: Iterable[str | PurePosixPath], root: Path = ROOT) -> list[Finding]:
+def check_shared(
+    names: Iterable[str | PurePosixPath], root: Path = ROOT, remembered: Remembered | None = None
+) -> list[Finding]:
     """Return the rule violations of files outside the models' folders, such as a data set in ``contrib/utils``.
 
     Args:
         names: files relative to the root, as ``git diff --name-only`` lists them; deleted files are skipped.
+        remembered: files whose content broke no rule in earlier checks; default: every rule reads every file.
     """
     sources = [SourceFile(str(name), root) for name in names if os.path.lexists(root / name)]
-    return sorted(_of_files(sources, {**FILE_RULES, **SHARED_RULES}), key=_place)
+    return sorted(_of_files(sources, {**FILE_RULES, **SHARED_RULES}, remembered), key=_place)
 
 
 def _of_files(
-    sources: Iterable[SourceFile], table: dict[str, Callable[[SourceFile], Iterable[Broken]]]
+    sources: Iterable[SourceFile],
+    table: dict[str, Callable[[SourceFile], Iterable[Broken]]],
+    remembered: Remembered | None = None,
 ) -> Iterator[Finding]:
     for source in sources:
+        # Without data a rule may depend on why: the file is too large, cannot be read, or links elsewhere.
+        key = key_of("clean", source.name, source.data) if remembered is not None and source.data else ""
+        is_clean = remembered is not None and bool(key) and remembered.find(key) is True
+        broken = 0
         for name, check in table.items():
-            yield from (_finding(name, one) for one in islice(check(source), MOST_FOUND))
+            if is_clean and name in OF_CONTENT:
+                continue
+            for one in islice(check(source), MOST_FOUND):
+                broken += name in OF_CONTENT
+                yield _finding(name, one)
+        if remembered is not None and key and not is_clean and not broken:
+            remembered.keep(key, True)
 
 
 def _finding(rule: str, broken: Broken) -> Finding:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from engine.measures import THRESHOLD, RunningCosine, differences, measure
+from engine.measures import THRESHOLD, Difference, Measured, RunningCosine, differences, measure
+from tecoinfer_modelzoo import native
 
 
 def figures(value: object, reference: object, threshold: float = 1e-6, dtype: type = np.float32) -> object:
@@ -96,3 +97,74 @@ def test_a_part_of_another_shape_counts_as_zeros_and_nan_never_matches() -> None
     assert running.cosine == pytest.approx(0.5**0.5)
     running.add(np.full((2, 2), np.nan), one)
     assert running.cosine == 0
+
+
+def both(value: np.ndarray, reference: np.ndarray, threshold: float, half: bool) -> list[Measured]:
+    """Return what the extension finds (on each of its levels), and last what NumPy finds."""
+    extension = native.sums()
+    assert extension is not None
+    found = []
+    for level in (*range(extension.level() + 1), None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TECO_NATIVE", "1" if level is not None else "0")
+            patch.setattr("engine.measures._level", lambda level=level: level)
+            one = Measured(threshold, half)
+            for _ in range(2):
+                one.add(value, reference)
+        found.append(one)
+    return found
+
+
+needs_extension = pytest.mark.skipif(native.sums() is None, reason="the C extension is not built or not used")
+
+
+@needs_extension
+@pytest.mark.parametrize("size", [*range(1, 10), 1001, 40_000])
+@pytest.mark.parametrize("half", [False, True])
+def test_extension_finds_what_numpy_finds(size: int, half: bool) -> None:
+    rng = np.random.default_rng(size)
+    reference = (rng.standard_normal(size) * 10.0 ** rng.integers(-9, 6, size)).astype(np.float32)
+    value = (reference * (1 + 1e-3 * rng.standard_normal(size))).astype(np.float32)
+    value[::3], reference[::5] = 0, 0
+    *found, wanted = both(value, reference, THRESHOLD["float16" if half else "float32"], half)
+    assert len(found) >= 1
+    for one in found:
+        assert (one.value, one.reference) == (wanted.value, wanted.reference)
+        for name in Difference.__slots__:
+            assert getattr(one.difference, name) == pytest.approx(getattr(wanted.difference, name), rel=1e-12)
+
+
+@needs_extension
+@pytest.mark.parametrize("strange", [nan, inf, -inf])
+@pytest.mark.parametrize("where", ["value", "reference", "both"])
+def test_extension_leaves_what_is_not_finite_to_numpy(strange: float, where: str) -> None:
+    extension = native.sums()
+    assert extension is not None
+    for place in range(9):
+        value, reference = np.ones(9, np.float32), np.full(9, 2, np.float32)
+        for array, name in ((value, "value"), (reference, "reference")):
+            if where in (name, "both"):
+                array[place] = strange
+        for level in range(extension.level() + 1):
+            assert extension.compare(value, reference, 1e-6, 65504.0, level) is None
+        *found, wanted = both(value, reference, 1e-6, True)
+        for one in found:
+            assert repr(one.value) == repr(wanted.value)  # NaN is not equal to itself
+            assert repr(one.reference) == repr(wanted.reference)
+            assert repr(one.difference) == repr(wanted.difference)
+
+
+@needs_extension
+def test_extension_refuses_what_it_cannot_read() -> None:
+    extension = native.sums()
+    assert extension is not None
+    one, two = np.ones(2, np.float32), np.ones(3, np.float32)
+    for value, reference, level in ((one, two, 0), (one, one.astype(np.float64)[:1], 0), (one, one, 9), (one, one, -1)):
+        with pytest.raises(ValueError, match=r"must be float32|does not have that level"):
+            extension.compare(value, reference, 1e-6, 1.0, level)
+    strided = np.ones((4, 4), np.float32)[:, ::2]
+    with pytest.raises((ValueError, BufferError)):
+        extension.compare(strided, strided, 1e-6, 1.0, 0)
+    assert differences([strided], strided, 1e-6)[0].diff2 == 0  # by NumPy
+    single = [extension.compare(one, one, 1e-6, 1.0, level) for level in range(extension.level() + 1)]
+    assert all(found is not None and found[12] == 2 for found in single)  # both are at the largest magnitude

@@ -19,7 +19,7 @@ from model_config.cases.changed import changed_cases
 from model_config.cases.config import Case, Command
 from model_config.check import main
 from model_config.judge.scorecard import hash_data, hash_models
-from model_config.run.cache import case_key
+from model_config.run.key import case_key
 from model_config.run.workplace import ignored_checkpoints
 from tecoinfer_modelzoo.files import hash_files
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from engine import ConfigError
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
-from toolkit.compare.nodes import compare_nodes
+from toolkit.compare.nodes import compare_calls
 from toolkit.compare.report import lead, report
 from toolkit.dump.golden import Golden
 from toolkit.dump.other_inputs import input_notes, input_rows
@@ -23,7 +23,7 @@ from toolkit.graph.inputs import model_file
 from toolkit.graph.nodes import MEMORY
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
-from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, opened, positive
+from toolkit.model_arguments import DATA, add_model_flags, given_calls, is_dump, opened, positive
 from toolkit.output import add_output_flags, publish
 
 EPILOG = """\
@@ -43,13 +43,14 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if args.a_model is not None and args.a in dumps:
         raise ConfigError(f"--a {args.a} is a dump; --a_model {args.a_model} cannot be combined with it")
     golden = dumps.get(args.a) or dumps.get(args.b)
-    inputs, origin = given_inputs(args, path, golden)
+    calls, origin = given_calls(args, path, golden)
+    inputs = calls[0]
     with (
         dumps.get(args.a) or opened(args, args.a_model or path, args.a, args.a_dtype, inputs) as a,
         dumps.get(args.b) or opened(args, path, args.b, args.b_dtype, inputs) as b,
     ):
         del held
-        found = compare_nodes(a, b, inputs, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
+        found = compare_calls(a, b, calls, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
         for dump in dumps.values():
             found.rows[:0] = input_rows(dump, inputs)
             found.notes += input_notes(dump, inputs)
@@ -83,7 +84,7 @@ def engine_facts(a: Traced, b: Traced, source: str) -> dict[str, str]:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = Parser("teco compare", __doc__, EPILOG)
-    add_model_flags(parser)
+    add_model_flags(parser, f"{DATA}; several .npz are one call each, compared as one")
     add = parser.add_argument
     add("--a", default="onnx", metavar="TARGET", help="the reference: a target or a dump (default: onnx)")
     add("--a_model", type=Path, metavar="FILE", help="another ONNX file for a, such as the export before a change")

@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, nan
+from math import isfinite
 
 import numpy as np
 
 from engine import Array, EngineError, ModelError
-from engine.measures import OTHER_SHAPE, THRESHOLD, Difference, ValueStats, differences, precision_of, value_stats
+from engine.measures import OTHER_SHAPE, THRESHOLD, Difference, Measured, ValueStats, precision_of
 from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.progress import progress
 from toolkit.compare.replay import Replay
@@ -97,10 +97,26 @@ def compare_nodes(
     limit: float | None = None,
     memory: int = MEMORY,
 ) -> Comparison:
-    """Compare every node of a model on two engines.
+    """Compare every node of a model on two engines in one call; arguments and errors as of :func:`compare_calls`."""
+    return compare_calls(a, b, [inputs], isolated=isolated, limit=limit, memory=memory)
+
+
+def compare_calls(
+    a: Traced,
+    b: Traced,
+    calls: Sequence[Sequence[Array]],
+    *,
+    isolated: bool = True,
+    limit: float | None = None,
+    memory: int = MEMORY,
+) -> Comparison:
+    """Compare every node of a model on two engines over several calls, such as the samples of a data set.
+
+    The sums of the differences run over all calls, as if the tensors of the calls were one; a model is opened once.
 
     Args:
-        a: the baseline and reference. b: the judged engine. inputs: one array per input.
+        a: the baseline and reference. b: the judged engine.
+        calls: at least one; of each one array per input. Read once per group of nodes.
         isolated: also run every node of ``b`` alone on the baseline's values.
         limit: see :class:`Comparison`; ``None`` takes that of the coarser precision (:data:`LIMIT`).
         memory: largest number of bytes of values held; a larger model is run once per group of nodes.
@@ -112,14 +128,17 @@ def compare_nodes(
     clock = _Clock(result.seconds)
     replay = _replay(a, b, result) if isolated and not a.note else None
     clock.lap("cut into single nodes")
-    masks = masks_of(source(a.path).model)
-    groups = a.groups(inputs, max(1, memory // _COPIES))
+    found = masks_of(source(a.path).model).found
+    masks = [Masks(found) for _ in calls]  # of each call, since a call's values decide what is masked in it
+    largest = max(calls, key=lambda inputs: sum(array.size for array in inputs))
+    groups = a.groups(largest, max(1, memory // _COPIES))
     if len(groups) > 1:
         size = f"{memory / 2**20:.0f} MiB"
         result.notes.append(f"run in {len(groups)} groups of nodes, to hold at most {size} of values at once")
-        see_sinks(masks, a, inputs, memory)
+        for inputs, seen in zip(calls, masks, strict=True):
+            see_sinks(seen, a, inputs, memory)
     for group in progress(groups, "group"):
-        result.rows += _compare_group(a, b, replay, inputs, group, masks, result, clock)
+        result.rows += _compare_group(a, b, replay, calls, group, masks, result, clock)
     note_masks(result)
     _mark_fused(result.rows, fused_nodes(b))
     result.rows.sort(key=lambda row: row.node.index)
@@ -154,50 +173,117 @@ def _compare_group(
     a: Traced,
     b: Traced,
     replay: Replay | None,
-    inputs: Sequence[Array],
+    calls: Sequence[Sequence[Array]],
     group: Sequence[Node],
-    masks: Masks,
+    masks: Sequence[Masks],
     result: Comparison,
     clock: _Clock,
 ) -> list[Row]:
     only = {name for node in group for name in node.outputs if name}
-    # A run of named tensors uses a temporary session, since every session holds a packed copy of the weights.
-    baseline = a.run(inputs, {*only, *(replay.needs(only) if replay is not None else ())})
-    masks.see(baseline)
-    clock.lap(f"run {a.target}")
-    values = b.run(inputs, only)
-    clock.lap(f"run {b.target}")
-    alone: dict[str, Array] = {}
-    if replay is not None:
-        try:
-            alone = replay.run(inputs, baseline, only)
-        except (ModelError, EngineError) as error:
-            result.notes.append(f"no isolated figures: {error}")
-        clock.lap("run single nodes")
-    rows = list(_rows(a, b, group, masks, baseline, values, alone))
-    clock.lap("compare")
-    return rows
-
-
-def _rows(
-    a: Traced,
-    b: Traced,
-    group: Sequence[Node],
-    masks: Masks,
-    baseline: Mapping[str, Array],
-    values: Mapping[str, Array],
-    alone: Mapping[str, Array],
-) -> Iterator[Row]:
-    there = baseline.keys() & values.keys()
-    tensors = [(node, name) for node in group for name in node.outputs if name]
-    threshold = THRESHOLD[precision_of(a.dtype, b.dtype)]
-    for node, name in tensors:
-        if name in there:
+    wanted = {*only, *(replay.needs(only) if replay is not None else ())}
+    keep = len(calls) > 1  # for one call a session is closed after its run, since each packs the weights anew
+    rows = {name: RowSums(node, name, THRESHOLD[precision_of(a.dtype, b.dtype)]) for node, name in _tensors(group)}
+    for inputs, seen in zip(calls, masks, strict=True):
+        baseline = a.run(inputs, wanted, keep)
+        seen.see(baseline)
+        clock.lap(f"run {a.target}")
+        values = b.run(inputs, only, keep)
+        clock.lap(f"run {b.target}")
+        alone: dict[str, Array] = {}
+        if replay is not None:
+            try:
+                alone = replay.run(inputs, baseline, only, keep)
+            except (ModelError, EngineError) as error:
+                result.notes.append(f"no isolated figures: {error}")
+                replay = None
+                for row in rows.values():
+                    row.drop_isolated()
+            clock.lap("run single nodes")
+        for name in baseline.keys() & values.keys() & rows.keys():
             dtype = "float16" if name in b.half else values[name].dtype.name
-            mask = masks.of(name, baseline[name])
-            yield row_of(node, name, dtype, threshold, baseline[name], values[name], alone.get(name), mask)
-        elif not (a.note or b.note):  # engines that return only the outputs have no rows for inner tensors
-            yield Row(node, name, _why_not(name, a, b))
+            mask = seen.of(name, baseline[name])
+            rows[name].add(dtype, baseline[name], values[name], alone.get(name), mask)
+        baseline, values, alone = {}, {}, {}  # before the next call takes their memory
+        clock.lap("compare")
+    # engines that return only the outputs have no rows for inner tensors
+    hidden = bool(a.note or b.note)
+    return [row.row(_why_not(name, a, b)) for name, row in rows.items() if row.status or not hidden]
+
+
+def _tensors(group: Iterable[Node]) -> Iterator[tuple[Node, str]]:
+    for node in group:
+        yield from ((node, name) for name in node.outputs if name)
+
+
+class RowSums:
+    """The row of a tensor that a node produces, gathered over calls.
+
+    Args:
+        node, name: the node, and its output. threshold: see :data:`engine.THRESHOLD`.
+    """
+
+    def __init__(self, node: Node, name: str, threshold: float) -> None:
+        self.node, self.name, self._threshold = node, name, threshold
+        self.status = ""
+        self._dtype = ""
+        self._shape: tuple[int, ...] = ()
+        self._masked = 0
+        self._accumulated: Measured | None = None
+        self._isolated: Measured | None = None
+        self._other_shape = self._other_isolated = False
+
+    def add(self, dtype: str, reference: Array, value: Array, alone: Array | None, mask: Mask | None) -> None:
+        """Add the arrays of one call.
+
+        Args:
+            dtype: as stored on the judged engine. reference, value: of the baseline and of the judged engine.
+            alone: output of the isolated run. mask: excludes infinite elements.
+        """
+        if not self.status:
+            self._dtype, self._shape, self.status = dtype, value.shape, "compared"
+        if self.status != "compared":  # an earlier call has shown that it cannot be compared
+            return
+        if any(array.dtype.kind not in "fiub" for array in (value, reference)):
+            self.status = f"values are {value.dtype}, not numbers"
+            return
+        half = dtype == "float16"
+        if alone is not None:
+            self._isolated = self._isolated or Measured(self._threshold, half)
+            if alone.shape != reference.shape:
+                self._other_isolated = True
+            else:
+                wanted, found, _ = _rest(mask, reference, alone)
+                self._isolated.add(found, wanted)
+        if value.shape != reference.shape:
+            self.status = f"shape {list(value.shape)} is not the baseline's {list(reference.shape)}"
+            self._shape, self._other_shape = value.shape, True
+            return
+        self._accumulated = self._accumulated or Measured(self._threshold, half)
+        wanted, found, left_out = _rest(mask, reference, value)
+        self._accumulated.add(found, wanted)
+        self._masked += left_out
+
+    def drop_isolated(self) -> None:
+        """Discard the isolated runs, which could not be done for all calls."""
+        self._isolated, self._other_isolated = None, False
+
+    def row(self, why_not: str = "not computed") -> Row:
+        """Return the row; ``why_not`` is its status if nothing was added."""
+        if not self.status:
+            return Row(self.node, self.name, why_not)
+        isolated = None if self._isolated is None else self._isolated.difference
+        if self._other_isolated:
+            isolated = OTHER_SHAPE
+        found = self._accumulated
+        if self._other_shape:
+            return Row(self.node, self.name, self.status, self._dtype, self._shape, None, None, OTHER_SHAPE, isolated)
+        if found is None or self.status != "compared":
+            return Row(self.node, self.name, self.status, self._dtype, self._shape)
+        return Row(
+            *(self.node, self.name, self.status, self._dtype, self._shape),
+            *(found.value, found.reference, found.difference, isolated),
+            masked=self._masked,
+        )
 
 
 def row_of(
@@ -210,54 +296,18 @@ def row_of(
     alone: Array | None = None,
     mask: Mask | None = None,
 ) -> Row:
-    """Return the row of a tensor that a node produces, stored as ``dtype`` on the judged engine.
-
-    ``alone``: output of the isolated run. ``threshold``: see :data:`engine.THRESHOLD`. ``mask`` excludes infinite
-    elements.
-    """
-    if any(array.dtype.kind not in "fiub" for array in (value, reference)):
-        return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
-    judged = [value] if alone is None else [value, alone]
-    found = _measured(judged, reference, threshold, mask)
-    isolated = None if alone is None else found[1]
-    if value.shape != reference.shape:
-        status = f"shape {list(value.shape)} is not the baseline's {list(reference.shape)}"
-        return Row(node, name, status, dtype, value.shape, None, None, found[0], isolated)
-    full, left_out = value.shape, 0
-    if mask is not None:
-        reference, value, left_out = _rest(mask, reference, value)
-    held = value_stats(value, reference, dtype == "float16")
-    return Row(node, name, "compared", dtype, full, held, _range(reference), found[0], isolated, (), left_out)
+    """Return the row of a tensor in one call; arguments as of :class:`RowSums` and its ``add``."""
+    found = RowSums(node, name, threshold)
+    found.add(dtype, reference, value, alone, mask)
+    return found.row()
 
 
-def _rest(mask: Mask, reference: Array, value: Array) -> tuple[Array, Array, int]:
+def _rest(mask: Mask | None, reference: Array, value: Array) -> tuple[Array, Array, int]:
     """Return the unmasked elements of the reference and of the value, and the number of masked elements."""
+    if mask is None:
+        return reference, value, 0
     left_out = mask.covers(reference, value)
     return reference[~left_out], value[~left_out], int(np.count_nonzero(left_out))
-
-
-def _measured(judged: Sequence[Array], reference: Array, threshold: float, mask: Mask | None) -> list[Difference]:
-    """Return the difference of each array from the reference."""
-    fit = [array for array in judged if array.shape == reference.shape]
-    if mask is None:
-        measured = iter(differences(fit, reference, threshold) if fit else ())
-    else:
-        rests = (_rest(mask, reference, array) for array in fit)
-        measured = iter([differences([value], wanted, threshold)[0] for wanted, value, _ in rests])
-    return [next(measured) if array.shape == reference.shape else OTHER_SHAPE for array in judged]
-
-
-def _range(array: Array) -> ValueStats:
-    """Return range and number of NaN and infinities of the baseline's value."""
-    if not array.size:
-        return ValueStats(nan, nan, 0, 0, 0, 0)
-    low, high = float(array.min()), float(array.max())
-    if isfinite(low) and isfinite(high):
-        return ValueStats(low, high, 0, 0, 0, 0)
-    finite = array[np.isfinite(array)]
-    nans = int(np.count_nonzero(np.isnan(array)))
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (nan, nan)
-    return ValueStats(low, high, nans, array.size - finite.size - nans, 0, 0)
 
 
 def note_masks(result: Comparison) -> None:

@@ -41,6 +41,8 @@ class Replay:
             if name in values and traced.kinds[name] and now in data and name not in traced.skipped
         }
         self._model = _cut(traced, self.cuts)
+        self._session: HostSession | None = None
+        self._names: list[str] = []
         self._writers = {name: node for node in self._model.graph.node for name in node.output if name}
 
     def needs(self, names: Collection[str]) -> set[str]:
@@ -49,16 +51,25 @@ class Replay:
         return {name for name in self.cuts if _fed(name) in inputs}
 
     def run(
-        self, inputs: Sequence[Array], values: Mapping[str, Array], only: Collection[str] | None = None
+        self,
+        inputs: Sequence[Array],
+        values: Mapping[str, Array],
+        only: Collection[str] | None = None,
+        keep: bool = False,
     ) -> dict[str, Array]:
         """Compute every node once; return tensors by original name, those in ``only`` (``None``: all replayable ones).
 
-        ``values``: the baseline's by original name, at least those of :meth:`needs`.
+        ``values``: the baseline's by original name, at least those of :meth:`needs`. ``keep``: keep the session for
+        further runs of the same tensors.
         """
         names = [name for name in self.cuts if only is None or name in only]
         if not names:
             return {}
-        session = self._open(names)
+        if self._session is None or self._names != names:
+            self._session = None  # before another one takes its memory
+        session = self._session or self._open(names)
+        if keep:
+            self._session, self._names = session, names
         given = dict(zip([spec.name for spec in self._traced.inputs], self._traced.feed(inputs), strict=True))
         by_feed = {_fed(name): name for name in self.cuts}
         feed = {

@@ -30,7 +30,7 @@ class Golden(Traced):
         self.inputs = input_specs(original)
         self.half = frozenset(name for name in self.origin if self.dump.tensors[name].dtype == "float16")
 
-    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
+    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None, keep: bool = False) -> dict[str, Array]:
         """Return the values of the dump; ``inputs`` are ignored."""
         names = [name for name in self.origin if only is None or name in only]
         return {name: self.dump.read(self.dump.tensors[name]) for name in names}

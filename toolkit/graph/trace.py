@@ -70,12 +70,13 @@ class Traced:
         """Return whether an original tensor is accessible on this target."""
         return name in self.origin
 
-    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
+    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None, keep: bool = False) -> dict[str, Array]:
         """Run the model once; return values by original tensor name, float16 storage as rounded float32 arrays.
 
         Args:
             inputs: one array per input, in order; cast to the dtype of the target.
             only: original tensors to return, to save memory; ``None`` returns all.
+            keep: keep what was opened for these tensors, as for all, until others are asked for.
 
         Raise InputError if the inputs do not fit, ModelError or EngineError if the model cannot be loaded or run.
         """
@@ -128,7 +129,8 @@ def fitted(array: Array, spec: TensorSpec) -> Array:
 class _GraphTraced(Traced):
     """Model run by ONNX Runtime, as the baseline or with the card's storage precision."""
 
-    _session: HostSession | None = None
+    _session: HostSession | None = None  # of the tensors in ``_names``
+    _names: Collection[str] = ()
     _held: LightModel | None = None
 
     def take(self, model: ModelProto, origin: dict[str, str], held: LightModel) -> None:
@@ -141,15 +143,17 @@ class _GraphTraced(Traced):
         del model.graph.output[:]  # set by mark(); some may not be arrays
         self.inputs = input_specs(model)
 
-    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
+    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None, keep: bool = False) -> dict[str, Array]:
         feed = self.feed(inputs)
         names = [name for name in self.origin if only is None or name in only]
         if not names:
             return {}
-        if only is not None:
+        if self._session is not None and self._names == names:
+            return dict(zip(names, self._session.run(feed), strict=True))
+        if only is not None and not keep:
             return dict(zip(names, self._open(names).run(feed), strict=True))
-        if self._session is None:
-            self._session = self._open(names)
+        self._session = None  # before another one takes its memory
+        self._session, self._names = self._open(names), names
         return dict(zip(names, self._session.run(feed), strict=True))
 
     def _open(self, names: Iterable[str]) -> HostSession:
@@ -188,7 +192,7 @@ class _OutputsTraced(Traced):
             if tensor.dtype == np.float16 or (tensor.dtype.kind == "f" and self.dtype == "float16")
         )
 
-    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
+    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None, keep: bool = False) -> dict[str, Array]:
         try:
             found = self._engine(self.feed(inputs))
         except TecoInferError:
@@ -224,7 +228,7 @@ class _MarkedTraced(Traced):
         self.origin = {name: name for name in self.kinds if name in written and name not in self.skipped}
         self.half = _of_kinds(self, _FLOAT, _HALF) if self.dtype == "float16" else _of_kinds(self, _HALF)
 
-    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
+    def run(self, inputs: Sequence[Array], only: Collection[str] | None = None, keep: bool = False) -> dict[str, Array]:
         names = [name for name in self.origin if only is None or name in only]
         if not names:
             return {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean
 from tecoinfer_modelzoo.trees import below
-from utils.fetch.package import FetchError
+from utils.fetch.package import FetchError, Package
 from utils.fetch.store import fetched, kept
 from utils.fetch.table import packages
 
@@ -39,12 +40,15 @@ def fetched_path(path: str | Path) -> Path:
     return found
 
 
-def kept_path(folder: Path, path: str) -> Path:
-    """Resolve a path relative to ``folder``, or a ``fetch:`` path without a download, which may not exist then."""
+def kept_path(folder: Path, path: str, known: Mapping[str, Package] | None = None) -> Path:
+    """Resolve a path relative to ``folder``, or a ``fetch:`` path without a download, which may not exist then.
+
+    ``known``: rows of the tables by name, for a caller that resolves many paths; default: the tables are read.
+    """
     if not is_fetched_path(path):
         return folder / path
     name, inner = _split(path)
-    package = packages().get(name)
+    package = (packages() if known is None else known).get(name)
     found = None if package is None else kept(package)
     return folder / path if found is None or ".." in inner.parts else found / inner
 

@@ -16,7 +16,8 @@ from support import DIGITS
 
 from model_config.cases.config import AccuracyRule, Case, Command
 from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
-from model_config.run.cache import KIND, case_key, load, store
+from model_config.run.cache import KIND, load, store
+from model_config.run.key import case_key
 from utils.fetch import find_package
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
