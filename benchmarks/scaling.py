@@ -238,10 +238,8 @@ def show(costs: Costs, device: float, assumed: Mapping[str, float], table: Seque
     print(f"{'images':20} {'machines':>8} {'images/s':>10} {'bound by':>8}", end="")
     print(f" {'total s':>9} {'overall/s':>9} {'listing s':>9} {'start s':>7} {'fill+merge s':>12} {'listing MB':>10}")
     for name, machines, listed, p in table:
-        print(
-            f"{name + (', list' if listed else ''):20} {machines:8} {p.rate:10.0f} {p.bound_by:>8} {p.seconds:9.1f} {p.overall:9.0f}",
-            end="",
-        )
+        print(f"{name + (', list' if listed else ''):20} {machines:8} {p.rate:10.0f} {p.bound_by:>8}", end="")
+        print(f" {p.seconds:9.1f} {p.overall:9.0f}", end="")
         print(f" {p.listing:9.1f} {p.start:7.2f} {p.rest:12.2f} {p.listing_mb:10.0f}")
 
 
