@@ -85,8 +85,8 @@ def in_memory(path: Path, files: Sequence[Path]) -> None:
         np.concatenate([one.values for one in found]),
         np.concatenate([one.sample + start for one, start in zip(found, starts, strict=False)]),
     )
-    with path.open("wb") as file:
-        write_arrays(whole, file)
+    with path.open("wb") as output:
+        write_arrays(whole, output)
 
 
 def bounded(path: Path, files: Sequence[Path]) -> None:

@@ -1,9 +1,9 @@
 """The scaling model compared with Ray: workers of one core each, on the paced card and on the CPU engine.
 
 The cluster has as many nodes as the largest number of workers, of one core each: a node's processes are bound to it. A
-paced card (one SPA, slowed down to a given time per batch) waits on the wall clock and needs little CPU, so more workers
-than cores run side by side as on more machines. With target ``onnx`` the workers compute: there, more workers than
-cores share them, and other programs that use the machine slow them down.
+paced card (one SPA, slowed down to a given time per batch) waits on the wall clock and needs little CPU, so more
+workers than cores run side by side as on more machines. With target ``onnx`` the workers compute: there, more workers
+than cores share them, and other programs that use the machine slow them down.
 """
 
 from __future__ import annotations
@@ -42,12 +42,16 @@ def cluster(nodes: int, environment: Mapping[str, str]) -> Iterator[str]:
     """Start a cluster of nodes with a core each, and yield its address; every node's processes run on one core."""
     allowed = sorted(os.sched_getaffinity(0))
     ray = [str(Path(sys.executable).with_name("ray"))]
-    own = ["--num-cpus=1", "--object-store-memory=100000000", "--include-dashboard=false", "--disable-usage-stats"]
+    own = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats"]
     port = _free_port()
     try:
         for node in range(nodes):
             os.sched_setaffinity(0, [allowed[node % len(allowed)]])  # a child keeps it
-            where = ["--head", f"--port={port}"] if node == 0 else [f"--address=127.0.0.1:{port}"]
+            where = (
+                ["--head", f"--port={port}", "--include-dashboard=false"]
+                if node == 0
+                else [f"--address=127.0.0.1:{port}"]
+            )
             done = subprocess.run(
                 [*ray, "start", *where, *own], env=environment, capture_output=True, text=True, check=False
             )
