@@ -40,52 +40,21 @@ CURVE = (1, 2, 4, 8, 16, 32, 64)
 @contextmanager
 def cluster(nodes: int, environment: Mapping[str, str]) -> Iterator[str]:
     """Start a cluster of nodes with a core each, and yield its address; every node's processes run on one core."""
+    from ray.cluster_utils import Cluster
+
     allowed = sorted(os.sched_getaffinity(0))
-    ray = [str(Path(sys.executable).with_name("ray"))]
-    own = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats"]
-    port = _free_port()
-    try:
-        for node in range(nodes):
-            os.sched_setaffinity(0, [allowed[node % len(allowed)]])  # a child keeps it
-            where = (
-                ["--head", f"--port={port}", "--include-dashboard=false"]
-                if node == 0
-                else [f"--address=127.0.0.1:{port}"]
-            )
-            done = subprocess.run(
-                [*ray, "start", *where, *own], env=environment, capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                raise SystemExit(f"ray start ended with {done.returncode}: {done.stderr or done.stdout}")
-        os.sched_setaffinity(0, allowed)
-        yield f"127.0.0.1:{port}"
-    finally:
-        os.sched_setaffinity(0, allowed)
-        for process in _started(environment["RAY_TMPDIR"]):
-            process.kill()
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-    return port
-
-
-def _started(folder: str) -> list[Any]:
-    """Return the processes of the cluster, which have its folder in their environment."""
-    import psutil
-
-    found = []
-    for process in psutil.process_iter():
+    with mock.patch.dict(os.environ, environment, clear=True):
+        found = Cluster()
         try:
-            if process.environ().get("RAY_TMPDIR") == folder and process.pid != os.getpid():
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+            for node in range(nodes):
+                os.sched_setaffinity(0, [allowed[node % len(allowed)]])  # a child keeps it
+                first = {} if node else {"include_dashboard": False}
+                found.add_node(num_cpus=1, object_store_memory=10**8, **first)
+            os.sched_setaffinity(0, allowed)
+            yield str(found.address)
+        finally:
+            os.sched_setaffinity(0, allowed)
+            found.shutdown()
 
 
 def slowed(seconds: float) -> dict[str, str]:
