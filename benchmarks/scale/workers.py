@@ -40,10 +40,10 @@ CURVE = (1, 2, 4, 8, 16, 32, 64)
 @contextmanager
 def cluster(nodes: int, environment: Mapping[str, str]) -> Iterator[str]:
     """Start a cluster of nodes with a core each, and yield its address; every node's processes run on one core."""
-    from ray.cluster_utils import Cluster
-
     allowed = sorted(os.sched_getaffinity(0))
     with mock.patch.dict(os.environ, environment, clear=True):
+        from ray.cluster_utils import Cluster  # Ray reads the environment when it is imported
+
         found = Cluster()
         try:
             for node in range(nodes):
