@@ -20,7 +20,7 @@ from engine import Array, DataError
 from tecoinfer_modelzoo.text import one_line
 from utils.pipeline.resume.records.stored_arrays import GrowingArrays, StoredArrays
 
-WINDOW_BYTES = 1 << 25
+WINDOW_BYTES = 1 << 23
 """Bytes of the blocks of all files together, about; a file's block has at least one sample with all its records."""
 
 _INT64 = np.dtype(np.int64)
