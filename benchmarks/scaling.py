@@ -27,6 +27,7 @@ from parts.peers import Setup, limit
 
 from engine import usable_cores
 from utils.datasets import load_dataset
+from utils.datasets.label_file import ListedImages
 
 T1_TABLE = ROOT / "tecoexec/data/t1_resnet50.csv"
 FOLDERS = {"ImageNet val": 50_000, "ImageNet train": 1_280_000, "100 million": 100_000_000}
@@ -47,6 +48,7 @@ class Costs:
         image: bytes of an image file.
         merge: seconds per process that rank 0 merges.
         spread: relative standard deviation of a step's time.
+        scan: seconds per line of a label file that a process passes over, and lookup per line of its own share.
     """
 
     preprocess: float
@@ -60,6 +62,8 @@ class Costs:
     image: float
     merge: float = 0.01
     spread: float = 0.1
+    scan: float = 0.0
+    lookup: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +93,12 @@ class Prediction:
     listing_mb: float
 
 
-Row = tuple[str, int, Prediction]
-"""Name of a folder, number of machines, and prediction."""
+Row = tuple[str, int, bool, Prediction]
+"""Name of a folder, number of machines, whether the images are in a label file, and prediction."""
 
 
-def predict(images: int, batch: int, costs: Costs, site: Site) -> Prediction:
-    """Predict a run of ``images`` images in equal shares."""
+def predict(images: int, batch: int, costs: Costs, site: Site, *, listed: bool = False) -> Prediction:
+    """Predict a run of ``images`` images in equal shares; ``listed``: their names are in a label file."""
     every = site.machines * site.processes
     rates = {
         "cores": site.machines * site.cores / max(costs.preprocess + costs.inference, 1e-12),
@@ -106,8 +110,10 @@ def predict(images: int, batch: int, costs: Costs, site: Site) -> Prediction:
     bound_by = min(rates, key=rates.__getitem__)
     rate = rates[bound_by]
     crowd = max(1.0, site.processes / site.cores)
-    # Every process lists the whole folder, whose names come from one storage; then its rows are cut out.
-    listing = max(images * costs.listing * crowd, images * every / site.lookups)
+    if listed:  # every process passes over the whole list, and looks for the files of its share
+        listing = max((images * costs.scan + images / every * costs.lookup) * crowd, images / site.lookups)
+    else:  # every process lists the whole folder, whose names come from one storage; then its rows are cut out
+        listing = max(images * costs.listing * crowd, images * every / site.lookups)
     start = max(costs.start, costs.start_cpu * crowd)
     shard = math.ceil(images / every)
     steps = math.ceil(shard / batch)
@@ -117,7 +123,7 @@ def predict(images: int, batch: int, costs: Costs, site: Site) -> Prediction:
     fill = min(batch, shard) * (costs.preprocess + costs.device)
     rest = fill + costs.merge * every
     seconds = start + listing + working + rest
-    memory = images * costs.listing_bytes * site.processes / 1e6
+    memory = images * costs.listing_bytes * site.processes / (every if listed else 1) / 1e6
     return Prediction(seconds, working, listing, start, rest, rate, images / seconds, bound_by, memory)
 
 
@@ -130,8 +136,11 @@ def t1_seconds(batch: int) -> float:
     return latencies[batch] / batch
 
 
-def listing_costs(files: int) -> tuple[float, float]:
-    """Return seconds and bytes per file of listing a folder of ``files`` files, created on this machine's disk."""
+def listing_costs(files: int) -> tuple[float, float, float, float]:
+    """Return the costs of ``files`` files, created on this machine's disk.
+
+    Seconds and bytes per file of listing their folder; seconds per line of their label file, of others and of the own.
+    """
     with tempfile.TemporaryDirectory(prefix="scaling-") as text:
         for index in range(files):
             folder = Path(text, f"n{index % 10:08d}")
@@ -142,7 +151,12 @@ def listing_costs(files: int) -> tuple[float, float]:
         dataset = load_dataset(text)
         size, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    return median(times) / files, size / len(dataset)
+        file = Path(text, "list.txt")
+        names = [sample.path.relative_to(text).as_posix() for sample in dataset]
+        file.write_text("".join(f"{name} 1\n" for name in names), encoding="utf-8")
+        scan = median([_seconds(lambda: ListedImages(file).share(0, files)) for _ in range(3)])
+        whole = median([_seconds(lambda: len(ListedImages(file))) for _ in range(3)])
+    return median(times) / files, size / len(dataset), scan / files, max(0.0, whole - scan) / files
 
 
 def _seconds(action: Callable[[], object]) -> float:
@@ -158,10 +172,12 @@ def measured_costs(setup: Setup, script: Path, quick: bool) -> Costs:
     turns = [contestant.turn() for _ in range(1 if quick else 5)]
     preprocess, inference = (median([float(turn[i]) for turn in turns]) for i in range(2))
     start, start_cpu = starting(setup, script)
-    listing, size = listing_costs(2_000 if quick else 50_000)
+    listing, size, scan, lookup = listing_costs(2_000 if quick else 50_000)
     files = [path.stat().st_size for path in setup.images.rglob("*") if path.is_file()]
     step = 100e-6 / setup.batch_size  # per batch of the loop; see docs/performance.md, engine overhead
-    return Costs(preprocess, inference, 0.0, step, start, start_cpu, listing, size, sum(files) / len(files))
+    image = sum(files) / len(files)
+    own = {"scan": scan, "lookup": lookup}
+    return Costs(preprocess, inference, 0.0, step, start, start_cpu, listing, size, image, **own)
 
 
 def starting(setup: Setup, script: Path) -> tuple[float, float]:
@@ -213,13 +229,17 @@ def check(setup: Setup, script: Path, costs: Costs, rounds: int) -> list[dict[st
 def show(costs: Costs, device: float, assumed: Mapping[str, float], table: Sequence[Row]) -> None:
     """Print costs and predictions."""
     print(f"measured: preprocess {costs.preprocess * 1e3:.2f} ms CPU per image, start {costs.start:.2f} s,")
-    print(f"  listing {costs.listing * 1e6:.1f} us and {costs.listing_bytes:.0f} bytes per file")
+    print(f"  listing {costs.listing * 1e6:.1f} us and {costs.listing_bytes:.0f} bytes per file,")
+    print(
+        f"  label file {costs.scan * 1e6:.2f} us per line, {costs.lookup * 1e6:.1f} us more per line of the own share"
+    )
     print(f"published: T1, {1 / device:.0f} ResNet50 images/s")
     print("assumed: " + ", ".join(f"{name} {value:g}" for name, value in assumed.items()))
-    print(f"{'folder':14} {'machines':>8} {'images/s':>10} {'bound by':>8}", end="")
+    print(f"{'images':20} {'machines':>8} {'images/s':>10} {'bound by':>8}", end="")
     print(f" {'total s':>9} {'overall/s':>9} {'listing s':>9} {'start s':>7} {'fill+merge s':>12} {'listing MB':>10}")
-    for name, machines, p in table:
-        print(f"{name:14} {machines:8} {p.rate:10.0f} {p.bound_by:>8} {p.seconds:9.1f} {p.overall:9.0f}", end="")
+    for name, machines, listed, p in table:
+        print(f"{name + (', list' if listed else ''):20} {machines:8} {p.rate:10.0f} {p.bound_by:>8}", end="")
+        print(f" {p.seconds:9.1f} {p.overall:9.0f}", end="")
         print(f" {p.listing:9.1f} {p.start:7.2f} {p.rest:12.2f} {p.listing_mb:10.0f}")
 
 
@@ -278,12 +298,16 @@ def main() -> int:
     for name, images in FOLDERS.items():
         for machines in MACHINES:
             site = Site(machines, args.cards, args.cores, args.disk, args.storage, args.lookups)
-            table.append((name, machines, predict(images, args.batch_size, carded, site)))
+            for listed in (False, True):
+                found = predict(images, args.batch_size, carded, site, listed=listed)
+                table.append((name, machines, listed, found))
     assumed = {name: getattr(args, name) for name in ASSUMED}
     show(costs, device, assumed, table)
     rows = check(setup, script, costs, 1 if args.quick else args.rounds) if args.measure else []
     show_check(rows)
-    predictions = [{"folder": name, "machines": machines} | asdict(p) for name, machines, p in table]
+    predictions = [
+        {"folder": name, "machines": machines, "listed": listed} | asdict(p) for name, machines, listed, p in table
+    ]
     result = {"costs": asdict(costs), "device_s": device, "assumed": assumed, "predictions": predictions}
     finish("scaling", result | {"model": setup.model, "checked": rows}, args)
     return 0

@@ -53,6 +53,16 @@ def test_the_parts_add_up_and_the_shared_listing_grows_with_the_processes(scalin
     assert found.overall == pytest.approx(1_000_000 / found.seconds)
 
 
+def test_a_label_file_is_looked_up_once_by_all_processes_together(scaling: Any) -> None:
+    site = scaling.Site(8, 4, 64, lookups=1e6)
+    found = scaling.predict(1_000_000, 32, costs(scaling, scan=1e-8, lookup=1e-5), site, listed=True)
+    assert found.listing == pytest.approx(1.0)
+    assert found.listing_mb == pytest.approx(1_000_000 / 32 * 50 * 4 / 1e6)
+    slow = scaling.predict(1_000_000, 32, costs(scaling, scan=1e-8, lookup=1e-4), site, listed=True)
+    assert slow.listing == pytest.approx(0.01 + 100 / 32)
+    assert slow.seconds == pytest.approx(slow.working + slow.listing + slow.start + slow.rest)
+
+
 @given(st.integers(1, 10**8), st.integers(1, 64), st.integers(1, 8), st.integers(1, 64))
 def test_a_run_is_never_faster_than_its_limit(
     scaling: Any, images: int, machines: int, processes: int, batch: int
@@ -77,7 +87,8 @@ def test_quick_run(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     data = json.loads(result.read_text(encoding="utf-8"))
-    assert len(data["predictions"]) == 9
+    assert len(data["predictions"]) == 18
+    assert min(data["costs"][name] for name in ("scan", "lookup")) > 0
     assert [row["processes"] for row in data["checked"]] == [1, 2, 4]
     assert min(row["measured_s"] for row in data["checked"]) > 0
     assert all(label in done.stdout for label in ("measured: ", "published: ", "assumed: "))

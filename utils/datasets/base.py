@@ -15,6 +15,9 @@ from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.errors import warn_renamed
 from tecoinfer_modelzoo.files import read_regular
 
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+"""The numbers of samples, int64 of shape N."""
+
 
 class Rejected(NamedTuple):
     """A file that cannot be a sample; the report prints ``reason`` as part of a sentence."""
@@ -70,11 +73,14 @@ class Dataset(ABC):
         rejected: files that cannot be samples, for the report at the end of a run.
         has_units: whether several samples may belong to one unit, so that batches have ``units``.
         notes: properties of the whole data set, such as class names; a selection has the same.
+        numbers: the index of each sample in the records of a run, if it is not ``rank + i * size`` because rejected
+            files are counted too; else ``None``.
     """
 
     rejected: Sequence[Rejected] = ()
     has_units: bool = False
     notes: Mapping[str, Any] = MappingProxyType({})
+    numbers: Numbers | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -94,6 +100,21 @@ class Dataset(ABC):
     def select(self, indices: Sequence[int]) -> Dataset:
         """Return the samples at the given places as a data set whose ``rejected`` is empty."""
         return Selection(self, indices)
+
+    def share(self, rank: int, size: int) -> Dataset:
+        """Return every ``size``-th sample from sample ``rank`` on, and the same share of the rejected files.
+
+        A data set that need not read all samples for this overrides it.
+        """
+        if size == 1:
+            return self
+        part = self.select(range(rank, len(self), size))
+        part.rejected = self.rejected[rank::size]
+        return part
+
+    def most_samples(self) -> int:
+        """Return an upper limit of the number of samples, which may be known without reading all of them."""
+        return len(self)
 
     def __init_subclass__(cls, **how: Any) -> None:
         """Accept the former name of :meth:`source_files`, with a warning."""

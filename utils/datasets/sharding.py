@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from engine import ConfigError
 from utils.datasets.base import Dataset
@@ -38,10 +40,25 @@ def shard(dataset: Dataset, rank: int, size: int) -> Dataset:
     """
     if not 0 <= rank < size:
         raise ConfigError(f"rank {rank} of {size} processes does not exist; ranks go from 0 to size - 1")
-    part = dataset if size == 1 else dataset.select(range(rank, len(dataset), size))
-    if size > 1:
-        part.rejected = dataset.rejected[rank::size]
-    return part
+    return dataset.share(rank, size)
+
+
+_shares_only: list[bool] = []
+
+
+@contextmanager
+def shares_only() -> Iterator[None]:
+    """Load data sets for other processes in this block: what only these need is not read."""
+    _shares_only.append(True)
+    try:
+        yield
+    finally:
+        _shares_only.pop()
+
+
+def loads_a_share() -> bool:
+    """Return whether this process needs only a share of the data set, or none (:func:`shares_only`)."""
+    return bool(_shares_only) or rank_and_size()[1] > 1
 
 
 def _whole(variable: str, default: int) -> int:

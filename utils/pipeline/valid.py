@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine import ConfigError, Engine, usable_cores
 from tecoinfer_modelzoo.flags import STDOUT, reserve_stdout
 from utils.advice import SHORT
-from utils.datasets.sharding import rank_and_size, shard
+from utils.datasets.sharding import rank_and_size, shard, shares_only
 from utils.pipeline.flags.options import Options, limits, options
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report.console import finish, int8_figures, list_nan, print_engines, warn, write_result
@@ -89,7 +89,9 @@ def _evaluated(task: type[Task], opt: Options) -> Report | None:
         from utils.pipeline.launch.ray_launcher import launch
         from utils.pipeline.launch.serialization import packed
 
-        return launch(part, (packed((form_of(task), opt)),), opt.num_workers, print, samples=len(load_data(task(opt))))
+        with shares_only():
+            samples = load_data(task(opt)).most_samples()
+        return launch(part, (packed((form_of(task), opt)),), opt.num_workers, print, samples=samples)
     if rank_and_size()[1] > 1:
         from utils.pipeline.launch.mpi import gather
 

@@ -76,7 +76,7 @@ def open_run_files(
 
             path = records_path(opt.json, metric)
             path = path if _alone(opt) else part_path(path, rank, size)
-            keep["records"] = record_writer(path, metric, rank=rank, size=size)
+            keep["records"] = record_writer(path, metric, rank=rank, size=size, numbers=dataset.numbers)
         yield keep
         if journaled is not None:
             journaled.check()

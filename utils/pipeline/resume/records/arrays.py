@@ -28,11 +28,10 @@ import numpy as np
 
 from engine import Array, DataError, InputError
 from tecoinfer_modelzoo.text import one_line
-from utils.datasets.base import Batch
+from utils.datasets.base import Batch, Numbers
 from utils.metrics.base import Records
 from utils.pipeline.resume.records.file import RecordsFile
-
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip, so that equal records give equal bytes
+from utils.pipeline.resume.records.stored_arrays import EPOCH
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +63,16 @@ class ArrayRecordWriter(RecordsFile):
     _mode: ClassVar[dict[str, Any]] = {"mode": "wb"}
 
     def __init__(
-        self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1, has_margins: bool = False
+        self,
+        path: Path,
+        metric_name: str,
+        *,
+        rank: int = 0,
+        size: int = 1,
+        numbers: Numbers | None = None,
+        has_margins: bool = False,
     ) -> None:
-        super().__init__(path, metric_name, rank=rank, size=size)
+        super().__init__(path, metric_name, rank=rank, size=size, numbers=numbers)
         self._columns = RecordArrays(metric_name)
         self._margins: list[Array] | None = [] if has_margins else None
         self._values: list[Array] = []
@@ -109,7 +115,7 @@ class ArrayRecordWriter(RecordsFile):
 
     def _finish(self) -> None:
         columns = self._columns
-        columns.index = self._index + self._stride * np.arange(len(columns.names), dtype=np.int64)
+        columns.index = self._positions(len(columns.names))
         columns.ran = np.concatenate([columns.ran, *self._ran])
         filled = [values for values in self._values if len(values)] or self._values[:1]
         if filled:
@@ -174,7 +180,7 @@ def write_arrays(columns: RecordArrays, file: IO[bytes]) -> None:
             arrays[key] = np.array([codes[name] for name in names], np.int64)[rows]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for key, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{key}.npy", _EPOCH), "w", force_zip64=True) as member:
+            with archive.open(zipfile.ZipInfo(f"{key}.npy", EPOCH), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from engine import Array
 from tecoinfer_modelzoo.files import hash_files, same_access
-from utils.datasets.base import Batch
+from utils.datasets.base import Batch, Numbers
 from utils.metrics.base import Records
 from utils.pipeline.resume.locks import open_locked, release
 from utils.pipeline.resume.records.names import remove_other_kind, unwritable
@@ -75,22 +77,31 @@ class RecordsFile(ABC):
         path: the file; an older file stays until the new one is complete; a file of the other kind is removed then.
         metric_name: name of the metric.
         rank, size: the part of the data set (:func:`utils.datasets.sharding.shard`): index ``rank + i * size``.
+        numbers: index of each sample instead, as :attr:`utils.datasets.base.Dataset.numbers` has it.
 
     Raises ConfigError: the file cannot be written, or another run writes it.
     """
 
     _mode: ClassVar[dict[str, Any]]
 
-    def __init__(self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1) -> None:
+    def __init__(
+        self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1, numbers: Numbers | None = None
+    ) -> None:
         self.path, self.metric_name = path, metric_name
         self._part = path.with_name(f".{path.name}.part")
-        self._index, self._stride = rank, size
+        self._rank, self._size, self._numbers = rank, size, numbers
         try:
             self._handle = open_locked(self._part, create=True)
             os.ftruncate(self._handle, 0)
         except OSError as error:
             raise unwritable(path, error) from error
         self._file = os.fdopen(self._handle, closefd=False, **self._mode)
+
+    def _positions(self, stop: int, start: int = 0) -> Numbers:
+        """Return the index in the whole data set of samples ``start`` to ``stop`` of this part."""
+        if self._numbers is not None:
+            return self._numbers[start:stop]
+        return self._rank + self._size * np.arange(start, stop, dtype=np.int64)
 
     @abstractmethod
     def write(self, batch: Batch, record: Array | Records | None, good: Sequence[int] | None = None) -> None:

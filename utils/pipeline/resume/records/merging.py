@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+import resource
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
-
-import numpy as np
+from tempfile import TemporaryDirectory
+from typing import TextIO
 
 from engine import DataError
 from tecoinfer_modelzoo.files import hash_files
+from tecoinfer_modelzoo.text import shortened
 from utils.pipeline.resume.records.file import Kept
 from utils.pipeline.resume.records.names import unwritable
 
-if TYPE_CHECKING:
-    from engine import Array
-    from utils.pipeline.resume.records.arrays import RecordArrays
+MOST_OPEN = 128
+"""Largest number of files merged at once; more take another pass over the records."""
 
 
 def part_path(path: Path, rank: int, size: int) -> Path:
@@ -27,6 +28,9 @@ def part_path(path: Path, rank: int, size: int) -> Path:
 
 def merged(path: Path, parts: Sequence[Kept]) -> Kept:
     """Return the records of the whole run; the files of the parts are removed when the merged file is put in place.
+
+    At most :data:`MOST_OPEN` files are open at a time: more are merged in groups, whose results are merged again.
+    Memory does not grow with the number of parts or records, except for the names of units.
 
     Args:
         path: the file to write. parts: by rank; a part with an empty hash is not checked.
@@ -40,19 +44,54 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
             _opened(part.path).close()
             if part.sha256 and hash_files(part.path) != part.sha256:
                 raise DataError(f"the records of a process, {part.path}, were changed by another run; run it again")
-        if path.suffix == ".npz":
-            _merge_arrays(files, unfinished)
-        else:
-            _merge_rows(files, unfinished)
+        with TemporaryDirectory(prefix=f".{path.name[:40]}-", dir=path.parent) as folder:
+            others = _merge_groups(files, unfinished, Path(folder), _merge_of(path))
+        if others:
+            raise DataError(f"the parts of {path.name} have different first rows: {others}; run them again")
         return Kept(path, hash_files(unfinished), unfinished, tuple(files))
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+        if isinstance(error, OSError):
+            raise unwritable(path, error) from error
+        raise
 
 
-def _merge_rows(parts: list[Path], path: Path) -> None:
-    """Write one row of each part in turn."""
+_Merge = Callable[[list[Path], Path, Path], list[str]]
+"""Merges files into a path, with a folder for temporary files; returns their first rows if they differ."""
+
+
+def _merge_of(path: Path) -> _Merge:
+    if path.suffix == ".csv":
+        return _merge_rows
+    from utils.pipeline.resume.records.array_merging import merge_array_files
+
+    return merge_array_files
+
+
+def _merge_groups(files: list[Path], path: Path, folder: Path, merge: _Merge) -> list[str]:
+    """Merge any number of files, in groups of as many as may be open at a time."""
+    most, level = most_open(), 0
+    while len(files) > most:
+        groups = [files[start : start + most] for start in range(0, len(files), most)]
+        found = [folder / f"{level}-{number}" for number in range(len(groups))]
+        for group, one in zip(groups, found, strict=True):
+            if others := merge(group, one, folder):
+                return others
+            for file in group if level else ():
+                file.unlink()
+        files, level = found, level + 1
+    return merge(files, path, folder)
+
+
+def most_open() -> int:
+    """Return the number of records files to open at a time: :data:`MOST_OPEN`, or half of what the process may open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_OPEN if limit == resource.RLIM_INFINITY else max(2, min(MOST_OPEN, limit // 2))
+
+
+def _merge_rows(parts: list[Path], path: Path, _folder: Path) -> list[str]:
+    """Write the rows of all parts by their index."""
     with ExitStack() as stack:
         rows = [_rows(stack.enter_context(_opened(part))) for part in parts]
         headers = [next(part, "") for part in rows]
@@ -60,66 +99,24 @@ def _merge_rows(parts: list[Path], path: Path) -> None:
         # A part without samples does not know whether samples have units; the headers of the others are used.
         filled = {header for header, row in zip(headers, first, strict=True) if row} or set(headers)
         if len(filled) > 1 or not set(headers) <= filled | {header.replace(",unit,", ",", 1) for header in filled}:
-            _refuse(path, sorted(set(headers)))
+            return sorted(set(headers))
+        numbered = [
+            _numbered(part, chain([one], rest) if one else (), file)
+            for part, one, rest, file in zip(range(len(parts)), first, rows, parts, strict=True)
+        ]
         with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.writelines(filled)
-            file.writelines(first)
-            file.writelines(chain.from_iterable(zip_longest(*rows, fillvalue="")))
+            file.writelines(row for _, _, row in heapq.merge(*numbered))
+    return []
 
 
-def _merge_arrays(parts: list[Path], path: Path) -> None:
-    from utils.pipeline.resume.records.arrays import read_arrays, write_arrays
-
-    found = [read_arrays(part) for part in parts]
-    filled = [one for one in found if len(one.index)] or found[:1]
-    recorded = [one for one in found if len(one.values)]
-    if not _of_one_run(found, filled, recorded):
-        _refuse(path, sorted({one.metric_name for one in found}))
-    with path.open("wb") as file:
-        write_arrays(_joined_arrays(found, filled, recorded), file)
-
-
-def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> RecordArrays:
-    """Return the concatenated columns of all parts; arguments as for :func:`_of_one_run`."""
-    from utils.pipeline.resume.records.arrays import RecordArrays
-
-    starts = np.cumsum([0, *(len(one.index) for one in found)])
-    margins = [one.margins for one in found if one.margins is not None] or None
-    return RecordArrays(
-        found[0].metric_name,
-        np.concatenate([one.index for one in found]),
-        list(chain.from_iterable(one.names for one in found)),
-        np.concatenate([one.ran for one in found]),
-        np.concatenate([one.values for one in recorded]) if recorded else _empty(found),
-        np.concatenate([one.sample + start for one, start in zip(found, starts, strict=False)]),
-        _joined([one.sample_units for one in filled]),
-        _joined([one.record_units for one in recorded]),
-        None if margins is None else np.concatenate(margins),
-    )
-
-
-def _of_one_run(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> bool:
-    """Return whether parts have one metric, the same kinds of units (if filled), and records of one kind."""
-    metrics = {one.metric_name for one in found}
-    units = {one.sample_units is None for one in filled}
-    margins = {one.margins is None for one in found}
-    kinds = {(one.values.dtype, one.values.shape[1:], one.record_units is None) for one in recorded}
-    return max(len(metrics), len(units), len(margins), len(kinds)) == 1
-
-
-def _empty(found: list[RecordArrays]) -> Array:
-    """Return an array of no records with the dtype of the first part with samples."""
-    return next((one.values for one in found if one.ran.any()), found[0].values)
-
-
-def _joined(units: list[list[str] | None]) -> list[str] | None:
-    named = [names for names in units if names is not None]
-    return [name for names in named for name in names] if named else None
-
-
-def _refuse(path: Path, found: list[str]) -> NoReturn:
-    fix = "run them again"
-    raise DataError(f"the parts of {path.name[1:].removesuffix('.part')} have different first rows: {found}; {fix}")
+def _numbered(part: int, rows: Iterable[str], path: Path) -> Iterator[tuple[int, int, str]]:
+    """Yield the rows of a part with their index; raise DataError if a row has none."""
+    for row in rows:
+        index = row.partition(",")[0]
+        if not (index.isascii() and index.isdigit()):
+            raise DataError(f"{path}: {shortened(row.rstrip())!r} is not the row of a sample; write the file again")
+        yield int(index), part, row
 
 
 def _opened(part: Path) -> TextIO:

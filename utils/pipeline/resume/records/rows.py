@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine import Array, DataError, InputError
-from utils.datasets.base import Batch
+from utils.datasets.base import Batch, Numbers
 from utils.metrics.base import Metric, Records
 from utils.pipeline.resume.records.file import RecordsFile
 from utils.pipeline.resume.records.names import unwritable
@@ -50,10 +50,17 @@ class RecordWriter(RecordsFile):
     _mode: ClassVar[dict[str, Any]] = {"mode": "w", "encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
 
     def __init__(
-        self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1, has_margins: bool = False
+        self,
+        path: Path,
+        metric_name: str,
+        *,
+        rank: int = 0,
+        size: int = 1,
+        numbers: Numbers | None = None,
+        has_margins: bool = False,
     ) -> None:
-        super().__init__(path, metric_name, rank=rank, size=size)
-        self._has_margins = has_margins
+        super().__init__(path, metric_name, rank=rank, size=size, numbers=numbers)
+        self._has_margins, self._written = has_margins, 0
         self._rows = csv.writer(self._file, lineterminator="\n")
         # Before Python 3.13 csv does not quote a single carriage return, which would end the row for a reader.
         self._quoted = csv.writer(self._file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -67,10 +74,11 @@ class RecordWriter(RecordsFile):
         try:
             self._start(batch.units is not None)
             units = [()] * len(cells) if batch.units is None else [(unit,) for unit in batch.units]
-            for name, label, unit, cell in zip(batch.names, _labels(batch), units, cells, strict=True):
+            index = self._positions(self._written + len(cells), self._written).tolist()
+            for number, name, label, unit, cell in zip(index, batch.names, _labels(batch), units, cells, strict=True):
                 rows = self._quoted if "\r" in f"{name}{label}{unit[0] if unit else ''}" else self._rows
-                rows.writerow((self._index, name, label, *unit, *cell))
-                self._index += self._stride
+                rows.writerow((number, name, label, *unit, *cell))
+            self._written += len(cells)
         except OSError as error:
             raise unwritable(self.path, error) from error
 
@@ -131,16 +139,19 @@ def _label(target: Any) -> int | str:
     return str(target) if isinstance(target, (str, float)) else ""
 
 
-def record_writer(path: Path, metric: Metric, *, rank: int = 0, size: int = 1) -> RecordsFile:
+def record_writer(
+    path: Path, metric: Metric, *, rank: int = 0, size: int = 1, numbers: Numbers | None = None
+) -> RecordsFile:
     """Return the writer for a metric's records; arguments as for :class:`RecordWriter`.
 
     Raises ConfigError if the file cannot be written, or another run writes it.
     """
+    how: dict[str, Any] = {"rank": rank, "size": size, "numbers": numbers, "has_margins": metric.has_margins}
     if metric.per_sample:
-        return RecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
+        return RecordWriter(path, metric.name, **how)
     from utils.pipeline.resume.records.arrays import ArrayRecordWriter
 
-    return ArrayRecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
+    return ArrayRecordWriter(path, metric.name, **how)
 
 
 class SampleRecords:
