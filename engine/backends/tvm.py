@@ -347,7 +347,7 @@ class TvmEngine(Engine):
             self._keep(self._stored(load_model(self.spec.ckpt)))
         assert self._model is not None  # noqa: S101 -- for the type checker
         try:
-            made = prepared(self._model, self._options, key.shapes, self._check_shapes(key))
+            made = prepared(self._model, self._options, key.shapes, self._check_shapes(key), self._compiler.loops)
             self._passes_checked = True
             library, divided = self._compiler.build(made.model)
             if self._differs(key, library, divided):
