@@ -90,13 +90,12 @@ class _Layer:
 
     def _body(self, given: Any, results: Any) -> Any:
         """Return the statements of the kernel."""
-        from tvm.script.ir_builder import IRBuilder
-        from tvm.script.ir_builder import tirx as T
+        from tvm.script.ir_builder import IRBuilder, tirx as tir
 
         found = iter(given)
-        proxies = [T.buffer_proxy(next(found)) if each else None for each in self.there]
+        proxies = [tir.buffer_proxy(next(found)) if each else None for each in self.there]
         self._products, self._weights, *first, self._lengths, self._hidden_bias = proxies
-        self._every, *last = (T.buffer_proxy(result) for result in results)
+        self._every, *last = (tir.buffer_proxy(result) for result in results)
         # A tile is as wide as the gates of the narrowest product allow.
         narrow = self.hidden if self.op == "GRU" else self.wide
         self._width = divisor(narrow, _WIDEST)
@@ -104,14 +103,14 @@ class _Layer:
         large = self.steps * self.samples * self.hidden * self.wide >= LEAST_WORK and self.samples > self.rows
         states = [one for one in first if one is not None]
         with IRBuilder() as builder:
-            with (T.parallel if large else T.serial)(0, self.samples // self.rows) as group:
+            with (tir.parallel if large else tir.serial)(0, self.samples // self.rows) as group:
                 self._group = group
                 self._states = [self._buffer(self.hidden) for _ in states]
                 self._gates = self._buffer(self.wide)
                 self._reset = self._buffer(self.hidden) if self.op == "GRU" else None
                 for own, given_state in zip(self._states, states, strict=True):
                     self._each(lambda i, j, own=own, of=given_state: own.put(i, j, of[0, self._sample(i), j]))
-                with T.serial(0, self.steps) as step:
+                with tir.serial(0, self.steps) as step:
                     self._step = self.steps - 1 - step if self.backwards else step
                     {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.op]()
                 for own, result in zip(self._states, last, strict=True):
@@ -128,23 +127,27 @@ class _Layer:
 
     def _each(self, store: Callable[[Any, Any], None]) -> None:
         """Emit a statement for every row and hidden value of the group."""
-        from tvm.script.ir_builder import tirx as T
+        from tvm.script.ir_builder import tirx as tir
 
-        with T.serial(0, self.rows) as row, T.serial(0, self.hidden) as column:
+        with tir.serial(0, self.rows) as row, tir.serial(0, self.hidden) as column:
             store(row, column)
 
     def _product(self, source: _Rows, start: int, count: int, begin: Callable[[Any, Any], Any]) -> None:
         """Set gates from a column on to ``begin(row, column)`` plus the product of a state with the weights."""
-        from tvm.script.ir_builder import tirx as T
+        from tvm.script.ir_builder import tirx as tir
 
-        with T.serial(0, count // self._width) as block:
+        with tir.serial(0, count // self._width) as block:
             tile = self._buffer(self._width, local=True)
-            with T.unroll(0, self.rows) as row, T.vectorized(0, self._width) as lane:
+            with tir.unroll(0, self.rows) as row, tir.vectorized(0, self._width) as lane:
                 tile.put(row, lane, begin(row, start + block * self._width + lane))
-            with T.serial(0, self.hidden) as k, T.unroll(0, self.rows) as row, T.vectorized(0, self._width) as lane:
+            with (
+                tir.serial(0, self.hidden) as k,
+                tir.unroll(0, self.rows) as row,
+                tir.vectorized(0, self._width) as lane,
+            ):
                 weight = self._weights[k, start + block * self._width + lane]
                 tile.put(row, lane, tile[row, lane] + source[row, k] * weight)
-            with T.unroll(0, self.rows) as row, T.vectorized(0, self._width) as lane:
+            with tir.unroll(0, self.rows) as row, tir.vectorized(0, self._width) as lane:
                 self._gates.put(row, start + block * self._width + lane, tile[row, lane])
 
     def _of_input(self, row: Any, column: Any) -> Any:
@@ -216,9 +219,9 @@ class _Rows:
     """A buffer of the samples of a group: (rows, columns)."""
 
     def __init__(self, rows: int, columns: int, dtype: str, scope: str) -> None:
-        from tvm.script.ir_builder import tirx as T
+        from tvm.script.ir_builder import tirx as tir
 
-        self._proxy = T.buffer_proxy(T.alloc_buffer([rows, columns], dtype, scope=scope))
+        self._proxy = tir.buffer_proxy(tir.alloc_buffer([rows, columns], dtype, scope=scope))
 
     def __getitem__(self, place: tuple[Any, Any]) -> Any:
         return self._proxy[place]
@@ -226,4 +229,3 @@ class _Rows:
     def put(self, row: Any, column: Any, value: Any) -> None:
         """Emit a store."""
         self._proxy[row, column] = value
-

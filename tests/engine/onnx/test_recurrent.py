@@ -15,6 +15,7 @@ from engine.backends import HostSession
 from engine.onnx import infer_shapes
 from engine.onnx.recurrent import MOST_STEPS, recurrent_operators, unrolled
 
+
 def check(model: onnx.ModelProto, lengths: np.ndarray | None = None) -> None:
     """Compare a model with its unrolled form on random input."""
     rng = np.random.default_rng(9)
