@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from engine.backends.tvm_schedule import LEAST_WORK, REGISTER, TALLEST, TILE, divisor
@@ -93,7 +94,7 @@ class _Layer:
         from tvm.script.ir_builder import IRBuilder, tirx as tir
 
         found = iter(given)
-        proxies = [tir.buffer_proxy(next(found)) if each else None for each in self.there]
+        proxies: list[Any] = [tir.buffer_proxy(next(found)) if each else None for each in self.there]
         self._products, self._weights, *first, self._lengths, self._hidden_bias = proxies
         self._every, *last = (tir.buffer_proxy(result) for result in results)
         # A tile is as wide as the gates of the narrowest product allow.
@@ -107,14 +108,14 @@ class _Layer:
                 self._group = group
                 self._states = [self._buffer(self.hidden) for _ in states]
                 self._gates = self._buffer(self.wide)
-                self._reset = self._buffer(self.hidden) if self.op == "GRU" else None
+                self._reset = self._buffer(self.hidden) if self.op == "GRU" else self._gates
                 for own, given_state in zip(self._states, states, strict=True):
-                    self._each(lambda i, j, own=own, of=given_state: own.put(i, j, of[0, self._sample(i), j]))
+                    self._each(partial(self._load, own, given_state))
                 with tir.serial(0, self.steps) as step:
                     self._step = self.steps - 1 - step if self.backwards else step
                     {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.op]()
                 for own, result in zip(self._states, last, strict=True):
-                    self._each(lambda i, j, own=own, to=result: to.__setitem__((0, self._sample(i), j), own[i, j]))
+                    self._each(partial(self._store, own, result))
             return builder.get()
 
     # ----------------------------------------------------------------------------------------------------- statements
@@ -124,6 +125,12 @@ class _Layer:
 
     def _sample(self, row: Any) -> Any:
         return self._group * self.rows + row
+
+    def _load(self, own: _Rows, given: Any, row: Any, column: Any) -> None:
+        own.put(row, column, given[0, self._sample(row), column])
+
+    def _store(self, own: _Rows, result: Any, row: Any, column: Any) -> None:
+        result[0, self._sample(row), column] = own[row, column]
 
     def _each(self, store: Callable[[Any, Any], None]) -> None:
         """Emit a statement for every row and hidden value of the group."""
@@ -202,7 +209,6 @@ class _Layer:
             none = tirx.const(0, self.dtype)
             self._product(state, 2 * size, size, lambda _, j: none if bias is None else bias[j - 2 * size])
         else:
-            assert self._reset is not None  # noqa: S101 -- for the type checker
             self._each(lambda i, j: self._reset.put(i, j, reset(i, j) * state[i, j]))
             self._product(self._reset, 2 * size, size, self._of_input)
 
