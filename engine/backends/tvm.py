@@ -70,6 +70,8 @@ KEPT_PLANS = 16  # plans in memory; the one that was not used for the longest ti
 SEED = 20261129  # of the inputs that a compiled plan is compared with ONNX Runtime on
 TOLERANCE = 1e-3  # maximum difference of an output, relative to its largest magnitude, and a pass changes 1e-4
 REPEATED = 64  # calls of fewer samples that are padded to the first plan before a smaller one is compiled for them
+MOST_AHEAD = 1 << 28  # bytes of the inputs of a plan that is compiled before the first call
+MOST_PADDED = 1 << 26  # bytes of the inputs of a call to which a smaller one is padded
 MANY_PLANS = 8  # number of compiled plans at which a warning recommends to pad inputs to a few sizes
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -178,7 +180,7 @@ class TvmEngine(Engine):
         shapes = self._announced()
         if self.spec.save_engine:
             self._check_saving(shapes)
-        if shapes is not None:
+        if shapes is not None and (self.spec.save_engine or self._bytes(shapes) <= MOST_AHEAD):
             plan = self._plan(shapes)
             if self.spec.save_engine:
                 self._save(plan)
@@ -235,6 +237,9 @@ class TvmEngine(Engine):
                 return None
             found.append(with_batch(sizes, tensor.batch_axis, self._rows))
         return tuple(found)
+
+    def _bytes(self, shapes: Shapes) -> int:
+        return sum(prod(shape) * tensor.dtype.itemsize for shape, tensor in zip(shapes, self.inputs, strict=True))
 
     def _check_saving(self, shapes: Shapes | None) -> None:
         several = [symbol for symbol, sizes in self.spec.dims.items() if len(sizes) > 1]
@@ -473,10 +478,10 @@ class TvmEngine(Engine):
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run any batch: in pieces of the plan's batch, or whole if its samples cannot be split."""
         total = batch_of(inputs, self.inputs)
-        size = self._size(total)
+        size = self._size(total, inputs)
         return self._run(inputs) if size == total else self.batching.in_pieces(self, self._run, inputs, size)
 
-    def _size(self, total: int) -> int:
+    def _size(self, total: int, inputs: Sequence[Array]) -> int:
         """Return the samples of the plan that computes a call of so many: its own number if it cannot be split."""
         if self.static_batch is not None or self._is_saved or (self.independent and total > self._rows):
             return self._rows
@@ -484,7 +489,9 @@ class TvmEngine(Engine):
             return total
         smaller = min(self._rows, 1 << (total - 1).bit_length())
         self._smaller[smaller] = calls = self._smaller.get(smaller, 0) + 1
-        return smaller if calls > REPEATED else self._rows  # compiling takes as long as many calls
+        padded = sum(array.nbytes for array in inputs) // total * self._rows
+        # Compiling takes as long as many calls, unless there is much to pad.
+        return smaller if calls > REPEATED or padded > MOST_PADDED else self._rows
 
     def _run(self, arrays: list[Array]) -> list[Array]:
         plan = self._plan(tuple(array.shape for array in arrays))

@@ -133,6 +133,20 @@ def test_a_plan_is_compiled_once_for_all_processes(
 
 
 @needs_tvm
+def test_a_batch_that_is_too_large_is_not_compiled_ahead_nor_padded_to(
+    save_onnx: SaveOnnx, cache: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_onnx("g (float[batch,4] x) => (float[batch,4] y) { y = Relu(x) }")
+    monkeypatch.setattr("engine.backends.tvm.MOST_AHEAD", 1000)
+    monkeypatch.setattr("engine.backends.tvm.MOST_PADDED", 1000)
+    with open_engine("tvm", EngineSpec(path, batch_size=64)) as engine:
+        assert opened == []
+        x = np.array([[-1, 0, 1, 2]], np.float32)
+        np.testing.assert_array_equal(engine(x), np.maximum(x, 0))
+    assert opened == ["1x4"]
+
+
+@needs_tvm
 def test_the_cache_has_a_bound(
     save_onnx: SaveOnnx, cache: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
