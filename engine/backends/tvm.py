@@ -489,7 +489,7 @@ class TvmEngine(Engine):
             return total
         smaller = min(self._rows, 1 << (total - 1).bit_length())
         self._smaller[smaller] = calls = self._smaller.get(smaller, 0) + 1
-        padded = sum(array.nbytes for array in inputs) // total * self._rows
+        padded = sum(array.nbytes for array in inputs) // max(total, 1) * self._rows
         # Compiling takes as long as many calls, unless there is much to pad.
         return smaller if calls > REPEATED or padded > MOST_PADDED else self._rows
 

@@ -1,6 +1,7 @@
 """Apache TVM: graphs compiled to libraries, and libraries run, for target ``tvm``.
 
-The only file that imports tvm, and only inside its functions.
+Imports tvm inside its functions, as do the modules that it uses: :mod:`engine.backends.tvm_schedule`,
+:mod:`engine.backends.tvm_recurrent` and :mod:`engine.backends.tvm_tune`.
 """
 
 from __future__ import annotations
