@@ -63,10 +63,8 @@ def tuned(functions: Mapping[str, Any], target: str, seconds: float) -> tuple[di
     Args:
         functions: kernels by name. target: as JSON. seconds: limit of the search.
     """
-    import tvm
-
-    module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
-    task = json.dumps({"module": tvm.ir.save_json(module), "target": target, "seconds": seconds})
+    kernels = {name: function.script() for name, function in functions.items()}
+    task = json.dumps({"kernels": kernels, "target": target, "seconds": seconds})
     root = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     command = [sys.executable, "-m", "engine.backends.tvm_tune"]
@@ -123,8 +121,8 @@ def main() -> int:
         import tvm
 
         deadline = time.monotonic() + float(task["seconds"])
-        module, target = tvm.ir.load_json(text(task["module"])), tvm.target.Target(json.loads(text(task["target"])))
-        named = {str(name.name_hint): function for name, function in module.functions_items()}
+        target = tvm.target.Target(json.loads(text(task["target"])))
+        named = {name: tvm.script.from_source(text(script)) for name, script in entries(task["kernels"]).items()}
         for name in sorted(named, key=lambda name: -_work(named[name])):
             if time.monotonic() > deadline:
                 break
