@@ -418,9 +418,6 @@ class TvmEngine(Engine):
     def _built(self, made: Prepared, path: Path | None, *, tiled: bool = True) -> _Compiled:
         """Compile a graph, and write and load the library: to run it unwritten would generate its code twice."""
         library, divided = self._compiler.build(made.model, tiled)
-        while self._compiler.problems:
-            problem = f"{self._compiler.problems.pop()}; the plan has the tiles that were found before"
-            warnings.warn(f"{self.spec.ckpt}: {problem}", stacklevel=user_stacklevel())
         digest = ""
         if path is not None:
             try:

@@ -1,7 +1,7 @@
 """Apache TVM: graphs compiled to libraries, and libraries run, for target ``tvm``.
 
-Imports tvm inside its functions, as do the modules that it uses: :mod:`engine.backends.tvm_schedule`,
-:mod:`engine.backends.tvm_recurrent` and :mod:`engine.backends.tvm_tune`.
+Imports tvm inside its functions, as do the modules that it uses: :mod:`engine.backends.tvm_schedule` and
+:mod:`engine.backends.tvm_recurrent`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends import tvm_recurrent, tvm_schedule, tvm_tune
+from engine.backends import tvm_recurrent, tvm_schedule
 from engine.base import Array, ConfigError, EngineError, ModelError, TargetError, usable_cores
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.process.native_calls import native
@@ -56,7 +56,6 @@ class Compiler:
     Attributes:
         version: of TVM. target: as JSON, with the processor and its features. kind: of the target, such as ``llvm``.
         processor: name and features that compiled code needs; empty if it runs on any processor.
-        problems: of tuning, which a caller reports and removes.
         loops: whether it compiles recurrent layers as loops (:mod:`engine.backends.tvm_recurrent`).
 
     Raises:
@@ -74,13 +73,7 @@ class Compiler:
             self.kind = str(self._target.kind.name)
             self._device = _device(tvm, self.kind, given)
         self.target = str(self._target)
-        self.problems: list[str] = []
-        self._seconds = tvm_tune.tuning_seconds()
-        if self._seconds and self.kind != "llvm":
-            raise ConfigError(f"{tvm_tune.TUNE_VARIABLE} is for targets of kind llvm, not {self.kind}; unset it")
         self.schedule = tvm_schedule.VERSION if self.kind == "llvm" else "TVM's own"
-        if self._seconds:
-            self.schedule = f"{self.schedule}, tuned {self._seconds:g} s"
         self.loops = self.kind == "llvm" and tvm_recurrent.converts_loops()
         found = json.loads(self.target)
         self.processor = " ".join([found["mcpu"], *found.get("mattr", ())]) if "mcpu" in found else ""
@@ -112,7 +105,7 @@ class Compiler:
                     module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
                 if tiled and self.kind == "llvm":
                     divided: list[bool] = []
-                    pipeline = _of_processor(relax, self._target, divided, self._choices)
+                    pipeline = _of_processor(relax, self._target, divided)
                     try:
                         return relax.build(module, self._target, relax_pipeline=pipeline), any(divided)
                     except Exception as error:  # noqa: BLE001 -- for layouts or loops that TVM cannot compile
@@ -121,18 +114,6 @@ class Compiler:
                 return relax.build(module, self._target, relax_pipeline=pipeline), self.kind != "llvm"
             except Exception as error:  # TVM raises errors of many types
                 raise ModelError(f"TVM {self.version} cannot compile the model: {_reason(error, said)}") from error
-
-    def _choices(self, module: Any) -> dict[str, tuple[int, int]]:
-        """Return measured sizes of tiles by kernel; none without ``TECO_TVM_TUNE``."""
-        if not self._seconds:
-            return {}
-        functions = module.functions_items()
-        kernels = {str(name.name_hint): f for name, f in functions if isinstance(f, self._tvm.tirx.PrimFunc)}
-        choices, problem = tvm_tune.tuned(kernels, self.target, self._seconds)
-        _log.info("%d of %d kernels have other tiles after tuning", len(choices), len(kernels))
-        if problem:
-            self.problems.append(f"the process that measures tile sizes failed: {problem}")
-        return choices
 
     @property
     def links(self) -> bool:
@@ -260,13 +241,13 @@ def _pipeline(relax: Any, target: Any) -> Any:
     return tvm.transform.Sequential([relax.transform.LegalizeOps(tvm_schedule.legalized()), own])
 
 
-def _of_processor(relax: Any, target: Any, divided: list[bool], choose: Callable[[Any], dict[str, Any]]) -> Any:
+def _of_processor(relax: Any, target: Any, divided: list[bool]) -> Any:
     import tvm
     from tvm.relax.backend.cpu_generic import pipeline as parts
 
     @tvm.transform.module_pass(opt_level=0, name="scheduled")  # type: ignore[untyped-decorator]
     def schedule(module: Any, _: Any) -> Any:
-        made, parallel = tvm_schedule.scheduled(module, choose(module))
+        made, parallel = tvm_schedule.scheduled(module)
         divided.append(parallel)
         return made
 

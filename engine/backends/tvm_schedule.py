@@ -3,8 +3,7 @@
 TVM's default pipeline for a processor leaves the loops of a kernel as the operator is defined: one element of the
 output after another, each with a scalar sum. Here a reduction whose operands are contiguous along the last axis of its
 output (matrix products, and convolutions with their channels last) computes a tile of vectors in registers, and every
-kernel that is large enough is divided among threads. The sizes of a tile follow from the shapes alone, unless others
-are given (:mod:`engine.backends.tvm_tune`).
+kernel that is large enough is divided among threads. The sizes of a tile are fixed: nothing is tuned.
 
 Imports tvm inside its functions; only :mod:`engine.backends.tvm_runtime` uses it.
 """
@@ -12,7 +11,6 @@ Imports tvm inside its functions; only :mod:`engine.backends.tvm_runtime` uses i
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -30,13 +28,10 @@ LEAST_WORK = 1 << 15  # multiply-adds or elements from which a kernel is divided
 _log = logging.getLogger(__name__)
 
 
-def scheduled(module: Any, choices: Mapping[str, tuple[int, int]] | None = None) -> tuple[Any, bool]:
+def scheduled(module: Any) -> tuple[Any, bool]:
     """Return a module of Relax whose kernels are scheduled, and whether one of them is divided among threads.
 
     A kernel that cannot be scheduled is left as it is.
-
-    Args:
-        choices: elements of a row, and rows, of the tiles of some kernels by name, instead of the schedule's own.
     """
     import tvm
     from tvm import tirx
@@ -47,7 +42,7 @@ def scheduled(module: Any, choices: Mapping[str, tuple[int, int]] | None = None)
         if not isinstance(function, tirx.PrimFunc):
             continue
         try:
-            kernel = _Kernel(function, (choices or {}).get(str(name.name_hint)))
+            kernel = _Kernel(function)
             result[name] = kernel.scheduled()
         except Exception as error:  # noqa: BLE001 -- of the scheduler, for loops that it cannot change
             _log.debug("kernel %s is not scheduled: %s", name, _last_line(error))
@@ -85,30 +80,6 @@ def legalized() -> dict[str, Any]:
     }
 
 
-def tiled_work(function: Any) -> int:
-    """Return the multiply-adds of a kernel's reductions that are divided into tiles; 0 if there are none."""
-    kernel = _Kernel(copied(function))
-    kernel.scheduled()
-    return kernel.work
-
-
-def takes(function: Any, choice: tuple[int, int]) -> bool:
-    """Return whether a kernel has tiles of these sizes."""
-    kernel = _Kernel(copied(function), choice)
-    kernel.scheduled()
-    return kernel.tiles == [choice]
-
-
-def copied(function: Any) -> Any:
-    """Return a copy of a function, by its text: TVM's scheduler changes statements of the one that it is given.
-
-    TVM 0.27 has also JSON for this, but ends the process with a segmentation fault while it writes it.
-    """
-    from tvm.script import from_source
-
-    return from_source(function.script())
-
-
 def _is_divided(statement: Any) -> bool:
     """Return whether a statement has a loop divided among threads, as a loop over time steps or a TVM kernel may."""
     from tvm import tirx
@@ -120,16 +91,13 @@ def _is_divided(statement: Any) -> bool:
 
 
 class _Kernel:
-    """One function of loops.
-
-    ``divided``: whether it is divided among threads. ``work``: multiply-adds of its reductions with tiles. ``tiles``:
-    sizes of the tiles (elements of a row, rows).
+    """One function of loops; ``divided``: whether it is divided among threads.
 
     Its blocks are the statements inside of loops. The loops of a block are spatial (one element of the result each) or
     reductions.
     """
 
-    def __init__(self, function: Any, choice: tuple[int, int] | None = None) -> None:
+    def __init__(self, function: Any) -> None:
         from tvm import s_tir
         from tvm.ir import IRModule
 
@@ -137,7 +105,6 @@ class _Kernel:
         self._root = self._schedule.get_sblock("root", func_name="main")
         self._gone: set[str] = set()  # names of blocks that are computed with another one
         self.divided = False
-        self._choice, self.work, self.tiles = choice, 0, list[tuple[int, int]]()
 
     def scheduled(self) -> Any:
         """Return the function with other loops."""
@@ -201,23 +168,15 @@ class _Kernel:
         """Order the loops of a reduction: tiles, sums, then the rows of a tile and the elements of a row."""
         schedule = self._schedule
         last = kinds.rindex("S")
-        widths: tuple[int, ...] = _WIDTHS
-        tallest = 0
-        if self._choice is not None:
-            widths, tallest = (self._choice[0], *_WIDTHS), self._choice[1]
-        width = next((width for width in widths if extents[last] % width == 0), 0)
+        width = next((width for width in _WIDTHS if extents[last] % width == 0), 0)
         outer, inner = schedule.split(loops[last], [None, width or min(extents[last], _LONGEST)])
         spatial = [i for i, kind in enumerate(kinds) if kind == "S" and i != last]
         tiles = {i: loops[i] for i in spatial}
         rows = []
         reused = [i for i in spatial if extents[i] > 1 and self._reuses(block, i, last)] if width else []
-        height = 1
-        tallest = tallest or min(TALLEST, TILE // -(-max(width, 1) // REGISTER))
-        if reused and (height := divisor(extents[reused[-1]], tallest)) > 1:
+        if reused and (height := divisor(extents[reused[-1]], min(TALLEST, TILE // -(-width // REGISTER)))) > 1:
             tiles[reused[-1]], row = schedule.split(loops[reused[-1]], [None, height])
             rows = [row]
-        self.work += prod(extents)
-        self.tiles.append((width, height))
         sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "R"]
         schedule.reorder(*tiles.values(), outer, *sums, *rows, inner)
         readers = [reader for reader in schedule.get_consumers(block) if self._reads_all(reader, kinds, extents)]
