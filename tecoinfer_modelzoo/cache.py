@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tecoinfer_modelzoo import home_folder
+from tecoinfer_modelzoo.errors import ConfigError
 from tecoinfer_modelzoo.files import read_regular, write_file
 from tecoinfer_modelzoo.json_types import Problems, parsed
 
@@ -93,6 +94,41 @@ def write_cached(kind: str, name: str, content: bytes) -> Path | None:
         _log.info("%s is not cached: %s", folder / name, error)
         return None
     return folder / name
+
+
+def cache_budget(variable: str, default: int) -> int:
+    """Return the bytes that a kind of entry may take: an environment variable in megabytes, or ``default`` megabytes.
+
+    0: nothing is stored. Raise ConfigError if the variable is not an integer.
+    """
+    text = os.environ.get(variable, str(default))
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise ConfigError(
+            f"{variable}={text!r} must be an integer number of megabytes (default {default}), 0 for no cache"
+        )
+    return int(text) * 10**6
+
+
+def make_room(folder: Path, suffix: str, most: int, newest: str, beside: str = "") -> None:
+    """Remove the least recently modified files of a suffix until they take ``most`` bytes at most.
+
+    Args:
+        newest: name of a file that stays. beside: suffix of a second file of each, ``<name><beside>``; "" for none.
+
+    Raise OSError if one cannot be removed.
+    """
+    files = sorted((path.stat().st_mtime_ns, path) for path in folder.glob(f"*{suffix}"))
+    groups = [[path, path.with_name(f"{path.name}{beside}")] if beside else [path] for _, path in files]
+    sizes = [sum(path.stat().st_size for path in group if path.exists()) for group in groups]
+    taken = sum(sizes)
+    for group, size in zip(groups, sizes, strict=True):
+        if taken <= most:
+            return
+        if group[0].name != newest:
+            for path in group:
+                path.unlink(missing_ok=True)
+            taken -= size
+            _log.info("%s removed for a newer entry", group[0].name)
 
 
 @contextmanager

@@ -42,7 +42,10 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("engine/backends/ort.py", "engine/backends/quantize.py"),
     "openvino": ("engine/backends/ov.py",),
     "tensorrt": ("engine/backends/trt.py",),
-    "tvm": ("engine/backends/tvm_runtime.py", "engine/backends/tvm_schedule.py"),
+    "tvm": (
+        *("engine/backends/tvm_runtime.py", "engine/backends/tvm_schedule.py"),
+        "engine/backends/tvm_recurrent.py",
+    ),
     "polygraphy": ("engine/backends/trt.py",),
     "torch": (
         "torch_sdaa/**/*.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
 import warnings
@@ -11,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from engine.backends.tvm_plan import (
     library_path,
     read_cached,
     read_record,
+    remove_unused,
     sources_hash,
     write_record,
 )
@@ -45,17 +48,30 @@ from engine.host.cores import host_slots
 from engine.passes.options import PassOptions
 from engine.random_arrays import random_array
 from engine.signature import Dim, TensorSpec, with_batch
+from tecoinfer_modelzoo.cache import cache_budget
 from tecoinfer_modelzoo.files import atomic_replacement, hash_files
 from tecoinfer_modelzoo.text import shape_text, user_stacklevel
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, TensorProto
+
+    from engine.backends.tvm_graph import Prepared
 
 _log = logging.getLogger(__name__)
 
+CACHE_VARIABLE = "TECO_TVM_CACHE_MB"
+"""Environment variable of the megabytes that compiled plans may take on disk; 0: none is stored."""
+
+CACHE_MB = 1024
+"""Its default."""
+
+MOST_WEIGHTS = 2**31 - 2**24  # bytes of a model's weights, in float32 if they are float16
 KEPT_PLANS = 16  # plans in memory; the one that was not used for the longest time is removed first
 SEED = 20261129  # of the inputs that a compiled plan is compared with ONNX Runtime on
 TOLERANCE = 1e-3  # maximum difference of an output, relative to its largest magnitude, and a pass changes 1e-4
+REPEATED = 64  # calls of fewer samples that are padded to the first plan before a smaller one is compiled for them
+MOST_AHEAD = 1 << 28  # bytes of the inputs of a plan that is compiled before the first call
+MOST_PADDED = 1 << 26  # bytes of the inputs of a call to which a smaller one is padded
 MANY_PLANS = 8  # number of compiled plans at which a warning recommends to pad inputs to a few sizes
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -66,11 +82,12 @@ _SessionRun = Callable[[Sequence[Array], int], list[Array]]
 
 @dataclass
 class Plan:
-    """A compiled plan: its library, its record, and sessions of it that no call uses."""
+    """A compiled plan: its library, its record, its file in the cache, and sessions of it that no call uses."""
 
     library: Any
     record: PlanRecord
     start: Callable[[Any], _SessionRun]
+    file: Path | None = None
     idle: SimpleQueue[_SessionRun] = field(default_factory=SimpleQueue)
 
     @contextmanager
@@ -86,14 +103,25 @@ class Plan:
             self.idle.put(run)
 
 
+class _Compiled(NamedTuple):
+    """A compiled library; ``sha256``: of its file in the cache, or empty; ``divided``: its kernels among threads."""
+
+    library: Any
+    sha256: str
+    guarded: tuple[str, ...]
+    divided: bool
+
+
 class TvmEngine(Engine):
     """Target ``tvm``: Apache TVM, compiled for the host's processor or for ``TECO_TVM_TARGET``.
 
     A plan has fixed shapes. The first is compiled when the engine is opened: for the model's own batch, else for
     ``batch_size`` samples, with the largest sizes of ``dims``. A call of more samples is computed in padded pieces of
-    that batch, one of fewer by a plan for the next power of two; if samples depend on one another, or that is unknown,
-    it is computed whole by a plan of its own. Other sizes get a plan at their first call. Plans are kept in the cache
-    of the zoo (``TECO_CACHE_DIR``), where a linker (``g++``, ``clang``) is installed, and need not be compiled again.
+    that batch. So is one of fewer, until there were :data:`REPEATED` of its size: then there is a plan for the next
+    power of two. If samples depend on one another, or that is unknown, a call is computed whole by a plan of its own.
+    Other sizes get a plan at their first call. Plans are kept in the cache of the zoo (``TECO_CACHE_DIR``), where a
+    linker (``g++``, ``clang``) is installed, and need not be compiled again. Beyond :data:`CACHE_VARIABLE` megabytes
+    the least recently used ones are removed.
 
     With ``streams`` above 1 each call computes with its share of the cores. Float16 means float16 weights, inputs and
     outputs; all arithmetic is float32, since TVM's float16 sums on a processor are float16 too.
@@ -116,6 +144,8 @@ class TvmEngine(Engine):
         self._threads = max(1, usable_cores() // self.streams)
         self._plans: dict[Shapes, Plan] = {}
         self._compiled = 0  # plans made for sizes that were not announced
+        self._smaller: dict[int, int] = {}  # samples of a smaller plan -> calls that it would have computed
+        self._most_bytes = cache_budget(CACHE_VARIABLE, CACHE_MB)
         self._making = threading.Lock()
         self._model: ModelProto | None = None
         self.compile_seconds = 0.0
@@ -136,7 +166,7 @@ class TvmEngine(Engine):
         from engine.onnx.shapes import check_types
         from engine.onnx.view import metadata, signature
 
-        model = load_model(self.spec.ckpt)
+        model = load_model(self.spec.ckpt, self._refuse_large)
         check_types(model)
         self.metadata = metadata(model)
         self._options = PassOptions.load(self.spec.pass_path)
@@ -150,12 +180,23 @@ class TvmEngine(Engine):
         shapes = self._announced()
         if self.spec.save_engine:
             self._check_saving(shapes)
-        if shapes is not None:
+        if shapes is not None and (self.spec.save_engine or self._bytes(shapes) <= MOST_AHEAD):
             plan = self._plan(shapes)
             if self.spec.save_engine:
-                self._save(plan.record, plan.library)
+                self._save(plan)
             if self.independent and not self.spec.dims:
                 self._model = None  # read again if another plan is needed
+
+    def _refuse_large(self, model: ModelProto) -> None:
+        """Raise ModelError if the weights, as float32, do not fit a plan: code addresses 2 GB of its own library."""
+        from engine.onnx.view import tensors
+
+        size = sum(prod(tensor.dims) * _width(tensor) for tensor in tensors(model.graph))
+        if size > MOST_WEIGHTS:
+            raise ModelError(
+                f"{self.spec.ckpt} has {size / 1e9:.1f} GB of weights, and a compiled plan, which contains them, holds "
+                f"{MOST_WEIGHTS / 1e9:.1f} GB; use --target onnx"
+            )
 
     def _keep(self, stored: ModelProto) -> None:
         """Take the dtypes of the model in the requested precision, and keep the model in float32."""
@@ -196,6 +237,9 @@ class TvmEngine(Engine):
                 return None
             found.append(with_batch(sizes, tensor.batch_axis, self._rows))
         return tuple(found)
+
+    def _bytes(self, shapes: Shapes) -> int:
+        return sum(prod(shape) * tensor.dtype.itemsize for shape, tensor in zip(shapes, self.inputs, strict=True))
 
     def _check_saving(self, shapes: Shapes | None) -> None:
         several = [symbol for symbol, sizes in self.spec.dims.items() if len(sizes) > 1]
@@ -240,26 +284,32 @@ class TvmEngine(Engine):
         self._order = names
         self._plans[sizes] = Plan(compiler.load(path), record, compiler.session)
 
-    def _save(self, record: PlanRecord, library: Any) -> None:
+    def _save(self, plan: Plan) -> None:
         path = library_path(self.spec.ckpt)
         try:
-            if self._write(path, record, library) is None:
+            if plan.file is not None:  # TVM cannot write a library that it has loaded
+                with atomic_replacement(path, SUFFIX) as temporary:
+                    shutil.copyfile(plan.file, temporary)
+                    os.chmod(temporary, 0o600)
+                    digest = hash_files(temporary)
+            else:
+                digest = self._write(path, plan.library)
+            if not digest:
                 raise ConfigError(f"{path} cannot be written: TVM needs a linker; install g++ or clang")
+            write_record(path, replace(plan.record, library_sha256=digest))
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be written: {error.strerror}; free space or choose another folder"
             ) from error
 
-    def _write(self, path: Path, record: PlanRecord, library: Any) -> PlanRecord | None:
-        """Write a library and its record; return the latter, or ``None`` where the host has no linker."""
+    def _write(self, path: Path, library: Any) -> str:
+        """Write a library; return its SHA-256, or "" where the host has no linker."""
         if not self._compiler.links:
-            return None
+            return ""
         with atomic_replacement(path, SUFFIX) as temporary:
             self._compiler.save(library, temporary)
             os.chmod(temporary, 0o600)
-            record = replace(record, library_sha256=hash_files(temporary))
-        write_record(path, record)
-        return record
+            return hash_files(temporary)
 
     # --------------------------------------------------------------------------------------------------------- plans
 
@@ -288,25 +338,27 @@ class TvmEngine(Engine):
             )
 
     def _made(self, shapes: Shapes) -> Plan:
-        key = self._key(shapes)
-        path = cached_library(key)
+        key, compiler = self._key(shapes), self._compiler
+        path = cached_library(key) if self._most_bytes else None
         record = None if path is None else read_cached(path, key)
         if path is not None and record is not None:
             try:
-                return Plan(self._compiler.load(path), record, self._compiler.session)
+                return Plan(compiler.load(path), record, compiler.session, path)
             except ModelError as error:
                 _log.info("%s", error)
         start = time.perf_counter()
-        library, guarded, divided = self._compile(key)
+        made = self._compile(key, path)
         self.compile_seconds += time.perf_counter() - start
-        record = self._record(key, guarded, divided)
+        record = replace(self._record(key, made.guarded, made.divided), library_sha256=made.sha256)
         _log.info("%s: compiled for %s in %.1f s", self.spec.ckpt, key.shapes, time.perf_counter() - start)
-        if path is not None:
-            try:
-                record = self._write(path, record, library) or record
-            except OSError as error:
-                _log.info("%s is not cached: %s", path, error)
-        return Plan(library, record, self._compiler.session)
+        if path is None or not made.sha256:
+            return Plan(made.library, record, compiler.session)
+        try:
+            write_record(path, record)
+            remove_unused(path, self._most_bytes)
+        except OSError as error:
+            _log.info("%s is not cached: %s", path, error)
+        return Plan(made.library, record, compiler.session, path)
 
     def _key(self, shapes: Shapes) -> PlanKey:
         by_name = dict(zip([tensor.name for tensor in self.inputs], shapes, strict=True))
@@ -338,8 +390,8 @@ class TvmEngine(Engine):
             processor=self._compiler.processor,
         )
 
-    def _compile(self, key: PlanKey) -> tuple[Any, tuple[str, ...], bool]:
-        """Return the library for a key, its guarded nodes, and whether kernels are divided among threads."""
+    def _compile(self, key: PlanKey, path: Path | None) -> _Compiled:
+        """Return the library for a key, which is written to a path without its record."""
         from engine.backends.tvm_graph import prepared
         from engine.onnx.load import load_model
 
@@ -347,22 +399,36 @@ class TvmEngine(Engine):
             self._keep(self._stored(load_model(self.spec.ckpt)))
         assert self._model is not None  # noqa: S101 -- for the type checker
         try:
-            made = prepared(self._model, self._options, key.shapes, self._check_shapes(key))
+            loops = self._compiler.loops
+            made = prepared(self._model, self._options, key.shapes, self._check_shapes(key), loops)
             self._passes_checked = True
-            library, divided = self._compiler.build(made.model)
-            if self._differs(key, library, divided):
-                library, divided = self._compiler.build(made.model, tiled=False)
-                if problem := self._differs(key, library, divided):
+            found = self._built(made, path)
+            if self._differs(key, found):
+                found = self._built(made, path, tiled=False)
+                if problem := self._differs(key, found):
                     warnings.warn(
                         f"{self.spec.ckpt}: on random inputs TVM's result is not that of ONNX Runtime: {problem}; "
                         "find the node with teco compare --b tvm, or use --target onnx",
                         stacklevel=user_stacklevel(),
                     )
-            return library, made.guarded, divided
+            return found
         except ModelError as error:
             raise ModelError(f"{self.spec.ckpt}: {error}") from error
 
-    def _differs(self, key: PlanKey, library: Any, divided: bool) -> str:
+    def _built(self, made: Prepared, path: Path | None, *, tiled: bool = True) -> _Compiled:
+        """Compile a graph, and write and load the library: to run it unwritten would generate its code twice."""
+        library, divided = self._compiler.build(made.model, tiled)
+        digest = ""
+        if path is not None:
+            try:
+                digest = self._write(path, library)
+                library = self._compiler.load(path) if digest else library
+            except (OSError, ModelError) as error:
+                _log.info("%s is not cached: %s", path, error)
+                digest = ""
+        return _Compiled(library, digest, made.guarded, divided)
+
+    def _differs(self, key: PlanKey, made: _Compiled) -> str:
         """Run a library and the model on random inputs; return how a float output differs from ONNX Runtime's, or "".
 
         Models that ONNX Runtime cannot run on such inputs (floats are normal, integers 0 or 1) are not compared.
@@ -376,7 +442,8 @@ class TvmEngine(Engine):
             session = HostSession(self._model, source=self.spec.ckpt)
             drawn = {t.name: random_array(rng, key.shapes[t.name], t.dtype, lean=True) for t in session.inputs}
             wanted = session.run_named(drawn)
-            found = self._compiler.session(library)([drawn[name] for name in self._order], self._threads * divided)
+            threads = self._threads if made.divided else 0
+            found = self._compiler.session(made.library)([drawn[name] for name in self._order], threads)
         except TecoInferError as error:
             _log.info("%s: the compiled plan is not compared with ONNX Runtime: %s", self.spec.ckpt, error)
             return ""
@@ -408,14 +475,20 @@ class TvmEngine(Engine):
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run any batch: in pieces of the plan's batch, or whole if its samples cannot be split."""
         total = batch_of(inputs, self.inputs)
-        size = self._size(total)
+        size = self._size(total, inputs)
         return self._run(inputs) if size == total else self.batching.in_pieces(self, self._run, inputs, size)
 
-    def _size(self, total: int) -> int:
+    def _size(self, total: int, inputs: Sequence[Array]) -> int:
         """Return the samples of the plan that computes a call of so many: its own number if it cannot be split."""
         if self.static_batch is not None or self._is_saved or (self.independent and total > self._rows):
             return self._rows
-        return min(self._rows, 1 << (total - 1).bit_length()) if self.independent else total
+        if not self.independent:
+            return total
+        smaller = min(self._rows, 1 << (total - 1).bit_length())
+        self._smaller[smaller] = calls = self._smaller.get(smaller, 0) + 1
+        padded = sum(array.nbytes for array in inputs) // max(total, 1) * self._rows
+        # Compiling takes as long as many calls, unless there is much to pad.
+        return smaller if calls > REPEATED or padded > MOST_PADDED else self._rows
 
     def _run(self, arrays: list[Array]) -> list[Array]:
         plan = self._plan(tuple(array.shape for array in arrays))
@@ -439,6 +512,18 @@ class TvmEngine(Engine):
         """Free the plans and the model."""
         self._plans.clear()
         self._model = None
+
+
+def _width(tensor: TensorProto) -> int:
+    """Return the bytes of an element of a weight in a plan: float16 is computed as float32."""
+    from onnx import TensorProto, helper
+
+    if tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+        return 4
+    try:
+        return int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except KeyError:  # no type, or newer than onnx: the runtime refuses it
+        return 0
 
 
 def _widened(array: Array) -> Array:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MADE_OF = (
     *("engine.batching", "engine.onnx", "engine.passes", "engine.backends.constants", "engine.backends.tvm"),
-    *("engine.backends.tvm_graph", "engine.backends.tvm_rules", "engine.backends.tvm_runtime"),
-    "engine.backends.tvm_schedule",
+    *("engine.backends.tvm_graph", "engine.backends.tvm_recurrent", "engine.backends.tvm_rules"),
+    *("engine.backends.tvm_runtime", "engine.backends.tvm_schedule"),
 )
 """Modules that determine a compiled plan."""
 
@@ -52,6 +52,7 @@ def prepared(
     options: PassOptions,
     shapes: Mapping[str, tuple[int, ...]],
     check: Mapping[str, tuple[int, ...]] | None = None,
+    loops: bool = False,
 ) -> Prepared:
     """Return the graph that TVM compiles for inputs of these shapes.
 
@@ -60,6 +61,7 @@ def prepared(
         options: of the pass file.
         shapes: full shape of every input. check: shapes for which the pass is compared with the original; ``None`` does
             not compare.
+        loops: recurrent layers become :data:`engine.onnx.recurrent.LOOP` where possible.
 
     Raise ModelError if the model cannot have these shapes, or TVM cannot compile an operator; PassError if the pass
     cannot be used.
@@ -75,7 +77,7 @@ def prepared(
     if check is not None and options.use_passes is not None:
         apply_passes(_bound(plain, check), options, input_shapes=check)
     bound = with_constants(apply_passes(_bound(plain, shapes), options, input_shapes=shapes, compare=False))
-    plain = unrolled(bound)
+    plain = unrolled(bound, loops)
     if plain is not bound:
         plain = with_constants(plain)
     check_operators(plain)
@@ -96,8 +98,12 @@ def _bound(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelPro
 
 def check_operators(model: ModelProto) -> None:
     """Raise ModelError, with their names, for operators that are not compiled, or not safely."""
+    from engine.onnx.recurrent import LOOP, LOOP_DOMAIN
+
     foreign, unsafe = set(), set()
     for node in model.graph.node:
+        if (node.domain, node.op_type) == (LOOP_DOMAIN, LOOP):
+            continue
         if node.domain not in ("", "ai.onnx"):
             if node.op_type not in _DOMAINS.get(node.domain, ()):
                 foreign.add(f"{node.domain}.{node.op_type}")

@@ -13,6 +13,7 @@ import logging
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from engine.base import ModelError, TensorSpec
 from engine.signature import BatchAxes, Dim, dim_from_json, tensor_from_json, tensor_to_json
-from tecoinfer_modelzoo.cache import cache_folder
+from tecoinfer_modelzoo.cache import cache_folder, exclusive_file, make_room
 from tecoinfer_modelzoo.files import hash_files, read_regular, write_file
 from tecoinfer_modelzoo.json_types import Problems, entries, flag, items, parsed, text, whole
 from tecoinfer_modelzoo.text import typed_reason
@@ -154,10 +155,18 @@ def read_cached(library: Path, key: PlanKey) -> PlanRecord | None:
             library.unlink()  # a new one would keep its permissions
             raise ModelError(f"{library} is not used: other users can write it")
         record = read_record(library)
+        with suppress(OSError):  # a read-only cache
+            os.utime(library)  # most recently used
     except (ModelError, OSError) as error:
         _log.info("%s; compiling again", error)
         return None
     return record if record.key == key else None
+
+
+def remove_unused(newest: Path, most: int) -> None:
+    """Remove the least recently used plans of a folder, with their records, until they take ``most`` bytes at most."""
+    with exclusive_file(newest.with_name(".lock")):
+        make_room(newest.parent, SUFFIX, most, newest.name, beside=".json")
 
 
 def is_private(path: Path) -> bool:

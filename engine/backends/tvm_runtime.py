@@ -1,6 +1,7 @@
 """Apache TVM: graphs compiled to libraries, and libraries run, for target ``tvm``.
 
-The only file that imports tvm, and only inside its functions.
+Imports tvm inside its functions, as do the modules that it uses: :mod:`engine.backends.tvm_schedule` and
+:mod:`engine.backends.tvm_recurrent`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends import tvm_schedule
+from engine.backends import tvm_recurrent, tvm_schedule
 from engine.base import Array, ConfigError, EngineError, ModelError, TargetError, usable_cores
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.process.native_calls import native
@@ -55,6 +56,7 @@ class Compiler:
     Attributes:
         version: of TVM. target: as JSON, with the processor and its features. kind: of the target, such as ``llvm``.
         processor: name and features that compiled code needs; empty if it runs on any processor.
+        loops: whether it compiles recurrent layers as loops (:mod:`engine.backends.tvm_recurrent`).
 
     Raises:
         TargetError: TVM is missing, or its target has no device here or no code generator.
@@ -72,6 +74,7 @@ class Compiler:
             self._device = _device(tvm, self.kind, given)
         self.target = str(self._target)
         self.schedule = tvm_schedule.VERSION if self.kind == "llvm" else "TVM's own"
+        self.loops = self.kind == "llvm" and tvm_recurrent.converts_loops()
         found = json.loads(self.target)
         self.processor = " ".join([found["mcpu"], *found.get("mattr", ())]) if "mcpu" in found else ""
 
@@ -98,7 +101,8 @@ class Compiler:
         said = io.StringIO()
         with _compiling, native, _quiet(), redirect_stdout(said):
             try:
-                module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
+                with tvm_recurrent.converting_loops():
+                    module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
                 if tiled and self.kind == "llvm":
                     divided: list[bool] = []
                     pipeline = _of_processor(relax, self._target, divided)

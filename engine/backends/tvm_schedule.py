@@ -14,16 +14,16 @@ import logging
 from math import prod
 from typing import Any
 
-VERSION = "tiles-2"
+VERSION = "tiles-3"
 """Part of a plan's key; changed with the schedule."""
 
 _WIDTHS = (64, 32, 16, 8, 4)  # elements of a row of a tile, the first that divides the axis
-_REGISTER = 16  # float32 of a vector register of AVX-512
-_TILE = 24  # most vector registers of a tile, of 32
-_TALLEST = 12  # most rows of a tile
+REGISTER = 16  # float32 of a vector register of AVX-512
+TILE = 24  # most vector registers of a tile, of 32
+TALLEST = 12  # most rows of a tile
 _LONGEST = 4096  # elements of a row that is not a tile, because no width divides the axis
 _STRIDE = 4  # largest stride of a vectorized load
-_LEAST_WORK = 1 << 15  # multiply-adds or elements from which a kernel is divided among threads
+LEAST_WORK = 1 << 15  # multiply-adds or elements from which a kernel is divided among threads
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ def scheduled(module: Any) -> tuple[Any, bool]:
             _log.debug("kernel %s is not scheduled: %s", name, _last_line(error))
         else:
             divided = divided or kernel.divided
+        divided = divided or _is_divided(result[name].body)
     return result, divided
 
 
@@ -77,6 +78,16 @@ def legalized() -> dict[str, Any]:
         "relax.maximum": extreme("maximum", topi.greater),
         "relax.minimum": extreme("minimum", topi.less),
     }
+
+
+def _is_divided(statement: Any) -> bool:
+    """Return whether a statement has a loop divided among threads, as a loop over time steps or a TVM kernel may."""
+    from tvm import tirx
+
+    if isinstance(statement, tirx.For) and int(statement.kind) == int(tirx.ForKind.PARALLEL):
+        return True
+    parts = [getattr(statement, name, None) for name in ("body", "block", "then_case", "else_case")]
+    return any(_is_divided(part) for part in (*parts, *getattr(statement, "seq", ())) if part is not None)
 
 
 class _Kernel:
@@ -140,7 +151,7 @@ class _Kernel:
         if len(kinds) != len(loops) or "?" in kinds or "S" not in kinds:
             return
         extents = [int(self._schedule.get(loop).extent) for loop in loops]
-        large = prod(extents) >= _LEAST_WORK
+        large = prod(extents) >= LEAST_WORK
         if "R" in kinds and self._is_contiguous(block, kinds.rindex("S")):
             self._tile(block, kinds, loops, extents, large)
         elif large:
@@ -163,7 +174,7 @@ class _Kernel:
         tiles = {i: loops[i] for i in spatial}
         rows = []
         reused = [i for i in spatial if extents[i] > 1 and self._reuses(block, i, last)] if width else []
-        if reused and (height := _divisor(extents[reused[-1]], min(_TALLEST, _TILE // -(-width // _REGISTER)))) > 1:
+        if reused and (height := divisor(extents[reused[-1]], min(TALLEST, TILE // -(-width // REGISTER)))) > 1:
             tiles[reused[-1]], row = schedule.split(loops[reused[-1]], [None, height])
             rows = [row]
         sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "R"]
@@ -236,7 +247,7 @@ def _step(region: Any, var: Any) -> int | None:
     return steps[-1] if 1 <= steps[-1] <= _STRIDE and not any(steps[:-1]) else None
 
 
-def _divisor(size: int, most: int) -> int:
+def divisor(size: int, most: int) -> int:
     """Return the largest divisor of a size up to a limit."""
     return max(d for d in range(1, max(1, most) + 1) if size % d == 0)
 

@@ -1,8 +1,9 @@
-"""LSTM, GRU and RNN as plain operators: one group of nodes per time step.
+"""LSTM, GRU and RNN as plain operators, for compilers that lack the recurrent operators.
 
-For compilers that lack the recurrent operators. The formulas are those of the ONNX specification of the operators
-(https://onnx.ai/onnx/operators, LSTM-14, GRU-14 and RNN-14). The product of the inputs with their weights is one
-``MatMul`` for all time steps; each step then multiplies the state with the recurrent weights.
+The formulas are those of the ONNX specification of the operators (https://onnx.ai/onnx/operators, LSTM-14, GRU-14 and
+RNN-14). The product of the inputs with their weights is one ``MatMul`` for all time steps; each step then multiplies
+the state with the recurrent weights. The steps are a group of nodes each, or one node (:data:`LOOP`) for a compiler
+that has a loop for it: the time to compile a group of nodes per step grows with the length of the sequence.
 """
 
 from __future__ import annotations
@@ -20,24 +21,36 @@ from engine.signature import Array
 from tecoinfer_modelzoo.errors import ModelError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
 GATES: Mapping[str, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Recurrent operators, and their number of gates."""
 
 MOST_STEPS = 4096
-"""Most time steps of a model, summed over its recurrent nodes and their directions; each becomes 10 to 20 nodes."""
+"""Most time steps that become nodes, summed over recurrent nodes and their directions; each becomes 10 to 20 nodes."""
+
+LOOP, LOOP_DOMAIN = "TecoRecurrence", "teco"
+"""Operator of all time steps of one direction; no runtime has it.
+
+Inputs: the inputs' product with their weights and biases (steps, samples, gates * hidden); transposed recurrent weights
+(hidden, gates * hidden); the first state (1, samples, hidden); that of the cell, for LSTM; the sequence lengths; the
+recurrent bias of the GRU's hidden gate (hidden). Absent ones are "". Outputs: the states of all steps (steps, samples,
+hidden), the last state, and that of the cell for LSTM. Attributes: ``kind`` (one of :data:`GATES`), ``backwards``, and
+``after``, 1 if a GRU multiplies its reset gate after the product with the weights.
+"""
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _PLAIN = frozenset(("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"))  # activations without parameters
 
 
-def unrolled(model: ModelProto) -> ModelProto:
+def unrolled(model: ModelProto, loops: bool = False) -> ModelProto:
     """Return a model in which LSTM, GRU and RNN of the main graph are plain operators; itself if it has none.
 
     Args:
         model: with a known shape for the first input (time steps, samples, features) and the weights of each such node;
             not changed.
+        loops: the time steps of a layer are one node :data:`LOOP` if it has the default activations, no peepholes and
+            no coupled gates; the others are groups of nodes.
 
     Raise ModelError for shapes that are unknown, more than :data:`MOST_STEPS` time steps, and attributes that are not
     supported: ``clip``, activations with parameters, ``layout`` 1, which ONNX Runtime does not support either.
@@ -56,15 +69,18 @@ def unrolled(model: ModelProto) -> ModelProto:
         if not _is_recurrent(node):
             nodes.append(node)
             continue
-        layer = _Layer(node, shapes, kinds.get(node.input[0], TensorProto.FLOAT), names)
-        steps += layer.steps * layer.directions
+        layer = _Layer(node, shapes, kinds.get(node.input[0], TensorProto.FLOAT), names, loops)
+        steps += 0 if layer.loops else layer.steps * layer.directions
         if steps > MOST_STEPS:
             raise ModelError(
                 f"its recurrent operators have more than {MOST_STEPS} time steps in total; pass shorter sequences"
             )
         nodes += layer.expanded()
         graph.initializer.extend(layer.constants)
+        graph.value_info.extend(layer.infos)
     replace_items(graph.node, nodes)
+    if any(node.op_type == LOOP for node in nodes):
+        result.opset_import.add(domain=LOOP_DOMAIN, version=1)
     return result
 
 
@@ -106,14 +122,19 @@ class _Weights:
 class _Layer:
     """One recurrent node. States keep the axis of time steps: (1, samples, hidden)."""
 
-    def __init__(self, node: NodeProto, shapes: Mapping[str, list[Any]], kind: int, names: _Names) -> None:
+    def __init__(
+        self, node: NodeProto, shapes: Mapping[str, list[Any]], kind: int, names: _Names, loops: bool = False
+    ) -> None:
         self.node, self.op, self.kind = node, node.op_type, kind
         self._names, self.nodes, self.constants = names, list[NodeProto](), list[TensorProto]()
+        self.infos: list[ValueInfoProto] = []
         self._dtype = helper.tensor_dtype_to_np_dtype(kind)
         self._attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         self._who = f"node {node.name or node.output[0]!r} ({self.op})"
         self._take_shapes(shapes)
         self._check()
+        usual = self._activations == list(_DEFAULTS[self.op]) * self.directions
+        self.loops = loops and usual and not self._input(7) and not self._attributes.get("input_forget", 0)
 
     def _take_shapes(self, shapes: Mapping[str, list[Any]]) -> None:
         x, r = shapes.get(self.node.input[0], []), shapes.get(self.node.input[2], [])
@@ -173,7 +194,7 @@ class _Layer:
     def expanded(self) -> list[NodeProto]:
         """Return the nodes that compute the layer's outputs under their names."""
         lens = self._input(4)
-        self._masks = self._masks_of(lens) if lens else []
+        self._masks = self._masks_of(lens) if lens and not self.loops else []
         reverse = {b"forward": [False], b"reverse": [True], b"bidirectional": [False, True]}
         backwards = reverse[self._attributes.get("direction", b"forward")]
         sides = [self._direction(i, back) for i, back in enumerate(backwards)]
@@ -202,9 +223,11 @@ class _Layer:
         if weights.bias:
             products = self._add("Add", products, weights.bias)
         width = GATES[self.op] * self.hidden
-        inputs = self._split(products, self.steps, 0, 1)
         assert width  # noqa: S101 -- a layer without hidden values has no weights, which the runtime refuses
         states = [self._initial(5, direction)] + ([self._initial(6, direction)] if self.op == "LSTM" else [])
+        if self.loops:
+            return self._loop(weights, products, states, backwards)
+        inputs = self._split(products, self.steps, 0, 1)
         step_of: dict[str, Callable[..., list[str]]] = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}
         shown: list[str] = [""] * self.steps
         for step in reversed(range(self.steps)) if backwards else range(self.steps):
@@ -218,6 +241,21 @@ class _Layer:
             states = found
         every = self._add("Concat", *shown, axis=0) if self.steps > 1 else shown[0]
         return (str(every), *states)
+
+    def _loop(self, weights: _Weights, products: str, states: list[str], backwards: bool) -> tuple[str, ...]:
+        """Add one node for all time steps; return its outputs."""
+        cell = states[1] if len(states) > 1 else ""
+        given = [products, weights.r, states[0], cell, self._input(4), weights.hidden_bias]
+        attributes = {"kind": self.op, "backwards": int(backwards), "after": int(self._after)}
+        made = self._add(LOOP, *given, outputs=1 + len(states), domain=LOOP_DOMAIN, **attributes)
+        for name, steps in zip(made, (self.steps, *[1] * len(states)), strict=True):
+            shape = [steps, self.samples, self.hidden]
+            self.infos.append(helper.make_tensor_value_info(name, self.kind, shape))
+        return tuple(made)
+
+    @property
+    def _after(self) -> bool:
+        return self.op == "GRU" and bool(self._attributes.get("linear_before_reset", 0))
 
     def _initial(self, index: int, direction: int) -> str:
         """Return a state before the first step: (1, samples, hidden)."""
@@ -243,7 +281,7 @@ class _Layer:
         width = GATES[self.op] * self.hidden
         both = self._of_direction(self._input(3), direction)
         of_input, of_state = self._split(both, 2, 0, width)
-        if not (self.op == "GRU" and self._attributes.get("linear_before_reset", 0)):
+        if not self._after:
             return str(self._add("Add", of_input, of_state)), ""
         gates = self._slice(of_state, 0, 0, 2 * self.hidden)
         none = self._constant(np.zeros(self.hidden, self._dtype))
@@ -275,12 +313,11 @@ class _Layer:
 
     def _gru(self, direction: int, weights: _Weights, inputs: str, state: str) -> list[str]:
         size = self.hidden
-        after = bool(self._attributes.get("linear_before_reset", 0))
         both = [self._slice(inputs, 2, 0, 2 * size), self._slice(inputs, 2, 2 * size, 3 * size)]
         recurrent = [self._slice(weights.r, 1, 0, 2 * size), self._slice(weights.r, 1, 2 * size, 3 * size)]
         total = self._add("Add", both[0], self._add("MatMul", state, recurrent[0]))
         z, r = self._split(self._activation(direction, 0, total), 2, 2, size)
-        if after:
+        if self._after:
             hidden = self._add("MatMul", state, recurrent[1])
             hidden = self._add("Add", hidden, weights.hidden_bias) if weights.hidden_bias else hidden
             hidden = self._add("Mul", r, hidden)

@@ -68,11 +68,11 @@ class Curve:
         """
         if self.padded and len(self.seconds[most]) == 1:
             constant = float(self.seconds[most][0])
-            return lambda batch: constant
+            return lambda *_: constant
         rng = np.random.default_rng(seed)
         between = {batch: self._between(most if self.padded else batch) for batch in range(1, most + 1)}
 
-        def drawn(batch: int) -> float:
+        def drawn(batch: int, _: float) -> float:
             below, above, share = between[batch]
             u = float(rng.random())
             low, high = (self.seconds[size][int(u * len(self.seconds[size]))] for size in (below, above))

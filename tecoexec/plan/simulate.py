@@ -12,8 +12,8 @@ import numpy as np
 
 from engine import Array
 
-Service = Callable[[int], float]
-"""Number of samples of a batch -> seconds a server needs for it."""
+Service = Callable[[int, float], float]
+"""Number of samples of a batch, and the time of its start in seconds -> seconds a server needs for it."""
 
 SEED = 20261129
 """Seed of arrivals and service times."""
@@ -113,7 +113,7 @@ def simulate(
             ready = min(ready, times[full])
         start = max(free[0], ready)
         last = bisect_right(times, start, first, min(full + 1, count))
-        seconds = service(last - first)
+        seconds = service(last - first, start)
         heapq.heapreplace(free, start + seconds)
         ends += [start + seconds] * (last - first)
         busy += seconds

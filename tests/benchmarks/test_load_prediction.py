@@ -45,13 +45,37 @@ def test_service_times_of_a_simulated_server_are_found_again(benchmark: ModuleTy
         served.append(Served(samples, start, free, free, free))
         place, first = place + 1, last
     queries = Queries(due, due, np.empty(0), np.empty(0))
-    sizes, services = benchmark.served_times(served[::-1], queries)
+    sizes, starts, services = benchmark.served_times(served[::-1], queries)
     assert sizes.tolist() == [len(batch.samples) for batch in served]
+    np.testing.assert_allclose(starts, [batch.started - due[0] for batch in served])
     np.testing.assert_allclose(services, drawn[: len(served)] * sizes)
-    test = benchmark.Test(1, 0.0, len(due), sizes, services)
-    latency = simulate(due, benchmark.in_order([test], 0), 1, Policy(3)).latency
+    test = benchmark.Test(1, 0.0, len(due), sizes, starts, services)
+    replay = benchmark.recorded(test, {1: 1.0, 2: 1.5, 3: 2.5})
+    latency = simulate(due - due[0], replay, 1, Policy(3)).latency
     ends = np.concatenate([[batch.answered] * len(batch.samples) for batch in served])
     np.testing.assert_allclose(latency, ends - due)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.85])
+def test_a_server_whose_speed_changes_is_predicted_without_a_bias(benchmark: ModuleType, load: float) -> None:
+    found = [benchmark.synthetic_error(seed, load, (0.1, 0.03, 3.0), 10.0) for seed in range(25)]
+    assert abs(float(np.median([error for error, _ in found]))) < benchmark.LIMIT
+
+
+def test_a_recorded_speed_goes_on_between_batches_and_after_the_end(benchmark: ModuleType) -> None:
+    # Cost 1: half speed until the middle of the gap at 3, then full speed until 5, and again from the begin.
+    test = benchmark.Test(1, 0.0, 2, np.array([1, 1]), np.array([0.0, 4.0]), np.array([2.0, 1.0]))
+    service = benchmark.recorded(test, {1: 1.0, 2: 2.5})
+    assert service(1, 0.0) == pytest.approx(2.0)
+    assert service(1, 2.0) == pytest.approx(1.5)
+    assert service(1, 4.5) == pytest.approx(1.5)
+    assert service(2, 3.0) == pytest.approx(3.0)
+    assert service(1, 9.5) == pytest.approx(1.5)
+
+
+def test_the_method_alone(benchmark: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmark.main(["--synthetic", "--quick", "--loads", "0.6"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(benchmark.PHASES)
 
 
 @pytest.mark.slow

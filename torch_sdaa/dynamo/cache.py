@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from engine import ConfigError
 from engine.sdaa import Kernel, ShardWork, load_card, lowering_versions
-from tecoinfer_modelzoo.cache import cache_folder, exclusive_file
+from tecoinfer_modelzoo.cache import cache_budget, cache_folder, exclusive_file, make_room
 from tecoinfer_modelzoo.files import hash_files, read_regular, write_file
 from tecoinfer_modelzoo.text import typed_reason
 from torch_sdaa.dynamo.aten.table import STRIDED
@@ -45,12 +44,7 @@ class Entry:
 
 def budget() -> int:
     """Return the maximum bytes of the cache; raise ConfigError if the variable is not an integer."""
-    text = os.environ.get(BUDGET_VARIABLE, str(BUDGET_MB))
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise ConfigError(
-            f"{BUDGET_VARIABLE}={text!r} must be an integer number of megabytes (default {BUDGET_MB}), 0 for no cache"
-        )
-    return int(text) * 10**6
+    return cache_budget(BUDGET_VARIABLE, BUDGET_MB)
 
 
 @cache
@@ -154,19 +148,6 @@ def write(key: str, entry: Entry) -> None:
     with exclusive_file(folder / ".lock"):
         try:
             write_file(folder / f"{key}{_SUFFIX}", content)
-            _make_room(folder, f"{key}{_SUFFIX}")
+            make_room(folder, _SUFFIX, budget(), f"{key}{_SUFFIX}")
         except OSError as error:
             _log.info("a compiled graph is not cached: %s", error)
-
-
-def _make_room(folder: Path, newest: str) -> None:
-    files = sorted((path.stat().st_mtime_ns, path) for path in folder.glob(f"*{_SUFFIX}"))
-    sizes = {path: path.stat().st_size for _, path in files}
-    taken = sum(sizes.values())
-    for _, path in files:
-        if taken <= budget():
-            return
-        if path.name != newest:
-            path.unlink(missing_ok=True)
-            taken -= sizes[path]
-            _log.info("%s removed for a newer graph", path.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from importlib.util import find_spec
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from lookup_models import lookup_model
+from onnx import TensorProto
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 from engine import ConfigError, EngineError, EngineSpec, ModelError, TargetError, open_engine
 from engine.backends import tvm_schedule
-from engine.backends.tvm import TvmEngine
+from engine.backends.tvm import CACHE_VARIABLE, TvmEngine
 from engine.backends.tvm_plan import record_path
 from engine.backends.tvm_runtime import TARGET_VARIABLE, Compiler
 from engine.onnx import load_model, to_float16
@@ -77,14 +80,19 @@ def judged(path: Path, *inputs: np.ndarray) -> list[np.ndarray]:
 
 
 @needs_tvm
-def test_any_number_of_samples_with_few_plans(save_onnx: SaveOnnx, cache: Path, opened: list[str]) -> None:
+def test_any_number_of_samples_with_few_plans(
+    save_onnx: SaveOnnx, cache: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.backends.tvm.REPEATED", 2)
     path = net(save_onnx)
     with open_engine("tvm", EngineSpec(path, batch_size=4)) as engine:
         assert engine.metadata == {"labels": "a b c d e"}
         assert (engine.dtype, engine.independent, engine.input_dtype) == ("float32", True, "float32")
         assert engine.describe().startswith("TVM ")
-        for count in (4, 1, 3, 6, 9):
+        for count in (4, 1, 3, 6, 9, 2, 1):
             np.testing.assert_allclose(engine(images(count)), judged(path, images(count))[0], rtol=1e-4, atol=1e-5)
+            assert opened == ["4x3x8x8"]
+        np.testing.assert_allclose(engine(images(1)), judged(path, images(1))[0], rtol=1e-4, atol=1e-5)
     assert opened == ["4x3x8x8", "1x3x8x8"]
     assert len(list(cache.glob("*.so"))) == 2
 
@@ -125,13 +133,74 @@ def test_a_plan_is_compiled_once_for_all_processes(
 
 
 @needs_tvm
+def test_a_batch_that_is_too_large_is_not_compiled_ahead_nor_padded_to(
+    save_onnx: SaveOnnx, cache: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_onnx("g (float[batch,4] x) => (float[batch,4] y) { y = Relu(x) }")
+    monkeypatch.setattr("engine.backends.tvm.MOST_AHEAD", 1000)
+    monkeypatch.setattr("engine.backends.tvm.MOST_PADDED", 1000)
+    with open_engine("tvm", EngineSpec(path, batch_size=64)) as engine:
+        assert opened == []
+        x = np.array([[-1, 0, 1, 2]], np.float32)
+        np.testing.assert_array_equal(engine(x), np.maximum(x, 0))
+    assert opened == ["1x4"]
+
+
+@needs_tvm
+def test_the_cache_has_a_bound(
+    save_onnx: SaveOnnx, cache: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = net(save_onnx)
+    monkeypatch.setenv(CACHE_VARIABLE, "0")
+    with open_engine("tvm", EngineSpec(path, batch_size=2)) as engine:
+        np.testing.assert_allclose(engine(images(2)), judged(path, images(2))[0], rtol=1e-4, atol=1e-5)
+    assert not cache.exists()
+    monkeypatch.setenv(CACHE_VARIABLE, "1")
+    cache.mkdir(parents=True)
+    old = cache / "old.so"
+    old.write_bytes(bytes(990_000))
+    record_path(old).write_text("{}")
+    os.utime(old, (1, 1))
+    open_engine("tvm", EngineSpec(path, batch_size=2)).release()
+    [kept] = cache.glob("*.so")
+    assert sorted(file.name for file in cache.iterdir()) == [".lock", kept.name, record_path(kept).name]
+    before = kept.stat().st_mtime_ns
+    open_engine("tvm", EngineSpec(path, batch_size=2)).release()
+    assert kept.stat().st_mtime_ns > before  # used last
+    assert opened == ["2x3x8x8"] * 2
+    monkeypatch.setenv(CACHE_VARIABLE, "1 GB")
+    with pytest.raises(ConfigError, match=CACHE_VARIABLE) as refused:
+        open_engine("tvm", EngineSpec(path))
+    assert "\n" not in str(refused.value)
+
+
+@needs_tvm
+@pytest.mark.parametrize(("kind", "size"), [(TensorProto.FLOAT, 4), (TensorProto.FLOAT16, 2)])
+def test_weights_beyond_two_gigabytes_are_refused_before_they_are_read(
+    kind: int, size: int, tmp_path: Path, cache: Path
+) -> None:
+    rows = 2**31 // 4 // 4096 + 1
+    with (tmp_path / "big.data").open("wb") as file:
+        file.truncate(rows * 4096 * size)  # a hole
+    table = TensorProto(name="t", dims=[rows, 4096], data_type=kind, data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "big.data"), ("length", str(rows * 4096 * size))):
+        table.external_data.add(key=key, value=value)
+    path = tmp_path / "big.onnx"
+    onnx.save(lookup_model(table, "initializer"), str(path))
+    with pytest.raises(ModelError, match=r"big\.onnx.* 2\.1 GB") as refused:
+        TvmEngine(EngineSpec(path))
+    assert "\n" not in str(refused.value)
+
+
+@needs_tvm
 def test_a_saved_plan_is_opened_without_the_model(
     save_onnx: SaveOnnx, cache: Path, opened: list[str], tmp_path: Path
 ) -> None:
     path = net(save_onnx)
     want = judged(path, images(5))[0]
-    open_engine("tvm", EngineSpec(path, batch_size=2, save_engine=True)).release()
-    assert opened == ["2x3x8x8"]
+    for _ in range(2):  # compiled, and from the cache
+        open_engine("tvm", EngineSpec(path, batch_size=2, save_engine=True)).release()
+        assert opened == ["2x3x8x8"]
     (tmp_path / "elsewhere").mkdir()
     moved = tmp_path / "elsewhere" / "net.so"
     for file in (path.with_suffix(".so"), record_path(path.with_suffix(".so"))):

@@ -7,52 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from recurrent_layers import STEPS, layer
 
 from engine import ModelError
 from engine.backends import HostSession
 from engine.onnx import infer_shapes
-from engine.onnx.recurrent import GATES, MOST_STEPS, recurrent_operators, unrolled
-
-STEPS, SAMPLES, FEATURES, HIDDEN = 5, 3, 4, 6
-
-
-def layer(
-    op: str,
-    *,
-    direction: str = "forward",
-    bias: bool = True,
-    initial: bool = False,
-    lengths: bool = False,
-    peepholes: bool = False,
-    steps: int = STEPS,
-    **attributes: Any,
-) -> onnx.ModelProto:
-    """Return a model of one recurrent node with random weights, and all of its outputs."""
-    rng = np.random.default_rng(4)
-    sides, width = 2 if direction == "bidirectional" else 1, GATES[op] * HIDDEN
-    weights: dict[str, tuple[int, ...]] = {"w": (sides, width, FEATURES), "r": (sides, width, HIDDEN)}
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, SAMPLES, FEATURES])]
-    names = ["x", "w", "r", "", "", "", "", ""]
-    if bias:
-        names[3], weights["b"] = "b", (sides, 2 * width)
-    if lengths:
-        names[4] = "lengths"
-        inputs.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [SAMPLES]))
-    if initial:
-        names[5], weights["h"] = "h", (sides, SAMPLES, HIDDEN)
-        if op == "LSTM":
-            names[6], weights["c"] = "c", (sides, SAMPLES, HIDDEN)
-    if peepholes:
-        names[7], weights["p"] = "p", (sides, 3 * HIDDEN)
-    while not names[-1]:
-        names.pop()
-    outputs = ["y", "y_h", *(["y_c"] if op == "LSTM" else [])]
-    node = helper.make_node(op, names, outputs, "layer", hidden_size=HIDDEN, direction=direction, **attributes)
-    tensors = [numpy_helper.from_array(rng.normal(size=s).astype(np.float32), name) for name, s in weights.items()]
-    ends = [helper.make_empty_tensor_value_info(name) for name in outputs]
-    graph = helper.make_graph([node], "g", inputs, ends, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+from engine.onnx.recurrent import MOST_STEPS, recurrent_operators, unrolled
 
 
 def check(model: onnx.ModelProto, lengths: np.ndarray | None = None) -> None:

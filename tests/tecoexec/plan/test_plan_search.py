@@ -82,16 +82,16 @@ def test_bursts_need_more_cards_than_poisson() -> None:
 
 
 def test_smaller_batches_are_padded_on_the_card_only() -> None:
-    assert CARD.service(8)(1) == CARD.service(8)(8) == 0.012
+    assert CARD.service(8)(1, 0.0) == CARD.service(8)(8, 0.0) == 0.012
     host = Curve({1: [1.0], 4: [4.0]}, padded=False)
-    assert [host.service(4)(batch) for batch in (1, 2, 4)] == pytest.approx([1, 2, 4])
+    assert [host.service(4)(batch, 0.0) for batch in (1, 2, 4)] == pytest.approx([1, 2, 4])
     assert host.rate(4) == 1
 
 
 def test_measured_times_are_drawn_from_all_measurements() -> None:
     host = Curve({1: [1.0, 2.0, 3.0, 4.0]}, padded=False)
     service = host.service(1)
-    drawn = [service(1) for _ in range(400)]
+    drawn = [service(1, 0.0) for _ in range(400)]
     assert set(drawn) == {1.0, 2.0, 3.0, 4.0}
     assert host.mean(1, 1) == 2.5
 

@@ -21,7 +21,7 @@ def agrees(expected: float, interval: tuple[float, float]) -> None:
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
 def test_m_d_1_agrees_with_queueing_theory(load: float) -> None:
-    result = simulate(poisson(load, COUNT), lambda _: 1.0, 1, ALONE, WARM_UP)
+    result = simulate(poisson(load, COUNT), lambda *_: 1.0, 1, ALONE, WARM_UP)
     agrees(md1_mean_wait(load, 1.0), confidence(result.latency - 1.0, lambda some: float(some.mean())))
     late = solved(lambda t: md1_wait_exceeds(load, 1.0, t) - 0.01, 0.0, 20.0)
     agrees(late + 1.0, result.interval(99))
@@ -34,7 +34,7 @@ def test_m_m_c_agrees_with_queueing_theory(servers: int, load: float) -> None:
     drawn = iter(rng.exponential(1.0, COUNT))
     times = []
 
-    def service(_: int) -> float:
+    def service(_: int, start: float) -> float:
         times.append(float(next(drawn)))
         return times[-1]
 
@@ -45,7 +45,7 @@ def test_m_m_c_agrees_with_queueing_theory(servers: int, load: float) -> None:
 
 
 def latencies(arrivals: list[float], servers: int, policy: Policy, seconds: dict[int, float]) -> list[float]:
-    return simulate(arrivals, seconds.__getitem__, servers, policy).latency.tolist()
+    return simulate(arrivals, lambda batch, _: seconds[batch], servers, policy).latency.tolist()
 
 
 def test_a_free_server_takes_what_waits() -> None:
@@ -53,6 +53,17 @@ def test_a_free_server_takes_what_waits() -> None:
     assert latencies([0, 1, 2], 1, Policy(4), {1: 4, 2: 6}) == [4, 9, 8]
     assert latencies([0, 1, 2], 1, Policy(1), {1: 4}) == [4, 7, 10]
     assert latencies([0, 1, 2], 3, Policy(4), {1: 4}) == [4, 4, 4]
+
+
+def test_a_service_time_may_depend_on_the_start() -> None:
+    starts: list[float] = []
+
+    def service(batch: int, start: float) -> float:
+        starts.append(start)
+        return 1.0 if start < 2 else 5.0 * batch
+
+    assert simulate([0, 1, 3, 4], service, 1, Policy(2)).latency.tolist() == [1, 1, 5, 9]
+    assert starts == [0, 1, 3, 8]
 
 
 def test_a_delay_waits_for_a_full_batch() -> None:
@@ -68,7 +79,7 @@ def test_the_largest_batch_limits() -> None:
 
 
 def test_warm_up_and_busy_share() -> None:
-    result = simulate([0, 10], lambda _: 1.0, 2, ALONE, warm_up=1)
+    result = simulate([0, 10], lambda *_: 1.0, 2, ALONE, warm_up=1)
     assert (result.latency.tolist(), result.batches, result.mean_batch) == ([1], 2, 1)
     assert result.utilisation == pytest.approx(2 / (2 * 11))
 
@@ -83,7 +94,7 @@ def test_warm_up_and_busy_share() -> None:
 def test_every_request_is_computed_once(gaps: list[float], servers: int, most: int, delay: float) -> None:
     seen: list[int] = []
 
-    def service(count: int) -> float:
+    def service(count: int, _: float) -> float:
         seen.append(count)
         return 1.0 + 0.1 * count
 
