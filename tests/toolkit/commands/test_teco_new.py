@@ -249,6 +249,7 @@ def test_new_model_runs(zoo: Path, run_python: RunPython) -> None:
         "recommendation",
         "gnn",
         "reinforcement",
+        "restoration",
     ],
 )
 def test_placeholder_passes_check(domain: str, zoo: Path, run_python: RunPython) -> None:

@@ -21,6 +21,7 @@ DOMAINS = {
     "detection": "val.json",
     "face_detection": "",
     "graph_prediction": "val.npz",
+    "image_restoration": "",
     "policy_rollout": "recorded.npz",
     "segmentation": "",
     "speech_recognition": "recordings.jsonl",
