@@ -241,6 +241,7 @@ def test_new_model_runs(zoo: Path, run_python: RunPython) -> None:
 @pytest.mark.parametrize(
     "domain",
     [
+        "dense_regression",
         "detection",
         "face_detection",
         "segmentation",

@@ -65,6 +65,7 @@ DOMAINS = {
     "arrays": Domain(TASKS["arrays"], "data/val.npz", slow=True),
     "classification": Domain(TASKS["classification"], "data/val", folder=DIGITS, file="digits_dyn.onnx"),
     "ctr_prediction": Domain(TASKS["ctr_prediction"], "data/val.csv", eight_bits=False, slow=True),
+    "dense_regression": Domain(TASKS["dense_regression"], "data", slow=True),
     "detection": Domain(TASKS["detection"], "data/val.json"),
     "graph_prediction": Domain(TASKS["graph_prediction"], "data/val.npz", slow=True),
     "face_detection": Domain(TASKS["face_detection"], "data"),

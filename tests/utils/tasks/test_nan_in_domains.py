@@ -18,6 +18,7 @@ from utils.tasks.find import tasks
 BATCH, SHARD = 16, 4
 DOMAINS = {
     "ctr_prediction": "val.csv",
+    "dense_regression": "",
     "detection": "val.json",
     "face_detection": "",
     "graph_prediction": "val.npz",

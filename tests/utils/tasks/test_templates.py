@@ -25,6 +25,7 @@ TEMPLATES = {
     "arrays": sample_arrays.ARRAYS,
     "classification": sample_images.CLASSIFICATION,
     "ctr_prediction": sample_tables.CTR_PREDICTION,
+    "dense_regression": sample_maps.DENSE_REGRESSION,
     "detection": sample_images.DETECTION,
     "face_detection": sample_images.FACE_DETECTION,
     "face_verification": sample_images.FACE_VERIFICATION,
@@ -48,6 +49,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it
 NEW = (
     "arrays",
     "ctr_prediction",
+    "dense_regression",
     "detection",
     "face_detection",
     "face_verification",

@@ -49,5 +49,50 @@ def _hills(height: int, width: int, chance: np.random.Generator) -> Array:
     return found
 
 
+# --------- dense regression: boxes in fog, which is lighter the farther they are
+
+FOG = 5.0
+"""Distance in metres at which the fog has taken all but 1/e of the darkness."""
+
+VIEW = 64
+"""Height and width of the tiny network's input."""
+
+DEPTH_SIZES = ((64, 64), (64, 96), (96, 128))
+"""Heights and widths of the images, in turn."""
+
+DEPTHS = 12
+"""Number of images."""
+
+
+def fill_depths(folder: Path) -> Mapping[str, str]:
+    """Draw images into ``data/rgb``, with depth in millimetres in ``data/depth``, 0 where it is unknown."""
+    from PIL import Image
+
+    images, depths = folder / "data" / "rgb", folder / "data" / "depth"
+    images.mkdir(parents=True)
+    depths.mkdir()
+    chance = np.random.default_rng(0)
+    for index in range(DEPTHS):
+        depth = _boxes(*DEPTH_SIZES[index % len(DEPTH_SIZES)], chance)
+        light = 255 * (1 - np.exp(-depth / FOG))
+        tint = light[..., None] + np.array([6.0, 0.0, -6.0])
+        Image.fromarray(np.rint(tint).clip(0, 255).astype(np.uint8)).save(images / f"fog_{index:02}.png", optimize=True)
+        levels = np.rint(1000 * depth).astype(np.uint16)
+        levels[:2] = 0
+        Image.fromarray(levels).save(depths / f"fog_{index:02}.png", optimize=True)
+    return {"size": str(VIEW), "images": str(DEPTHS), "fog": str(FOG)}
+
+
+def _boxes(height: int, width: int, chance: np.random.Generator) -> Array:
+    """Return the depth of boxes before a wall in metres, H x W float64."""
+    depth = np.full((height, width), 9.0)
+    for near in np.sort(chance.uniform(1.5, 8.0, 5))[::-1]:
+        tall, wide = (int(chance.integers(12, side // 2)) for side in (height, width))
+        top, left = (int(chance.integers(0, side - part)) for side, part in ((height, tall), (width, wide)))
+        depth[top : top + tall, left : left + wide] = near
+    return depth
+
+
 _HERE = Path(__file__).parent
 IMAGE_RESTORATION = Template(_HERE / "image_restoration", fill_restored)  # doubles images by a bilinear filter
+DENSE_REGRESSION = Template(_HERE / "dense_regression", fill_depths)  # takes light fog for far away
