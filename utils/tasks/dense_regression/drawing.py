@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from utils.tasks.dense_regression.task import DenseMap
 
 
-def save(image: Path, found: DenseMap, truth: Array | None, folder: Path) -> Path:
+def save(image: Path, found: DenseMap, truth: Array | None, text: str, folder: Path) -> Path:
     """Draw the image, the map, its confidence, and the true values in the same colours, and return the file."""
     shown = found.values if truth is None else np.concatenate([found.values.ravel(), truth[truth > 0]])
     low, high = np.nanpercentile(shown, (1, 99)).tolist()
@@ -26,4 +26,4 @@ def save(image: Path, found: DenseMap, truth: Array | None, folder: Path) -> Pat
         panels["confidence"] = coloured(found.confidence, 0.0, 1.0)
     if truth is not None:
         panels["true"] = coloured(truth, low, high)
-    return save_drawn(image, [], folder, side_by_side(panels))
+    return save_drawn(image, [text], folder, side_by_side(panels))

@@ -155,7 +155,7 @@ class DenseRegression(ImageTask):
         answer = {"width": width, "height": height, "quantity": what, "min": low, "median": middle, "max": high}
         text = f"{what} {low:.4g} to {high:.4g}, median {middle:.4g}"
         truth = None if sample.truth is None or inverse else sample.truth.read()
-        return Rendering(text, answer, partial(save, sample.images[0], prediction, truth))
+        return Rendering(text, answer, partial(save, sample.images[0], prediction, truth, text))
 
 
 _MEASURED = ("quantity", "align", "relation")

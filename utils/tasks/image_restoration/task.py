@@ -173,7 +173,7 @@ class ImageRestoration(ImageTask):
         if truth is not None and truth.shape == prediction.shape:
             answer["psnr"] = round(psnr(prediction, truth), 4)
             text += f", PSNR {answer['psnr']:.2f} dB"
-        return Rendering(text, answer, partial(_save, shown(sample), low, prediction, truth, answer))
+        return Rendering(text, answer, partial(_save, shown(sample), low, prediction, truth, answer, text))
 
 
 _NOTHING = settings.Degradation("bicubic")
@@ -189,12 +189,14 @@ def _joined(maps: Sequence[Array], context: Context) -> Array:
     return whole[:, : scale * height, : scale * width]
 
 
-def _save(file: Path, low: Array, found: Array, truth: Array | None, answer: dict[str, Any], folder: Path) -> Path:
+def _save(
+    file: Path, low: Array, found: Array, truth: Array | None, answer: dict[str, Any], text: str, folder: Path
+) -> Path:
     from utils.draw import save_drawn
     from utils.postprocess.image.side_by_side import side_by_side
     from utils.tasks.common.image_files import save_image
 
     named = {"input": enlarged(low, found.shape[:2]), "output": found}
-    drawn = save_drawn(file, [], folder, side_by_side(named | ({} if truth is None else {"original": truth})))
+    drawn = save_drawn(file, [text], folder, side_by_side(named | ({} if truth is None else {"original": truth})))
     answer["image"] = str(save_image(found, drawn.parent / "restored" / drawn.name))
     return drawn
