@@ -166,7 +166,8 @@ def _npy(path: Path) -> Array:
             shape, _, kind = reads[version](file)
         if len(shape) != 2 or kind.kind not in "fiu" or shape[0] * shape[1] > _LONGEST or 0 in shape:
             raise DataError(f"{path}: an array {kind} of shape {shape}; true values are numbers with two axes, H x W")
-        return np.load(path, allow_pickle=False)
+        found: Array = np.load(path, allow_pickle=False)
+        return found
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise DataError(f"{path}: cannot be read as .npy ({one_line(error)}); write it by numpy.save") from error
 

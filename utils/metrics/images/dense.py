@@ -38,7 +38,8 @@ def aligned(found: Array, wanted: Array, how: str) -> Array:
     centre, right = found - found.mean(), wanted - wanted.mean()
     spread = float(centre @ centre)
     scale = float(centre @ right) / spread if spread else 0.0
-    return scale * centre + wanted.mean()
+    fitted: Array = scale * centre + wanted.mean()
+    return fitted
 
 
 def figures(found: Array, wanted: Array) -> dict[str, float]:

@@ -78,7 +78,7 @@ def _blurred(plane: Array) -> Array:
     rows = plane.shape[0] - 2 * RADIUS
     down = sum(weight * plane[i : i + rows] for i, weight in enumerate(window))
     columns = plane.shape[1] - 2 * RADIUS
-    found: Array = sum(weight * down[:, i : i + columns] for i, weight in enumerate(window))  # type: ignore[index]
+    found: Array = sum(weight * down[:, i : i + columns] for i, weight in enumerate(window))
     return found
 
 

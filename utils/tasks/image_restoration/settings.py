@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -45,7 +44,11 @@ USUAL: dict[str, Any] = {
 """Defaults. ``scale``: height of the output per height of the input; 0: by the model's shapes. ``multiple``: the sides
 of an input without a size are filled up to multiples of this. The others are flags."""
 
-_ONE_OF = {"pixel_values": tuple(RANGES), "channel_order": (None, *ORDERS), "output": OUTPUTS}
+_ONE_OF: dict[str, tuple[Any, ...]] = {
+    "pixel_values": tuple(RANGES),
+    "channel_order": (None, *ORDERS),
+    "output": OUTPUTS,
+}
 _ONE_OF |= {"degradation": (None, *DEGRADATIONS), "y_channel": (True, False)}
 _LEAST = {"scale": 0, "multiple": 1, "tile_overlap": 0, "noise_sigma": 0, "crop_border": 0}
 
@@ -179,7 +182,7 @@ def as_image(levels: Array, order: str, low: Array) -> Array:
     return np.asarray(Image.merge("YCbCr", bands).convert("RGB"))
 
 
-def maps_of(outputs: Any, tiles: Sequence[Array], channels: int, model: Model) -> list[Array]:
+def maps_of(outputs: Any, tiles: Array, channels: int, model: Model) -> list[Array]:
     """Return the model's first output for each tile, C x H x W.
 
     Raises InputError if it is not an image of the tile's size times a whole number.
@@ -187,7 +190,7 @@ def maps_of(outputs: Any, tiles: Sequence[Array], channels: int, model: Model) -
     found = np.asarray(outputs[0] if isinstance(outputs, (list, tuple)) else outputs)
     last = found.ndim == 4 and channels_last(found.shape)
     maps = found.transpose(0, 3, 1, 2) if last else found
-    height, width = tiles[0].shape[-2:]
+    height, width = tiles.shape[-2:]
     fits = maps.ndim == 4 and maps.shape[:2] == (len(tiles), channels)
     scale = maps.shape[2] // height if fits else 0
     if not scale or maps.shape[2:] != (scale * height, scale * width):

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, Engine
 from utils.datasets.base import Dataset
-from utils.datasets.image.restored import ImagePair, RestoredImages, load_restored, read_pair, shown
+from utils.datasets.image.restored import Degradation, ImagePair, RestoredImages, load_restored, read_pair, shown
 from utils.metrics.images.quality import ImageQuality, enlarged, psnr
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.tiles import Tiles
@@ -80,11 +80,7 @@ class ImageRestoration(ImageTask):
 
     def _prepared(self, sample: ImagePair | Path) -> tuple[Array, Context]:
         model, options, form = self.model, self.options, settings.form_of(self.model)
-        truth: Array | None = None
-        if isinstance(sample, Path):
-            low = np.asarray(open_image(sample))
-        else:
-            low, truth = read_pair(sample, settings.degradation_of(model, options) if sample.low is None else _NOTHING)
+        low, truth = self._read(sample)
         given = self.given_size or form.size
         multiple = settings.now("multiple", model, options)
         size = low.shape[:2]
@@ -95,6 +91,13 @@ class ImageRestoration(ImageTask):
         tiles = Tiles.over(planes.shape[1:], (side[0], side[1]), overlap)
         cut = tiles.cut(settings.to_numbers(planes, self._values()))
         return form.given(cut), Context(low, tiles, truth)
+
+    def _read(self, sample: ImagePair | Path) -> tuple[Array, Array | None]:
+        """Return the degraded image, generated if only the original is given, and the original if there is one."""
+        if isinstance(sample, Path):
+            return np.asarray(open_image(sample)), None
+        how = settings.degradation_of(self.model, self.options) if sample.low is None else Degradation("bicubic")
+        return read_pair(sample, how)
 
     def _values(self) -> str:
         """Return the range of the model's numbers; integers are levels."""
@@ -164,9 +167,7 @@ class ImageRestoration(ImageTask):
     def show(self, sample: ImagePair | Path, prediction: Array) -> Rendering:
         """Return the sizes; saving draws input, output and original side by side, and writes the restored image.
         ``answer["image"]`` is its path after saving."""
-        pair = isinstance(sample, ImagePair)
-        low, truth = read_pair(sample, settings.degradation_of(self.model, self.options)) if pair else (None, None)
-        low = np.asarray(open_image(sample)) if low is None else low
+        low, truth = self._read(sample)
         height, width = prediction.shape[:2]
         text = f"{low.shape[1]} x {low.shape[0]} to {width} x {height}"
         answer = {"width": width, "height": height, "input_width": low.shape[1], "input_height": low.shape[0]}
@@ -174,9 +175,6 @@ class ImageRestoration(ImageTask):
             answer["psnr"] = round(psnr(prediction, truth), 4)
             text += f", PSNR {answer['psnr']:.2f} dB"
         return Rendering(text, answer, partial(_save, shown(sample), low, prediction, truth, answer, text))
-
-
-_NOTHING = settings.Degradation("bicubic")
 
 
 def _joined(maps: Sequence[Array], context: Context) -> Array:
