@@ -87,12 +87,12 @@ def test_metadata_of_the_onnx_files(name: str) -> None:
     model = onnx.load(FOLDER / name)
     onnx.checker.check_model(model, full_check=True)
     shapes = {
-        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in (*model.graph.input, *model.graph.output)
     }
     assert shapes == {
-        **{key: ["batch", 3, HEIGHT, WIDTH] for key in ("left", "right")},
-        **{key: ["batch", 1, HEIGHT, WIDTH] for key in ("disparity", "confidence")},
+        **{key: [0, 3, HEIGHT, WIDTH] for key in ("left", "right")},  # 0: a symbol
+        **{key: [0, 1, HEIGHT, WIDTH] for key in ("disparity", "confidence")},
     }
     notes = {prop.key: prop.value for prop in model.metadata_props}
     assert json.loads(notes["dense_regression"]) == {"quantity": "disparity", "view_order": "left_right"}
