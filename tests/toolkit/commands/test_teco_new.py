@@ -241,6 +241,7 @@ def test_new_model_runs(zoo: Path, run_python: RunPython) -> None:
 @pytest.mark.parametrize(
     "domain",
     [
+        "dense_regression",
         "detection",
         "face_detection",
         "segmentation",
@@ -249,6 +250,7 @@ def test_new_model_runs(zoo: Path, run_python: RunPython) -> None:
         "recommendation",
         "gnn",
         "reinforcement",
+        "restoration",
     ],
 )
 def test_placeholder_passes_check(domain: str, zoo: Path, run_python: RunPython) -> None:

@@ -18,9 +18,11 @@ from utils.tasks.find import tasks
 BATCH, SHARD = 16, 4
 DOMAINS = {
     "ctr_prediction": "val.csv",
+    "dense_regression": "",
     "detection": "val.json",
     "face_detection": "",
     "graph_prediction": "val.npz",
+    "image_restoration": "",
     "policy_rollout": "recorded.npz",
     "segmentation": "",
     "speech_recognition": "recordings.jsonl",

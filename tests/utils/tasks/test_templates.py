@@ -19,15 +19,17 @@ from utils.datasets.image.boxes import load_boxes
 from utils.datasets.image.masks import Labelled, load_masks
 from utils.datasets.text.texts import load_texts
 from utils.tasks.base import Template
-from utils.tasks.templates import sample_arrays, sample_images, sample_sounds, sample_tables
+from utils.tasks.templates import sample_arrays, sample_images, sample_maps, sample_sounds, sample_tables
 
 TEMPLATES = {
     "arrays": sample_arrays.ARRAYS,
     "classification": sample_images.CLASSIFICATION,
     "ctr_prediction": sample_tables.CTR_PREDICTION,
+    "dense_regression": sample_maps.DENSE_REGRESSION,
     "detection": sample_images.DETECTION,
     "face_detection": sample_images.FACE_DETECTION,
     "face_verification": sample_images.FACE_VERIFICATION,
+    "image_restoration": sample_maps.IMAGE_RESTORATION,
     "item_recommendation": sample_tables.ITEM_RECOMMENDATION,
     "graph_prediction": sample_tables.GRAPH_PREDICTION,
     "policy_rollout": sample_tables.POLICY_ROLLOUT,
@@ -47,9 +49,11 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it
 NEW = (
     "arrays",
     "ctr_prediction",
+    "dense_regression",
     "detection",
     "face_detection",
     "face_verification",
+    "image_restoration",
     "item_recommendation",
     "graph_prediction",
     "page_reading",

@@ -152,7 +152,7 @@ def sources(part: str) -> Sources:
     """
     if part not in PARTS:
         raise ConfigError(f"part {part!r} of the digit scenes must be one of {', '.join(PARTS)}")
-    photos = [open_image(_photo_path(photo)) for photo in PHOTOS if photo.part == part]
+    photos = [open_image(photo_path(photo)) for photo in PHOTOS if photo.part == part]
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -170,7 +170,8 @@ def split_digits(labels: Array) -> tuple[Array, Array]:
     return np.sort(train), np.sort(held_out)
 
 
-def _photo_path(photo: Photo) -> Path:
+def photo_path(photo: Photo) -> Path:
+    """Return the file of a photograph. Raises ConfigError if its package, or the file, is missing."""
     package, _, file = photo.file.partition("/")
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from engine import Array, ConfigError, DataError, ModelError, channels_last
-from utils.datasets.base import Batch, Dataset
+from utils.datasets.base import Dataset
 from utils.datasets.image.mask_codes import IGNORED
 from utils.datasets.image.masks import (
     FOREGROUND,
@@ -35,6 +33,7 @@ from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks import PredictionWriter, Prepared, Rendering, at_least
+from utils.tasks.common.image_files import ImageFiles, save_image
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
 from utils.tasks.segmentation.output import class_count, read
@@ -66,6 +65,7 @@ class Segmentation(ImageTask):
 
     name = "segmentation"
     domain = "segmentation"
+    domain_default = True
     template = sample_images.SEGMENTATION
     data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or images"
     flags = FLAGS
@@ -328,51 +328,15 @@ def _save(image: Path, prediction: Array, answer: dict[str, Any], names: Sequenc
 
     empty = 0 if names is None or names[0].lower() in BACKGROUND else None
     drawn = save_drawn(image, [], folder, overlay(open_image(image), prediction, answer["classes"], empty))
-    mask = drawn.parent / "masks" / drawn.name
-    try:
-        mask.parent.mkdir(exist_ok=True)
-        palette_mask(prediction).save(mask, optimize=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write {mask} ({error.strerror or error}); choose another folder") from error
-    answer["mask"] = str(mask)
+    answer["mask"] = str(save_image(palette_mask(prediction), drawn.parent / "masks" / drawn.name))
     return drawn
 
 
-class MaskFiles:
-    """Writer of the classes of each image as a palette PNG, at its path below the common folder of all images.
+class MaskFiles(ImageFiles):
+    """Writer of the classes of each image as a palette PNG."""
 
-    If images differ only in their endings, a hash of the path is appended to the stem. A missing folder is created.
-    """
-
-    def __init__(self, folder: Path, dataset: Dataset) -> None:
-        self.folder = folder
-        names = dataset.batch(range(len(dataset))).names
-        self._top = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""
-        self._times = Counter(self._below(name).with_suffix("") for name in names)
-
-    def _below(self, name: str) -> Path:
-        return Path(os.path.relpath(name, self._top))
-
-    def _file(self, name: str) -> Path:
-        from utils.draw import file_name
-
-        below = self._below(name)
-        again = self._times[below.with_suffix("")] > 1
-        ending = f"-{sha256(os.fsencode(below)).hexdigest()[:12]}.png" if again else ".png"
-        return self.folder / below.with_name(file_name(below.stem, ending))
-
-    def see(self, batch: Batch, predictions: Sequence[Array]) -> None:
-        """Write the masks of a batch."""
+    def image(self, prediction: Array) -> Image.Image:
+        """Return the classes as a palette image."""
         from utils.postprocess.image.drawn_masks import palette_mask
 
-        for name, prediction in zip(batch.names, predictions, strict=True):
-            file = self._file(name)
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                palette_mask(prediction).save(file, optimize=True)
-            except OSError as error:
-                reason = error.strerror or error
-                raise ConfigError(f"--save_predictions: {file} cannot be written ({reason})") from error
-
-    def close(self) -> None:
-        """Do nothing: ``see`` writes all files."""
+        return palette_mask(prediction)

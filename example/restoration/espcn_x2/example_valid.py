@@ -1,0 +1,12 @@
+"""Evaluate espcn_x2 on held-out photographs: PSNR, SSIM and timing."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.image_restoration.task import ImageRestoration
+
+if __name__ == "__main__":
+    cli.valid(ImageRestoration, ckpt="espcn_x2_dyn.onnx", data_path="data/val", batch_size=16)
