@@ -71,6 +71,7 @@ DOMAINS = {
     "face_verification": Domain(TASKS["face_verification"], "data"),
     "two_models": Domain(TASKS["face_verification"], "photographs", ("--input_size", str(SIDE)), detector=True),
     "item_recommendation": Domain(TASKS["item_recommendation"], "data", eight_bits=False, slow=True),
+    "keypoints": Domain(TASKS["keypoints"], "data/val.json", slow=True),
     "segmentation": Domain(TASKS["segmentation"], "data"),
     "speech_recognition": Domain(TASKS["speech_recognition"], "data/recordings.jsonl"),
     "speaker_verification": Domain(TASKS["speaker_verification"], "data", ("--pairs", "balanced"), slow=True),
