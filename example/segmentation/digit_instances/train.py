@@ -71,7 +71,9 @@ def loss(network: DigitInstances, scenes: Sequence[Scene]) -> torch.Tensor:
             middle = torch.tensor([box[0] + box[2], box[1] + box[3]]) / 2
             near = ((cells - middle).abs().amax(dim=1) < REACH).nonzero()[:, 0]
             left, top = (max(0, edge - MARGIN) // STRIDE for edge in box[:2])
-            right, bottom = (-(-min(side, edge + MARGIN) // STRIDE) for edge, side in zip(box[2:], x.shape[:1:-1]))
+            right, bottom = (
+                -(-min(side, edge + MARGIN) // STRIDE) for edge, side in zip(box[2:], x.shape[:1:-1], strict=True)
+            )
             ink = scene.shows[top * STRIDE : bottom * STRIDE, left * STRIDE : right * STRIDE] == place
             wanted = functional.avg_pool2d(torch.from_numpy(ink.astype(np.float32))[None], STRIDE)
             logits = (rows[row, near] @ found[row, :, top:bottom, left:right].flatten(1)).unflatten(1, wanted.shape[1:])
@@ -123,7 +125,9 @@ def main() -> int:
         save(averaged, args.out)
         minutes = (time.process_time() - started) / 60
         value, at_half = evaluate(averaged, 40)
-        print(f"step {step}: {minutes:.1f} min, loss {late:.3f}, mAP {value:.4f}, mAP50 {at_half:.4f} of 40", flush=True)
+        print(
+            f"step {step}: {minutes:.1f} min, loss {late:.3f}, mAP {value:.4f}, mAP50 {at_half:.4f} of 40", flush=True
+        )
 
     batches = training_batches(12, BATCH, FRESH, recipe=CLEARER)
     averaged = fit(network, partial(loss, network), batches, PLAN, mark)

@@ -70,6 +70,7 @@ DOMAINS = {
     "face_detection": Domain(TASKS["face_detection"], "data"),
     "face_verification": Domain(TASKS["face_verification"], "data"),
     "two_models": Domain(TASKS["face_verification"], "photographs", ("--input_size", str(SIDE)), detector=True),
+    "instance_segmentation": Domain(TASKS["instance_segmentation"], "data/val.json", slow=True),
     "item_recommendation": Domain(TASKS["item_recommendation"], "data", eight_bits=False, slow=True),
     "keypoints": Domain(TASKS["keypoints"], "data/val.json", slow=True),
     "segmentation": Domain(TASKS["segmentation"], "data"),

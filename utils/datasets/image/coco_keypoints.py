@@ -58,8 +58,8 @@ class PosedImages(ListDataset):
 def load_keypoints(path: Path, form: str | None = None) -> PosedImages:
     """Load images, and the key points of their objects if known.
 
-    - ``coco``: a ``.json`` file in COCO's format of key points; a folder with one of :data:`.LABEL_FILES`; or COCO's own
-      layout, ``annotations/person_keypoints_val2017.json``;
+    - ``coco``: a ``.json`` file in COCO's format of key points, a folder with one of :data:`.LABEL_FILES`, or COCO's
+      layout ``annotations/person_keypoints_val2017.json``;
     - ``pictures``: any other folder, or one image.
 
     An annotation has ``keypoints``: x, y and a visibility for each point, which is 0 for a point that is not labelled;
@@ -76,7 +76,9 @@ def load_keypoints(path: Path, form: str | None = None) -> PosedImages:
     if len(files) > 1:
         raise DataError(f"{path} contains several data sets: {', '.join(map(str, files))}; pass the path of one")
     if not files and form == COCO:
-        raise DataError(f"{path}: no JSON file of key points; pass the path of one, such as person_keypoints_val2017.json")
+        raise DataError(
+            f"{path}: no JSON file of key points; pass the path of one, such as person_keypoints_val2017.json"
+        )
     if not files:
         return PosedImages(load_boxes(path, IMAGES))
     content = read_json(files[0])

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from engine import ConfigError, DataError
 from utils.datasets.base import ListDataset, check_exists
 from utils.datasets.image.boxes import IMAGES, LABEL_FILES, load_boxes
@@ -22,7 +20,7 @@ FORMATS = (COCO, IMAGES)
 
 
 class Outlined(NamedTuple):
-    """A sample: an image, and the regions of its objects in COCO's form (polygons or run lengths); ``None``: unknown."""
+    """A sample: an image, and the regions of its objects in COCO's form, polygons or run lengths; ``None``: unknown."""
 
     image: Path
     regions: tuple[Any, ...] | None = None
@@ -42,7 +40,12 @@ class OutlinedImages(ListDataset):
         paths = enumerate(images.samples)
         samples = [Outlined(path, None if regions is None else regions[place]) for place, path in paths]
         super().__init__(
-            samples, images.targets, names=images.names, files=images.files, rejected=images.rejected, notes=images.notes
+            samples,
+            images.targets,
+            names=images.names,
+            files=images.files,
+            rejected=images.rejected,
+            notes=images.notes,
         )
         self.regions = regions
 

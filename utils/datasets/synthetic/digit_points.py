@@ -7,8 +7,8 @@ import numpy as np
 from engine import Array
 
 POINTS = ("top", "bottom", "crossing")
-"""``top`` and ``bottom``: the highest and the lowest end of the line; a single end has the name of its half of the ink.
-``crossing``: the point nearest to the centre of the ink where at least three lines meet. A 0 usually has none of them."""
+"""``top`` and ``bottom``: the highest and the lowest end of the line; a single one by its half of the ink. ``crossing``:
+the point nearest to the centre of the ink where at least three lines meet. A 0 usually has none of them."""
 
 SPUR = 0.17
 """Branches of the centre line up to this share of the ink's longer side are artefacts of thinning, and are removed."""
@@ -46,7 +46,7 @@ def points_of(ink: Array) -> Array:
         found[0], found[1] = ends[order[0], ::-1], ends[order[-1], ::-1]
     if len(meets):
         found[2] = meets[np.linalg.norm(meets - middle, axis=1).argmin(), ::-1]
-    moved: Array = found + (left - 0.5, top - 0.5)  # without the margin, and to the centre of a pixel
+    moved: Array = found + np.array([left, top]) - 0.5  # without the margin, and to the centre of a pixel
     return moved
 
 

@@ -23,8 +23,8 @@ def agreement(one: Any, other: Any, overlap: Overlap | None = None) -> float:
     The result is Dice's coefficient weighted by the scores: 2 sum(IoU x smaller score) over the pairs / (sum of all
     scores of both), so that uncertain detections count little. Negative scores count as 0.
 
-    ``one`` and ``other`` have ``boxes``, ``scores`` and ``classes`` as :class:`~utils.postprocess.image.nms.Detections`.
-    ``overlap`` returns the overlaps of M objects of ``other`` and N of ``one``, M x N, in place of those of the boxes.
+    Both have ``boxes``, ``scores`` and ``classes`` as :class:`~utils.postprocess.image.nms.Detections`. ``overlap``
+    returns the overlaps of M objects of ``other`` and N of ``one``, M x N, in place of those of the boxes.
     """
     ours, theirs = (np.clip(found.scores, 0.0, None) for found in (one, other))
     total = float(ours.sum() + theirs.sum())

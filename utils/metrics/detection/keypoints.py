@@ -30,7 +30,7 @@ class KeypointAveragePrecision(MeanAveragePrecision):
     """The mean over classes, and over ten thresholds of OKS from 0.50 to 0.95, of the average precision.
 
     The rules and figures of ``COCOeval`` for ``keypoints`` (Ronchi and Perona, 2017; cocodataset.org, "Keypoint
-    evaluation"). The similarity of a pose and an object is the mean over its labelled points of exp(-d^2 / (2 s^2 k^2)):
+    evaluation"). The similarity of pose and object is the mean of exp(-d^2 / (2 s^2 k^2)) over its labelled points:
     d the distance, s^2 the object's annotated area, k = 2 sigma. An object without labelled points is not evaluated:
     the pose that is nearest to its doubled box is ignored. The best 20 poses per image and class are evaluated; the
     area of a pose is that of the smallest box around its points.

@@ -81,9 +81,6 @@ class Instances(NamedTuple):
     masks: tuple[Mask, ...]
     size: tuple[int, int]
 
-    def __len__(self) -> int:  # type: ignore[override]
-        return len(self.scores)
-
 
 class Candidates(NamedTuple):
     """Boxes in pixels of the input with scores, classes, and the coefficients (or the masks) of each.
@@ -151,21 +148,18 @@ def of_prototypes(
     return Instances(boxes, found.scores, found.classes, tuple(masks), (geometry.height, geometry.width))
 
 
-def of_box_masks(
-    found: Candidates, geometry: Geometry, size: tuple[int, int], least: float = 0.5
-) -> Instances:
+def of_box_masks(found: Candidates, geometry: Geometry, size: tuple[int, int], least: float = 0.5) -> Instances:
     """Return objects whose masks are probabilities: of the whole input, or of the box (Mask R-CNN: He et al., 2017).
 
-    A mask with the proportions and at least a quarter of the input's sides is one of the input, others are of their
-    box. It is resized to the image (bilinear), and a pixel within the box belongs to the object if its probability is
-    above ``least``.
+    Masks of the input's size are of the input, others of their box. A mask is resized to the image (bilinear), and a
+    pixel within the box belongs to the object if its probability is above ``least``.
 
     Args:
         found: candidates, with a mask m x n each. geometry, size: as for :func:`of_prototypes`.
     """
     boxes, masks = to_image(found.boxes, geometry), []
     height, width = found.rest.shape[1:]
-    of_input = height * size[1] == width * size[0] and 4 * height >= size[0]
+    of_input = (height, width) == size
     for box, values in zip(boxes, found.rest.astype(np.float64), strict=True):
         left, top, right, bottom = (int(edge) for edge in (*np.floor(box[:2]), *np.ceil(box[2:])))
         columns, rows = np.arange(left, right), np.arange(top, bottom)

@@ -120,7 +120,8 @@ def points_of_maps(maps: Array, size: tuple[int, int], alignment: str, refinemen
             inside = (index > 0) & (index < count - 1)
             before, after = np.clip(index - 1, 0, count - 1), np.clip(index + 1, 0, count - 1)
             higher, lower = (
-                wide[one, two, rows, place] if axis == 0 else wide[one, two, place, columns] for place in (after, before)
+                wide[one, two, rows, place] if axis == 0 else wide[one, two, place, columns]
+                for place in (after, before)
             )
             with np.errstate(invalid="ignore"):
                 places[..., axis] += np.where(inside, 0.25 * np.sign(higher - lower), 0.0)
@@ -137,7 +138,7 @@ def points_of_maps(maps: Array, size: tuple[int, int], alignment: str, refinemen
 def points_of_bins(across: Array, down: Array, size: tuple[int, int]) -> tuple[Array, Array]:
     """Return the points of SimCC's outputs, N x K x 2 float64, in pixels of the input, and their scores, N x K.
 
-    A point is at the maximum of both vectors, divided by the bins per pixel; its score is the smaller maximum (Li et al.,
+    A point is at the maximum of both vectors, divided by the bins per pixel; the smaller one is its score (Li et al.
     2022, "SimCC"; RTMPose).
 
     Args:
@@ -153,8 +154,7 @@ def points_of_bins(across: Array, down: Array, size: tuple[int, int]) -> tuple[A
 
 
 def object_score(sure: Array) -> Array:
-    """Return the score of each object, N: the mean over its points above :data:`SURE` (SimpleBaseline); 0 without any."""
+    """Return the score of each object, N: the mean over its points above :data:`SURE` (SimpleBaseline); 0 without."""
     counted = sure > SURE
     total: Array = np.where(counted, sure, 0.0).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
     return total
-

@@ -34,7 +34,7 @@ class Crop(NamedTuple):
 
 
 def crop_of(box: Array, size: tuple[int, int], scale: float) -> Crop:
-    """Return the part of an image for an object: centred on its box, the box times ``scale``, with the proportions of an
+    """Return the part of an image for an object: its box times ``scale``, around its centre, with the proportions of an
     input of height and width ``size``; the side that is too short is lengthened.
 
     The input's centre, at (width / 2, height / 2), is that of the box, as in SimpleBaseline's affine transform.

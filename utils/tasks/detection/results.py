@@ -191,7 +191,9 @@ class BoxResults:
             for row, label in enumerate(found.classes.tolist()):
                 if known is None or label in known:
                     entry = {"image_id": image, "category_id": label if known is None else known[label]}
-                    self._lines.append(json.dumps({**entry, **self.part(found, row), "score": float(found.scores[row])}))
+                    self._lines.append(
+                        json.dumps({**entry, **self.part(found, row), "score": float(found.scores[row])})
+                    )
 
     def part(self, found: Any, row: int) -> Mapping[str, Any]:
         """Return the further keys of an entry: the box of an image's detection."""

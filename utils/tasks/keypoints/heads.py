@@ -67,7 +67,9 @@ class Points(NamedTuple):
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and type(value[0]) is int and value[0] >= 0 and value[1] in (2, 3)
+    return (
+        isinstance(value, list) and len(value) == 2 and type(value[0]) is int and value[0] >= 0 and value[1] in (2, 3)
+    )
 
 
 def _is_pair(value: Any, count: int) -> bool:
@@ -204,7 +206,7 @@ def _check(scores: Array, model: Model, layout: str) -> None:
     if values.size and not -OUTSIDE <= values.min() <= values.max() <= 1 + OUTSIDE:
         worst = float(values.max()) if values.max() > 1 + OUTSIDE else float(values.min())
         raise InputError(
-            f"{model.ckpt}: layout {layout}: a score of {worst:.4g}, but probabilities are from 0 to 1; is it an export "
+            f"{model.ckpt}: layout {layout}: a score of {worst:.4g}, but probabilities are 0 to 1; was it exported "
             "for key points, with all labels stored?"
         )
 

@@ -56,8 +56,8 @@ class Keypoints(Detection):
              choices=REFINEMENTS),
         Flag("--box_scale", "factor by which an object's box is widened for a model of one object (default: as stored, "
              "or 1.25)", None, float),
-        Flag("--sigmas", "deviation of each point in OKS, or one for all (default: as stored; COCO's for 17 points; else "
-             "1 / points)", None, float, nargs="+", scripts=("valid",)),
+        Flag("--sigmas", "deviation of each point in OKS, or one for all (default: as stored; COCO's for 17 points, "
+             "else 1 / points)", None, float, nargs="+", scripts=("valid",)),
         Flag("--point_score", "points below this score are not shown", 0.3, float),
     )  # fmt: skip
     export_settings = (
@@ -106,7 +106,7 @@ class Keypoints(Detection):
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Poses]:
         """Return the objects of each image by falling score.
 
-        Of rows, the best class of each box is a candidate if its score is at least ``--score_threshold``, and boxes that
+        Of rows, the best class of each box is a candidate if its score is at least ``--score_threshold``; boxes that
         overlap a better one of their class by more than ``--iou_threshold`` are dropped. A model of one object gives
         each of them the mean score of its points above 0.2.
 
@@ -136,8 +136,8 @@ class Keypoints(Detection):
         points, known = dataset.notes.get(POINT_NAMES, ()), Points.of(self.model)
         if known.count and points and known.count != len(points):
             raise DataError(
-                f"{self.model.ckpt.name} finds {known.count} key points, and the data set has {len(points)}; use a data "
-                "set of the same points"
+                f"{self.model.ckpt.name} finds {known.count} key points, and the data set has {len(points)}; use data "
+                "of the same points"
             )
         if labels is not None:
             check_classes(dataset, labels, opt.common_classes)

@@ -66,6 +66,7 @@ class Segmentation(ImageTask):
 
     name = "segmentation"
     domain = "segmentation"
+    domain_default = True
     template = sample_images.SEGMENTATION
     data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or images"
     flags = FLAGS

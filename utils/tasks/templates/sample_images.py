@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ def _draw(folder: Path, shape: str, label: int) -> str:
 # --------- detection: squares, and where they lie
 
 
-def fill_squares(folder: Path) -> Mapping[str, str]:
-    """Draw images into ``data/`` with their boxes in ``data/val.json``."""
+def fill_squares(folder: Path, *, regions: bool = False) -> Mapping[str, str]:
+    """Draw images into ``data/`` with their boxes, and with ``regions`` their polygons, in ``data/val.json``."""
     from PIL import Image
 
     (folder / "data").mkdir(parents=True)
@@ -96,12 +97,19 @@ def fill_squares(folder: Path) -> Mapping[str, str]:
         images.append({"id": index + 1, "file_name": name, "height": height, "width": width})
         annotations += [
             {"id": len(annotations) + i, "image_id": index + 1, "category_id": 1 + label, "bbox": box}
+            | ({"segmentation": [_corners(*box)]} if regions else {})
             for i, (box, label) in enumerate(boxes, start=1)
         ]
     categories = [{"id": number, "name": name} for number, name in enumerate(COLOURS, start=1)]
     content = {"images": images, "categories": categories, "annotations": annotations}
     (folder / "data" / "val.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return _texts(size=SIZE, labels=json.dumps(list(COLOURS)), images=SQUARES)
+
+
+def _corners(left: int, top: int, width: int, height: int) -> list[int]:
+    """Return x and y of a rectangle's corners."""
+    right, bottom = left + width, top + height
+    return [left, top, right, top, right, bottom, left, bottom]
 
 
 def _squares(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[tuple[list[int], int]]]:
@@ -406,6 +414,7 @@ def _portrait(colours: Array, lower: int, light: int) -> Array:
 _HERE = Path(__file__).parent
 CLASSIFICATION = Template(_HERE / "classification", fill_shapes)
 DETECTION = Template(_HERE / "detection", fill_squares)  # detects coloured squares by convolution and pooling
+INSTANCE_SEGMENTATION = Template(_HERE / "instance_segmentation", partial(fill_squares, regions=True))
 KEYPOINTS = Template(_HERE / "keypoints", fill_figures)  # heat maps of three colours in a cropped figure
 SEGMENTATION = Template(_HERE / "segmentation", fill_discs)  # a pooling and a convolution that tell colours apart
 TEXT_RECOGNITION = Template(_HERE / "text_recognition", fill_lines)  # likewise, for bars

@@ -51,9 +51,10 @@ def test_points_boxes_and_notes(tmp_path: Path) -> None:
     # boxes for models of one object: neither crowds nor objects without labelled points
     np.testing.assert_array_equal(found.samples[0].boxes, [[1, 2, 31, 42]])
     assert found.samples[1].boxes.shape == (0, 4)
-    assert found.fingerprint() != load_keypoints(
-        written(tmp_path, content(annotations=content()["annotations"][:1]))
-    ).fingerprint()
+    assert (
+        found.fingerprint()
+        != load_keypoints(written(tmp_path, content(annotations=content()["annotations"][:1]))).fingerprint()
+    )
 
 
 def test_cocos_folders_and_plain_images(tmp_path: Path) -> None:

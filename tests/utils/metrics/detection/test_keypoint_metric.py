@@ -36,7 +36,9 @@ def scene(seed: int, number: int, points: int, objects: int, extra: int) -> Scen
     wanted = np.where(hidden[..., None], np.nan, places)
     area = np.where(rng.random(objects) < 0.7, side.prod(axis=1) * 0.6, rng.choice([0.0, 1024, 9216, 5e4], objects))
     kinds, crowd = rng.integers(0, 2, objects), rng.random(objects) < 0.15
-    near = np.repeat(places, 2, axis=0) + rng.normal(0, 1, (2 * objects, points, 2)) * rng.choice([0, 3, 15], (2 * objects, 1, 1))
+    near = np.repeat(places, 2, axis=0) + rng.normal(0, 1, (2 * objects, points, 2)) * rng.choice(
+        [0, 3, 15], (2 * objects, 1, 1)
+    )
     other = rng.uniform(0, 400, (extra, points, 2))
     found = np.concatenate([near, other])
     labels = np.concatenate([np.repeat(kinds, 2), rng.integers(0, 2, extra)])
@@ -61,7 +63,9 @@ def reference(made: list[Scene], sigmas: tuple[float, ...]) -> list[float]:
                     "num_keypoints": sum(one[2] > 0 for one in points),
                 }
             )  # fmt: skip
-        for points, score, label in zip(guess.points.tolist(), guess.scores.tolist(), guess.classes.tolist(), strict=True):
+        for points, score, label in zip(
+            guess.points.tolist(), guess.scores.tolist(), guess.classes.tolist(), strict=True
+        ):
             values = [number for x, y in points for number in (x, y, 1)]
             found.append({"image_id": image, "category_id": label, "keypoints": values, "score": score})
     with contextlib.redirect_stdout(io.StringIO()):

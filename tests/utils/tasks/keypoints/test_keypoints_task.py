@@ -121,9 +121,7 @@ def test_rows_are_decoded_into_the_image() -> None:
     """A box in the left half of a 128 x 64 image, letterboxed to 64 x 64; a worse box of its place is dropped."""
     geometry = fit(128, 64, (SIZE, SIZE))
     points = [[[10, 20, 0.9], [12, 30, 0.8]], [[0, 0, 0], [0, 0, 0]], [[50, 30, 0.5], [40, 20, 0.1]]]
-    made = rows_of(
-        [[10, 26, 8, 8], [10.5, 26, 8, 8], [45, 30, 10, 6]], [[0.9, 0.1], [0.8, 0.1], [0.2, 0.6]], points
-    )
+    made = rows_of([[10, 26, 8, 8], [10.5, 26, 8, 8], [45, 30, 10, 6]], [[0.9, 0.1], [0.8, 0.1], [0.2, 0.6]], points)
     task = bound(Keypoints, model((None, 12, None), class_labels=["a", "b"], kpt_shape=[2, 3]))
     (found,) = task.decode(made[None], [geometry])
     assert found.classes.tolist() == [0, 1]
@@ -146,7 +144,9 @@ def test_nan_rows_are_dropped() -> None:
     np.testing.assert_allclose(found.scores, [0.8], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("alignment", "wanted"), [("corner", (20, 12)), ("centre", (21.5, 13.5)), ("ends", (21, 12.6))])
+@pytest.mark.parametrize(
+    ("alignment", "wanted"), [("corner", (20, 12)), ("centre", (21.5, 13.5)), ("ends", (21, 12.6))]
+)
 def test_alignment_of_heat_maps(alignment: str, wanted: tuple[float, float], tmp_path: Path) -> None:
     """A maximum in cell (5, 3) of 16 x 16 cells for 64 x 64 pixels, and a crop that is the image."""
     Image.new("RGB", (SIZE, SIZE)).save(tmp_path / "a.png")
