@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25
 """Mean and standard deviation of samples in 0..1, for all channels; the network's input is (sample - MEAN) / STD."""
 
-PLAN = Plan(1200, rate=0.003, average=0.99)
+PLAN = Plan(1200, rate=0.003, average=0.99, stop=500)
 BATCH = 8
 FRESH = 1
 """New scenes per batch; the other scenes have been used up to seven times before."""

@@ -7,8 +7,8 @@ import numpy as np
 from engine import Array
 
 POINTS = ("top", "bottom", "crossing")
-"""``top`` and ``bottom``: the highest and the lowest end of the line; a single one by its half of the ink. ``crossing``:
-the point nearest to the centre of the ink where at least three lines meet. A 0 usually has none of them."""
+"""``top`` and ``bottom``: the highest and the lowest end of the line; a single one by its half of the ink.
+``crossing``: the point nearest to the centre of the ink where three lines or more meet. A 0 usually has none."""
 
 SPUR = 0.17
 """Branches of the centre line up to this share of the ink's longer side are artefacts of thinning, and are removed."""

@@ -21,7 +21,7 @@ def conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequen
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
-class Residual(nn.Module):
+class Residual(nn.Module):  # type: ignore[misc]
     """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, channels: int) -> None:
@@ -33,7 +33,7 @@ class Residual(nn.Module):
         return x + self.body(x)
 
 
-class DigitDetector(nn.Module):
+class DigitDetector(nn.Module):  # type: ignore[misc]
     """N x 3 x H x W preprocessed images in, boxes and scores out; H and W are multiples of 16.
 
     For each cell of 8 x 8 pixels it predicts whether there is a digit, its class, and the centre, width and height of
