@@ -151,4 +151,4 @@ def _posed(count: int, entry: Mapping[str, Any], places: Mapping[Any, int]) -> F
         (float("nan"),) * 2 if none or not seen else (float(x), float(y))
         for x, y, seen in zip(values[::3], values[1::3], values[2::3], strict=True)
     )
-    return found._replace(points=points)  # type: ignore[arg-type]
+    return found._replace(points=points)

@@ -75,8 +75,9 @@ class KeypointAveragePrecision(MeanAveragePrecision):
 
     def _evaluated(self, target: Any) -> Array:
         """Return which objects are no crowds and have a labelled point."""
-        labelled: Array = ~np.isnan(_points_of(target)[..., 0]).all(axis=1)
-        return super()._evaluated(target) & labelled
+        labelled = np.asarray(~np.isnan(_points_of(target)[..., 0]).all(axis=1))
+        counted: Array = super()._evaluated(target) & labelled
+        return counted
 
     def _overlaps(self, prediction: Any, order: Array, target: Any, known: Array) -> tuple[Array, Array]:
         """Return the similarities of some poses and some objects, and the areas of the poses."""

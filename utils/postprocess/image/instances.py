@@ -197,5 +197,5 @@ def _sampled(values: Array, down: Array, across: Array) -> Array:
 def kept_masks(found: Instances) -> Instances:
     """Return the objects whose masks have a pixel."""
     places = [place for place, mask in enumerate(found.masks) if mask.bits.size]
-    columns = (column[places] for column in (found.boxes, found.scores, found.classes))
-    return Instances(*columns, tuple(found.masks[place] for place in places), found.size)
+    boxes, scores, classes = (column[places] for column in (found.boxes, found.scores, found.classes))
+    return Instances(boxes, scores, classes, tuple(found.masks[place] for place in places), found.size)

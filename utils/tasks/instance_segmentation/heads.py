@@ -10,8 +10,9 @@ import numpy as np
 from engine import Array, InputError, ModelError
 from tecoinfer_modelzoo.text import shape_text
 from utils.postprocess.image.instances import Candidates, candidates_of
+from utils.postprocess.image.layouts import NOTE
 from utils.tasks import Model, Options
-from utils.tasks.detection.heads import NOTE, note
+from utils.tasks.detection.heads import note
 
 PROTOTYPES, BOX_MASKS = LAYOUTS = ("yolo_seg", "mask_rcnn")
 """``yolo_seg``: N x (4 + C + P) x A rows (centre, width, height, class scores, coefficients) and N x P x h x w

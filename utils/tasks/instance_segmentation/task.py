@@ -11,7 +11,7 @@ import numpy as np
 
 from engine import Array, ConfigError
 from utils.datasets.base import Dataset
-from utils.datasets.image.instances import FORMATS, Outlined, load_instances
+from utils.datasets.image.instances import FORMATS, Outlined, OutlinedImages, load_instances
 from utils.datasets.image.objects import CATEGORIES
 from utils.metrics.base import Metric
 from utils.postprocess.image.instances import Instances, Mask, kept_masks, of_box_masks, of_prototypes, suppressed
@@ -70,7 +70,7 @@ class InstanceSegmentation(Detection):
             return found
         from utils.datasets.renaming import read_renames, renamed
 
-        return renamed(found, read_renames(labels), labels)
+        return OutlinedImages(renamed(found.images, read_renames(labels), labels), found.regions)
 
     def prepare(self, samples: Sequence[Outlined], *, out: Array | None = None) -> Prepared:
         """Return the images placed in the input, as for detection; contexts hold the masks of their objects in valid.

@@ -11,9 +11,10 @@ from engine import Array, InputError, ModelError
 from tecoinfer_modelzoo.text import shape_text
 from utils.metrics.detection.keypoints import usual_sigmas
 from utils.postprocess.image import poses
+from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.poses import Poses
 from utils.tasks import Model, Options
-from utils.tasks.detection.heads import NOTE, note
+from utils.tasks.detection.heads import note
 
 HEATMAPS, SIMCC, ROWS, ENDS = LAYOUTS = ("heatmaps", "simcc", "yolo_pose", "yolo_pose_end")
 """``heatmaps``: N x K x h x w, of one object. ``simcc``: N x K x Wx and N x K x Wy, of one object. ``yolo_pose``:
@@ -27,12 +28,12 @@ class Points(NamedTuple):
     """What an export stored of its points, under ``detection``.
 
     Attributes:
-        names: of the K points; empty if unknown. count: K; 0 if unknown. dims: numbers per point in rows.
+        names: of the K points; empty if unknown. number: K; 0 if unknown. dims: numbers per point in rows.
         skeleton: pairs of indices of connected points. sigmas: of OKS; ``None``: unknown.
     """
 
     names: tuple[str, ...] = ()
-    count: int = 0
+    number: int = 0
     dims: int = 3
     skeleton: tuple[tuple[int, int], ...] = ()
     sigmas: tuple[float, ...] | None = None
@@ -110,10 +111,10 @@ def _rows_layout(shape: Sequence[int | None], points: Points, labels: int | None
     """Return the layout of rows by a shape N x P x Q, and the number of points; 0 if the shape does not give it."""
     rows, columns = shape[1:]
     if rows is None and columns is None:
-        return ROWS, points.count
-    if points.count:
-        ends = columns == 6 + points.count * points.dims and rows != 4 + (labels or 1) + points.count * points.dims
-        return ENDS if ends else ROWS, points.count
+        return ROWS, points.number
+    if points.number:
+        ends = columns == 6 + points.number * points.dims and rows != 4 + (labels or 1) + points.number * points.dims
+        return ENDS if ends else ROWS, points.number
     if rows is not None and (columns is None or columns > rows):
         return ROWS, (rows - 4 - (labels or 1)) // points.dims
     return ENDS, ((columns or 6) - 6) // points.dims
@@ -129,7 +130,7 @@ def decoded_rows(outputs: Any, samples: int, model: Model, options: Options, lea
     points, labels, layout = Points.of(model), _labels(model), layout_of(model, options)
     if array.ndim != 3 or len(array) != samples:
         raise _refused(model, layout, array, "N x (4 + C + K * D) x A, or N x Q x (6 + K * D)")
-    count = points.count or _rows_layout(array.shape, points, labels)[1]
+    count = points.number or _rows_layout(array.shape, points, labels)[1]
     if layout == ENDS:
         if array.shape[2] != 6 + count * points.dims or count < 1:
             raise _refused(model, layout, array, f"N x Q x (6 + K * {points.dims})")
@@ -153,7 +154,7 @@ def decoded_points(
     """
     layout, alignment = layout_of(model, options), setting("alignment", model, options)
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-    count = Points.of(model).count
+    count = Points.of(model).number
     if layout == HEATMAPS:
         maps = next((one for one in arrays if one.ndim == 4), arrays[0])
         if maps.ndim != 4 or len(maps) != crops or (count and maps.shape[1] != count):

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError
 from utils.datasets.base import Dataset
-from utils.datasets.image.coco_keypoints import FORMATS, POINT_NAMES, Posed, load_keypoints
+from utils.datasets.image.coco_keypoints import FORMATS, POINT_NAMES, Posed, PosedImages, load_keypoints
 from utils.datasets.image.objects import CATEGORIES
 from utils.metrics.base import Metric
 from utils.postprocess.image.poses import ALIGNMENTS, REFINEMENTS, Poses
@@ -83,7 +83,7 @@ class Keypoints(Detection):
             return found
         from utils.datasets.renaming import read_renames, renamed
 
-        return renamed(found, read_renames(labels), labels)
+        return PosedImages(renamed(found.images, read_renames(labels), labels))
 
     def prepare(self, samples: Sequence[Posed], *, out: Array | None = None) -> Prepared:
         """Return the images placed in the input, as for detection; or for a model of one object a crop per object.
@@ -134,9 +134,9 @@ class Keypoints(Detection):
 
         labels, names, opt = self.labels, dataset.notes.get(CATEGORIES, ()), self.options
         points, known = dataset.notes.get(POINT_NAMES, ()), Points.of(self.model)
-        if known.count and points and known.count != len(points):
+        if known.number and points and known.number != len(points):
             raise DataError(
-                f"{self.model.ckpt.name} finds {known.count} key points, and the data set has {len(points)}; use data "
+                f"{self.model.ckpt.name} finds {known.number} key points, and the data set has {len(points)}; use data "
                 "of the same points"
             )
         if labels is not None:

@@ -170,7 +170,7 @@ def fill_figures(folder: Path) -> Mapping[str, str]:
 
 def _figures(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[dict[str, Any]]]:
     """Return an image, H x W x 3 uint8, and the annotations of its figures; every fifth joint is missing."""
-    pixels, boxes = _ground(height, width, chance), []
+    pixels, boxes = _ground(height, width, chance), list[tuple[int, int, int]]()
     rows, columns = np.mgrid[:height, :width]
     found = []
     for _ in range(int(chance.integers(3, 7))):

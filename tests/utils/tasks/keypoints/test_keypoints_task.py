@@ -241,3 +241,15 @@ def test_shown_points_and_lines(tmp_path: Path) -> None:
         bound(Keypoints, replace(model((None, 14, None)), metadata={"detection": '{"sigmas": [-1]}'})).show(
             Posed(tmp_path / "a.png"), one
         )
+
+
+def test_classes_are_renamed(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("figure = person\n")
+    task = bound(Keypoints, model((None, 14, None), class_labels=["person"]), labels=tmp_path / "names")
+    dataset = task.load({"data": tiny / "data"})
+    assert dataset.targets[0].categories == ("person",)
+    assert dataset.samples[0].boxes.shape[1] == 4
+    assert task.metric(dataset).labels == ("person",)
+    plain = bound(Keypoints, model((None, 14, None), class_labels=["person"]))
+    with pytest.raises(DataError, match="figure"):
+        plain.metric(plain.load({"data": tiny / "data"}))
