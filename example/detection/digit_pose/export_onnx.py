@@ -26,7 +26,6 @@ KEYPOINTS = {
     "layout": "yolo_pose",
     "point_names": list(POINTS),
     "skeleton": [[0, 2], [2, 1]],
-    "sigmas": [0.1] * len(POINTS),
 }
 PROVENANCE = {
     "source": "example/detection/digit_pose/model.py",

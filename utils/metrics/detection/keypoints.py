@@ -75,7 +75,7 @@ class KeypointAveragePrecision(MeanAveragePrecision):
 
     def _evaluated(self, target: Any) -> Array:
         """Return which objects are no crowds and have a labelled point."""
-        labelled = np.asarray(~np.isnan(_points_of(target)[..., 0]).all(axis=1))
+        labelled: Array = np.asarray(~np.isnan(_points_of(target)[..., 0]).all(axis=1))
         counted: Array = super()._evaluated(target) & labelled
         return counted
 

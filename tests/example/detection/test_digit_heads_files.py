@@ -108,7 +108,7 @@ def test_metadata_of_the_onnx_files(folder: Path, form: str) -> None:
     assert stored["layout"] == ("yolo_pose" if folder == POSE else "yolo_seg")
     if folder == POSE:
         assert stored["point_names"] == list(POINTS)
-        assert stored["sigmas"] == [0.1] * 3
+        assert stored["skeleton"] == [[0, 2], [2, 1]]
 
 
 @pytest.mark.torch
