@@ -66,19 +66,19 @@ def read_results(
             continue  # beyond --samples, or a missing file
         if place is None:
             raise DataError(f"{where}: image_id {entry.get('image_id')!r} is not in the data set; use its ids")
-        score = entry.get("score")
+        own, score = part(entry, where), entry.get("score")
         if not are_numbers([score], 1):
             raise DataError(f"{where}: score {score!r} must be a number")
         found = _class_of(entry.get("category_id"), classes, where)
-        rows.setdefault(place, []).append((part(entry, where), float(score or 0), found))
+        rows.setdefault(place, []).append((own, float(score or 0), found))
     ordered = {place: sorted(some, key=lambda row: -row[1]) for place, some in rows.items()}
     return [answer(ordered[place]) if place in ordered else None for place in range(len(dataset))]
 
 
 def _box_of(entry: Mapping[str, Any], where: str) -> list[float]:
-    box = entry.get("bbox")
-    if not isinstance(box, list) or not are_numbers(box, 4):
-        raise DataError(f"{where}: bbox {box!r} must be four numbers: left, top, width, height")
+    box, score = entry.get("bbox"), entry.get("score")
+    if not isinstance(box, list) or not are_numbers(box, 4) or not are_numbers([score], 1):
+        raise DataError(f"{where}: bbox {box!r} and score {score!r} must be four numbers and one")
     return [box[0], box[1], box[0] + box[2], box[1] + box[3]]
 
 
