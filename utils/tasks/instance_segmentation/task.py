@@ -67,10 +67,10 @@ class InstanceSegmentation(Detection):
         """Return the images, and the regions of their objects if known (:func:`.load_instances`)."""
         found, labels = load_instances(paths["data"], self.options.data_format), self.options.labels
         if labels is None:
-            return found
+            return self.selected(found)
         from utils.datasets.renaming import read_renames, renamed
 
-        return OutlinedImages(renamed(found.images, read_renames(labels), labels), found.regions)
+        return self.selected(OutlinedImages(renamed(found.images, read_renames(labels), labels), found.regions))
 
     def prepare(self, samples: Sequence[Outlined], *, out: Array | None = None) -> Prepared:
         """Return the images placed in the input, as for detection; contexts hold the masks of their objects in valid.

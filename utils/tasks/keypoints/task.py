@@ -80,10 +80,10 @@ class Keypoints(Detection):
         """Return the images, and the points of their objects if known (:func:`.load_keypoints`)."""
         found, labels = load_keypoints(paths["data"], self.options.data_format), self.options.labels
         if labels is None:
-            return found
+            return self.selected(found)
         from utils.datasets.renaming import read_renames, renamed
 
-        return PosedImages(renamed(found.images, read_renames(labels), labels))
+        return self.selected(PosedImages(renamed(found.images, read_renames(labels), labels)))
 
     def prepare(self, samples: Sequence[Posed], *, out: Array | None = None) -> Prepared:
         """Return the images placed in the input, as for detection; or for a model of one object a crop per object.
