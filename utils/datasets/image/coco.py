@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,12 @@ REPEATED = "annotations with the id of another one: {} (each counts as an object
 _Entry = tuple[str, Mapping[str, Any]]
 
 
-def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any] | None = None) -> Gathered:
+def load_coco(
+    file: Path,
+    folder: Path | None = None,
+    content: Mapping[str, Any] | None = None,
+    read: Callable[[Mapping[str, Any], Mapping[Any, int]], Found] | None = None,
+) -> Gathered:
     """Read images and objects from a JSON file in COCO's format:
 
     - ``images``: ``{"id": 1, "file_name": "a.png"}``; ``width`` and ``height`` are compared with the file's;
@@ -33,7 +38,8 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
     annotation is rejected, because an evaluation without the object would give another result. Raises DataError if the
     file is not in this format.
 
-    Without ``folder``, that of the images is found by :func:`images_root`; ``content`` is the parsed file, if known.
+    Without ``folder``, that of the images is found by :func:`images_root`; ``content`` is the parsed file, if known;
+    ``read`` reads an annotation that has more than a box, in place of :func:`found_in`.
     """
     content = read_json(file) if content is None else content
     names, places = categories_of(content, file)
@@ -50,7 +56,7 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
             gathered.reject(file, f"{where}: image_id {shown(owner)}: no image has this id")
             continue
         try:
-            objects[owner].append(found_in(entry, places))
+            objects[owner].append((read or found_in)(entry, places))
         except DataError as error:
             bad.setdefault(owner, f"{where}: {error}")
         key = entry.get("id")
@@ -181,9 +187,9 @@ def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
     category, box, area, crowd = (entry.get(key) for key in ("category_id", "bbox", "area", "iscrowd"))
     if not is_id(category) or category not in places:
         raise DataError(f"category_id {shown(category)}: no category has this id")
-    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)) or min(box[2:]) < 0:
+    if not isinstance(box, list) or len(box) != 4 or not all(map(is_length, box)) or min(box[2:]) < 0:
         raise DataError(f"bbox {shown(box)} is not [left, top, width, height] in pixels")
-    if area is not None and not (_is_number(area) and area >= 0):
+    if area is not None and not (is_length(area) and area >= 0):
         raise DataError(f"area {shown(area)} is not a number of square pixels; remove it if it is unknown")
     if crowd not in (None, 0, 1):
         raise DataError(f"iscrowd {shown(crowd)} must be 0 or 1")
@@ -192,7 +198,7 @@ def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
     return Found((left, top, left + width, top + height), places[category], bool(crowd), stated)
 
 
-def _is_number(value: Any) -> bool:
+def is_length(value: Any) -> bool:
     """Return whether a value is a valid coordinate or length in pixels."""
     return type(value) in (int, float) and abs(value) < 1e9 and math.isfinite(value)
 
@@ -200,11 +206,11 @@ def _is_number(value: Any) -> bool:
 def _size(entry: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return width and height in an image's entry."""
     sides = entry.get("width"), entry.get("height")
-    return (float(sides[0]), float(sides[1])) if all(_is_number(s) and s > 0 for s in sides) else None  # type: ignore[arg-type,operator]
+    return (float(sides[0]), float(sides[1])) if all(is_length(s) and s > 0 for s in sides) else None  # type: ignore[arg-type,operator]
 
 
-def annotation_files(root: Path) -> Iterator[Path]:
-    """Yield the instance files in COCO's folder ``annotations``; if some are for validation, only these."""
-    found = sorted((root / "annotations").glob("instances*.json"))
+def annotation_files(root: Path, kind: str = "instances") -> Iterator[Path]:
+    """Yield the files of a kind in COCO's folder ``annotations``; if some are for validation, only these."""
+    found = sorted((root / "annotations").glob(f"{kind}*.json"))
     held_out = [file for file in found if "val" in file.stem]
     yield from held_out or found

@@ -65,7 +65,7 @@ class Regions:
                 f"{size[1]}x{size[0]}; correct its width and height, or replace the image"
             )
         masks: Iterable[tuple[int, Array]]
-        masks = ((label, _mask(where, segmentation, size)) for where, label, segmentation in self.regions)
+        masks = ((label, region_of(where, segmentation, size)) for where, label, segmentation in self.regions)
         if self.overlap == "smallest":
             masks = sorted(masks, key=lambda one: -int(np.count_nonzero(one[1])))  # at equal size the later wins
         found = np.zeros(size, np.int16)
@@ -129,8 +129,8 @@ def _length(entry: Mapping[str, Any], key: str) -> int:
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
 
-def _mask(where: str, segmentation: Any, size: tuple[int, int]) -> Array:
-    """Return the region of an annotation, H x W booleans."""
+def region_of(where: str, segmentation: Any, size: tuple[int, int]) -> Array:
+    """Return the region of an annotation, H x W booleans. Raises DataError, with the given place, if it is invalid."""
     try:
         if isinstance(segmentation, dict):
             counts, declared = segmentation.get("counts"), segmentation.get("size")

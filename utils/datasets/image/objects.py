@@ -45,6 +45,7 @@ class Objects(NamedTuple):
         areas: N float64: areas in the annotation, in square pixels; ``None``: those of the boxes.
         number: the image's position in the order of equal scores.
         points: N x K x 2 float64: x and y of keypoints, NaN if not labelled; ``None``: no keypoints.
+        masks: of the objects (:class:`utils.postprocess.image.instances.Mask`); ``None``: not known.
     """
 
     boxes: Array
@@ -54,16 +55,18 @@ class Objects(NamedTuple):
     areas: Array | None = None
     number: int = 0
     points: Array | None = None
+    masks: Sequence[Any] | None = None
 
 
 class Found(NamedTuple):
-    """One object: its box (left, top, right, bottom), class, whether it is a crowd, its area and keypoints."""
+    """One object: its box (left, top, right, bottom), class, whether it is a crowd, its area, keypoints and region."""
 
     box: tuple[float, float, float, float]
     label: int
     crowd: bool = False
     area: float | None = None
     points: tuple[tuple[float, float], ...] | None = None
+    region: Any = None
 
 
 class BoxedImages(ListDataset):

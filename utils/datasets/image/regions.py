@@ -119,3 +119,19 @@ def _line(start: Array, end: Array) -> Array:
     points[:, main] = low[main] + taken
     points[:, 1 - main] = np.trunc(low[1 - main] + slope * taken + 0.5)
     return points
+
+
+def text_of_runs(mask: Array) -> str:
+    """Return COCO's text encoding of a mask's run lengths, H x W booleans; inverse of :func:`of_runs`."""
+    flat = np.asarray(mask, bool).T.ravel()
+    turns = np.flatnonzero(np.diff(flat, prepend=False))
+    runs = np.diff(np.concatenate([[0], turns, [flat.size]])).tolist()
+    letters = []
+    for place, run in enumerate(runs):
+        number = run - runs[place - 2] if place > 2 else run
+        more = True
+        while more:
+            group, number = number & 31, number >> 5
+            more = number != (-1 if group & 16 else 0)
+            letters.append(chr(48 + group + 32 * more))
+    return "".join(letters)

@@ -129,12 +129,14 @@ class Scene(NamedTuple):
         boxes: N x 4, int64: left, top, right and bottom edges in pixels, tight around the digit's ink in the mask.
         labels: N digits, 0 to 9.
         mask: SIZE x SIZE, uint8: 0 for background, else 1 + the digit.
+        shows: SIZE x SIZE, int8: index of the digit among the labels, -1 for background.
     """
 
     image: Array
     boxes: Array
     labels: Array
     mask: Array
+    shows: Array
 
 
 class Sources(NamedTuple):
@@ -359,7 +361,7 @@ class _Canvas:
         labels = np.array(self.labels, np.int64)
         boxes = np.array([_tight(self.shows == number) for number in range(len(labels))], np.int64).reshape(-1, 4)
         mask = np.append(labels + 1, 0)[self.shows].astype(np.uint8)
-        return Scene(image, boxes, labels, mask)
+        return Scene(image, boxes, labels, mask, self.shows.astype(np.int8))
 
 
 def written(rng: np.random.Generator, small: Image.Image, pixels: tuple[int, int]) -> Array:

@@ -38,9 +38,10 @@ def of_size(area: Array) -> Array:
     return inside
 
 
-def outside(found: Array) -> Array:
-    """Return, M x sizes, the bits of unmatched detections: ignored at every threshold if of another size."""
-    bits: Array = np.where(of_size(areas(found)).T, np.uint16(0), _EVERY).astype(np.uint16)
+def outside(area: Array) -> Array:
+    """Return, M x sizes, the bits of unmatched detections by their areas: ignored at every threshold if of another
+    size."""
+    bits: Array = np.where(of_size(area).T, np.uint16(0), _EVERY).astype(np.uint16)
     return bits
 
 

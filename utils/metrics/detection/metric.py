@@ -21,6 +21,7 @@ from utils.metrics.detection.average_precision import (
     whole_area,
 )
 from utils.metrics.detection.matching import SIZES, match_coco, match_voc, of_size, outside, overlaps_in_order, shares
+from utils.postprocess.image.nms import areas
 
 MOST = 100
 """Maximum number of detections per image and class in COCO's rules, the best ones."""
@@ -66,6 +67,9 @@ class MeanAveragePrecision(RecordMetric):
     name = "mAP"
     dtype = RECORD
     """Of the records; subclasses may add fields."""
+
+    most = MOST
+    """Maximum number of detections per image and class in COCO's rules."""
 
     def __init__(
         self,
@@ -156,11 +160,11 @@ class MeanAveragePrecision(RecordMetric):
         ones = np.ones(len(ranked.records))
         whole = ranked.of_size()
         rows = whole.precisions(ones, self._read)
-        found = {name: _mean(rows[:, place]) for name, place in _THRESHOLDS.items()}
+        found = {name: mean_of(rows[:, place]) for name, place in _THRESHOLDS.items()}
         sizes = [size for size in list(SIZES)[1:] if len(ranked.of_size(size).classes)]
-        found |= {f"mAP_{size}": _mean(ranked.of_size(size).precisions(ones, self._read)) for size in sizes}
-        found |= {f"AR{most}": _mean(whole.recalls(ones, most)) for most in (1, 10, MOST)}
-        return found | {f"AR_{size}": _mean(ranked.of_size(size).recalls(ones, MOST)) for size in sizes}
+        found |= {f"mAP_{size}": mean_of(ranked.of_size(size).precisions(ones, self._read)) for size in sizes}
+        found |= {f"AR{most}": mean_of(whole.recalls(ones, most)) for most in (1, 10, MOST)}
+        return found | {f"AR_{size}": mean_of(ranked.of_size(size).recalls(ones, MOST)) for size in sizes}
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
         """Return for each class with objects their number, and its average precisions."""
@@ -172,7 +176,7 @@ class MeanAveragePrecision(RecordMetric):
         for label, count, row in zip(curves.classes.tolist(), counts.tolist(), rows, strict=True):
             name = names[label] if label < len(names) else str(label)
             name = f"{name} ({label})" if name in found else name
-            figures = {"AP": _mean(row), "AP50": float(row[0]), "AP75": float(row[5])}
+            figures = {"AP": mean_of(row), "AP50": float(row[0]), "AP75": float(row[5])}
             found[name] = {"objects": int(count), **(figures if self.rules == "coco" else {"AP": float(row[0])})}
         return found
 
@@ -191,31 +195,30 @@ class MeanAveragePrecision(RecordMetric):
     def _weighed(self, curves: Curves, read: Read) -> Callable[[Array], float]:
         def weighed(weights: Array) -> float:
             rows = curves.precisions(weights, read)
-            return _mean(rows if self.rules == "coco" else rows[:, 0])
+            return mean_of(rows if self.rules == "coco" else rows[:, 0])
 
         return weighed
 
     def _image(self, prediction: Any, target: Any) -> Array:
         """Return the records of one image: its detections, then its objects."""
-        boxes, scores, classes = _checked(prediction)
+        _, scores, classes = _checked(prediction)
         labels = self._classes(target)
         known = labels >= 0
         labels, crowd = labels[known], np.asarray(target.crowd, bool)[known]
-        objects = np.asarray(target.boxes, np.float64)[known]
-        counted = of_size(_areas(target, known)) & ~crowd
+        counted = of_size(areas_of(target)[known]) & self._evaluated(target)[known]
         order = np.lexsort((-scores, classes))
         ranks = _ranks(classes[order])
         if self.rules == "coco":
-            order, ranks = order[ranks < MOST], ranks[ranks < MOST]
-        boxes, scores, classes = boxes[order], scores[order], classes[order]
+            order, ranks = order[ranks < self.most], ranks[ranks < self.most]
+        scores, classes = scores[order], classes[order]
+        share, size = self._overlaps(prediction, order, target, known)
         rows = np.zeros(len(order) + np.count_nonzero(~crowd), RECORD)
         rows["image"], rows["label"] = target.number, np.append(classes, labels[~crowd])
         rows["score"], rows["rank"] = np.nan, 255
         found = rows[: len(order)]
-        found["score"], found["rank"], found["ignored"] = scores, np.minimum(ranks, 255), outside(boxes)
+        found["score"], found["rank"], found["ignored"] = scores, np.minimum(ranks, 255), outside(size)
         rows["ignored"][len(order) :] = ~counted.T[~crowd]
         coco = self.rules == "coco"
-        share = shares(boxes, objects, crowd & coco)
         for label in np.unique(labels).tolist():
             start, end = classes.searchsorted((label, label + 1)).tolist()
             if start < end:
@@ -227,6 +230,20 @@ class MeanAveragePrecision(RecordMetric):
                 found["right"][mine], found["ignored"][mine] = matched
                 found["overlap"][mine], found["taken"][mine] = overlaps_in_order(np.where(many, 0.0, near))
         return rows
+
+    def _evaluated(self, target: Any) -> Array:
+        """Return which objects of an image have to be found, N booleans."""
+        return ~np.asarray(target.crowd, bool)
+
+    def _overlaps(self, prediction: Any, order: Array, target: Any, known: Array) -> tuple[Array, Array]:
+        """Return the overlaps of some detections with some objects, M x N, 0 to 1, and the detections' areas, M.
+
+        Args:
+            prediction, target: of an image. order: M indices of detections. known: mask of N objects.
+        """
+        boxes = np.asarray(prediction.boxes, np.float64)[order]
+        crowd = np.asarray(target.crowd, bool)[known] & (self.rules == "coco")
+        return shares(boxes, np.asarray(target.boxes, np.float64)[known], crowd), areas(boxes)
 
     def _classes(self, target: Any) -> Array:
         """Return the model's classes of an image's objects; -1 for ignored ones."""
@@ -241,12 +258,12 @@ class MeanAveragePrecision(RecordMetric):
         return places
 
 
-def _areas(target: Any, known: Array) -> Array:
+def areas_of(target: Any) -> Array:
     """Return the annotated areas of an image's objects; else those of their boxes."""
     stated = getattr(target, "areas", None)
     if stated is not None:
-        return np.asarray(stated, np.float64)[known]
-    boxes = np.asarray(target.boxes, np.float64)[known]
+        return np.asarray(stated, np.float64)
+    boxes = np.asarray(target.boxes, np.float64)
     area: Array = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     return area
 
@@ -272,7 +289,7 @@ def _ranks(classes: Array) -> Array:
     return ranks
 
 
-def _mean(values: Array) -> float:
+def mean_of(values: Array) -> float:
     """Return the mean of the values that are not NaN; NaN if there are none."""
     real = values[~np.isnan(values)]
     return float(real.mean()) if real.size else float("nan")

@@ -17,7 +17,8 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
     """Return a copy of an RGB image with boxes, names, scores and points; a small one is enlarged by an integer factor.
 
     A name is above its box, or inside if the space above is too small. An object has ``label`` (text), ``score`` and
-    ``box`` (left, top, right, bottom in pixels), highest score first; optionally ``points`` (x and y of each).
+    ``box`` (left, top, right, bottom in pixels), highest score first; optionally ``points`` (x and y of each) and
+    ``lines`` (pairs of such points).
     """
     factor = max(1, _LEAST // max(image.size))
     canvas = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
@@ -28,6 +29,8 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
         left, top, right, bottom = (edge * factor for edge in one["box"])
         colour = _colour(one["label"])
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=line)
+        for ends in one.get("lines", ()):
+            pen.line([((x + 0.5) * factor - 0.5, (y + 0.5) * factor - 0.5) for x, y in ends], fill=colour, width=line)
         for x, y in one.get("points", ()):
             x, y = (x + 0.5) * factor - 0.5, (y + 0.5) * factor - 0.5
             pen.ellipse((x - line, y - line, x + line, y + line), fill=colour, outline=(0, 0, 0))

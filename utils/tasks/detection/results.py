@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,20 @@ from utils.tasks.common.prediction_files import write_predictions
 
 
 def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[Detections | None]:
-    """Read a JSON list of ``{"image_id", "category_id", "bbox": [left, top, width, height], "score"}``.
+    """Read a JSON list of ``{"image_id", "category_id", "bbox": [left, top, width, height], "score"}``; see
+    :func:`read_results`."""
+    return read_results(file, dataset, labels, _box_of, _answer, "bbox")
+
+
+def read_results(
+    file: Path,
+    dataset: Dataset,
+    labels: Sequence[str] | None,
+    part: Callable[[Mapping[str, Any], str], Any],
+    answer: Callable[[Sequence[Any]], Any],
+    key: str,
+) -> list[Any]:
+    """Read a JSON list of ``{"image_id", "category_id", "score"}`` and further keys.
 
     The format is cocodataset.org's, "Results format". An image is matched by its id in the data set's JSON, or by its
     file name, with or without the ending. A category is matched by its id in that JSON; without one, ids are numbers of
@@ -29,9 +42,12 @@ def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None)
 
     Args:
         file: the results. dataset: the images. labels: the model's class names, if stored.
+        part: returns the further content of an entry; raises DataError, with the given place, if it is invalid.
+        answer: returns the answer of an image from its entries ``(part, score, class)`` by falling score.
+        key: the further key, for messages.
 
     Returns:
-        Detections of each image by falling score; ``None`` for images without an entry.
+        The answer of each image; ``None`` for images without an entry.
 
     Raises:
         DataError: The file has another format, or an entry has an unknown image or category.
@@ -40,23 +56,30 @@ def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None)
     listed = _listing(dataset)
     images = _image_places(dataset, listed)
     classes = _classes(listed, dataset, labels)
-    rows: dict[int, list[tuple[list[float], float, int]]] = {}
+    rows: dict[int, list[tuple[Any, float, int]]] = {}
     for number, entry in enumerate(entries):
         where = f"{file}: entry {number}"
         if not isinstance(entry, dict):
-            raise DataError(f"{where} is not an object; write image_id, category_id, bbox and score")
+            raise DataError(f"{where} is not an object; write image_id, category_id, {key} and score")
         place = images.get(str(entry.get("image_id")))
         if place is None and str(entry.get("image_id")) in listed.get("images", {}):
             continue  # beyond --samples, or a missing file
         if place is None:
             raise DataError(f"{where}: image_id {entry.get('image_id')!r} is not in the data set; use its ids")
-        box, score = entry.get("bbox"), entry.get("score")
-        if not _are_numbers(box, 4) or not _are_numbers([score], 1):
-            raise DataError(f"{where}: bbox {box!r} and score {score!r} must be four numbers and one")
+        own, score = part(entry, where), entry.get("score")
+        if not are_numbers([score], 1):
+            raise DataError(f"{where}: score {score!r} must be a number")
         found = _class_of(entry.get("category_id"), classes, where)
-        assert box is not None and score is not None  # noqa: S101, PT018 - they are numbers
-        rows.setdefault(place, []).append(([box[0], box[1], box[0] + box[2], box[1] + box[3]], float(score), found))
-    return [_answer(rows[place]) if place in rows else None for place in range(len(dataset))]
+        rows.setdefault(place, []).append((own, float(score or 0), found))
+    ordered = {place: sorted(some, key=lambda row: -row[1]) for place, some in rows.items()}
+    return [answer(ordered[place]) if place in ordered else None for place in range(len(dataset))]
+
+
+def _box_of(entry: Mapping[str, Any], where: str) -> list[float]:
+    box, score = entry.get("bbox"), entry.get("score")
+    if not isinstance(box, list) or not are_numbers(box, 4) or not are_numbers([score], 1):
+        raise DataError(f"{where}: bbox {box!r} and score {score!r} must be four numbers and one")
+    return [box[0], box[1], box[0] + box[2], box[1] + box[3]]
 
 
 def _read(file: Path) -> list[Any]:
@@ -123,7 +146,8 @@ def _class_of(given: Any, classes: Mapping[Any, int] | None, where: str) -> int:
     return classes[given]
 
 
-def _are_numbers(values: Any, count: int) -> bool:
+def are_numbers(values: Any, count: int) -> bool:
+    """Return whether this is a list of ``count`` numbers."""
     return (
         isinstance(values, list)
         and len(values) == count
@@ -132,7 +156,6 @@ def _are_numbers(values: Any, count: int) -> bool:
 
 
 def _answer(rows: Sequence[tuple[list[float], float, int]]) -> Detections:
-    rows = sorted(rows, key=lambda row: -row[1])
     boxes, scores, classes = zip(*rows, strict=True)
     return Detections(np.array(boxes, np.float64), np.array(scores, np.float64), np.array(classes, np.int64))
 
@@ -160,17 +183,22 @@ class BoxResults:
         stems = [Path(name).stem for name in dataset.batch(range(len(dataset))).names]
         self._unique = len(set(stems)) == len(stems)
 
-    def see(self, batch: Batch, predictions: Sequence[Detections]) -> None:
+    def see(self, batch: Batch, predictions: Sequence[Any]) -> None:
         """Add the detections of a batch."""
         known = self._categories
         for name, target, found in zip(batch.names, batch.targets or (), predictions, strict=True):
             image = self._images[target.number] if self._images else Path(name).stem if self._unique else name
-            for box, score, label in zip(*(column.tolist() for column in found), strict=True):
+            for row, label in enumerate(found.classes.tolist()):
                 if known is None or label in known:
-                    left, top, right, bottom = box
                     entry = {"image_id": image, "category_id": label if known is None else known[label]}
-                    entry |= {"bbox": [left, top, right - left, bottom - top], "score": score}
-                    self._lines.append(json.dumps(entry))
+                    self._lines.append(
+                        json.dumps({**entry, **self.part(found, row), "score": float(found.scores[row])})
+                    )
+
+    def part(self, found: Any, row: int) -> Mapping[str, Any]:
+        """Return the further keys of an entry: the box of an image's detection."""
+        left, top, right, bottom = found.boxes[row].tolist()
+        return {"bbox": [left, top, right - left, bottom - top]}
 
     def close(self) -> None:
         """Write the file, an entry per line."""

@@ -147,7 +147,7 @@ class Detection(ImageTask):
 
         return renamed(found, read_renames(labels), labels)
 
-    def prepare(self, samples: Sequence[Path], *, out: Array | None = None) -> Prepared:
+    def prepare(self, samples: Sequence[Any], *, out: Array | None = None) -> Prepared:
         """Letterbox the images into the model's input, or resize them by the stored ``fit``.
 
         Args:
@@ -255,7 +255,7 @@ class Detection(ImageTask):
             )
         return MeanAveragePrecision(labels, categories=names, rules=opt.metric, common=opt.common_classes)
 
-    def show(self, sample: Path, prediction: Any) -> Rendering:
+    def show(self, sample: Any, prediction: Any) -> Rendering:
         """Return the objects as text and as data; saving draws their boxes on the image."""
         names, columns = self.labels, shown(prediction, prediction.scores, self.options)
         if names is not None and max(prediction.classes.tolist(), default=-1) >= len(names):

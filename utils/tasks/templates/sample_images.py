@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ def _draw(folder: Path, shape: str, label: int) -> str:
 # --------- detection: squares, and where they lie
 
 
-def fill_squares(folder: Path) -> Mapping[str, str]:
-    """Draw images into ``data/`` with their boxes in ``data/val.json``."""
+def fill_squares(folder: Path, *, regions: bool = False) -> Mapping[str, str]:
+    """Draw images into ``data/`` with their boxes, and with ``regions`` their polygons, in ``data/val.json``."""
     from PIL import Image
 
     (folder / "data").mkdir(parents=True)
@@ -96,12 +97,19 @@ def fill_squares(folder: Path) -> Mapping[str, str]:
         images.append({"id": index + 1, "file_name": name, "height": height, "width": width})
         annotations += [
             {"id": len(annotations) + i, "image_id": index + 1, "category_id": 1 + label, "bbox": box}
+            | ({"segmentation": [_corners(*box)]} if regions else {})
             for i, (box, label) in enumerate(boxes, start=1)
         ]
     categories = [{"id": number, "name": name} for number, name in enumerate(COLOURS, start=1)]
     content = {"images": images, "categories": categories, "annotations": annotations}
     (folder / "data" / "val.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return _texts(size=SIZE, labels=json.dumps(list(COLOURS)), images=SQUARES)
+
+
+def _corners(left: int, top: int, width: int, height: int) -> list[int]:
+    """Return x and y of a rectangle's corners."""
+    right, bottom = left + width, top + height
+    return [left, top, right, top, right, bottom, left, bottom]
 
 
 def _squares(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[tuple[list[int], int]]]:
@@ -124,6 +132,68 @@ def _squares(height: int, width: int, chance: np.random.Generator) -> tuple[Arra
         if label < len(COLOURS):
             boxes.append(([left, top, side, side], label))
     return pixels, boxes
+
+
+# --------- key points: figures of three joints, each of which has its colour
+
+FIGURES, JOINT = 16, 0.09
+"""Number of images, and the radius of a joint as a share of the figure's side."""
+
+SKELETON = ((0, 1), (1, 2))
+"""Connected joints."""
+
+
+def fill_figures(folder: Path) -> Mapping[str, str]:
+    """Draw images into ``data/`` with the joints of their figures in ``data/val.json``."""
+    from PIL import Image
+
+    (folder / "data").mkdir(parents=True)
+    chance = np.random.default_rng(0)
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for index in range(FIGURES):
+        height, width = SIZES[index % len(SIZES)]
+        pixels, found = _figures(height, width, chance)
+        name = f"figures_{index:02}.png"
+        Image.fromarray(pixels).save(folder / "data" / name, optimize=True)
+        images.append({"id": index + 1, "file_name": name, "height": height, "width": width})
+        annotations += [
+            {"id": len(annotations) + i, "image_id": index + 1, "category_id": 1, **one}
+            for i, one in enumerate(found, start=1)
+        ]
+    pairs = [[a + 1, b + 1] for a, b in SKELETON]
+    categories = [{"id": 1, "name": "figure", "keypoints": list(COLOURS), "skeleton": pairs}]
+    content = {"images": images, "categories": categories, "annotations": annotations}
+    (folder / "data" / "val.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return _texts(size=SIZE, points=json.dumps(list(COLOURS)), skeleton=json.dumps(SKELETON), images=FIGURES)
+
+
+def _figures(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[dict[str, Any]]]:
+    """Return an image, H x W x 3 uint8, and the annotations of its figures; every fifth joint is missing."""
+    pixels, boxes = _ground(height, width, chance), list[tuple[int, int, int]]()
+    rows, columns = np.mgrid[:height, :width]
+    found = []
+    for _ in range(int(chance.integers(3, 7))):
+        side = round(int(chance.integers(20, 34)) * max(height, width) / SIZE)
+        if side > min(height, width):
+            continue
+        top, left = (int(chance.integers(0, length - side + 1)) for length in (height, width))
+        if any(abs(left - x) < max(side, s) and abs(top - y) < max(side, s) for x, y, s in boxes):
+            continue
+        boxes.append((left, top, side))
+        radius = JOINT * side
+        shares = [0.15, 0.5, 0.85], chance.uniform(0.15, 0.85, 3)
+        places = [(round(left + x * side), round(top + y * side)) for x, y in zip(*shares, strict=True)]
+        present = chance.random(3) < 0.8
+        present[int(chance.integers(0, 3))] = True
+        for (x, y), colour, there in zip(places, COLOURS.values(), present, strict=True):
+            if there:
+                pixels[np.hypot(columns - x, rows - y) <= radius] = colour
+        seen = zip(places, present.tolist(), strict=True)
+        values = [number for (x, y), there in seen for number in ((x, y, 2) if there else (0, 0, 0))]
+        box = {"bbox": [left, top, side, side], "area": side * side, "iscrowd": 0}
+        found.append({**box, "keypoints": values, "num_keypoints": int(present.sum())})
+    return pixels, found
 
 
 # --------- segmentation: discs and rings, and which pixels are theirs
@@ -344,6 +414,8 @@ def _portrait(colours: Array, lower: int, light: int) -> Array:
 _HERE = Path(__file__).parent
 CLASSIFICATION = Template(_HERE / "classification", fill_shapes)
 DETECTION = Template(_HERE / "detection", fill_squares)  # detects coloured squares by convolution and pooling
+INSTANCE_SEGMENTATION = Template(_HERE / "instance_segmentation", partial(fill_squares, regions=True))
+KEYPOINTS = Template(_HERE / "keypoints", fill_figures)  # heat maps of three colours in a cropped figure
 SEGMENTATION = Template(_HERE / "segmentation", fill_discs)  # a pooling and a convolution that tell colours apart
 TEXT_RECOGNITION = Template(_HERE / "text_recognition", fill_lines)  # likewise, for bars
 PAGE_READING = Template(_HERE / "page_reading", fill_pages)  # finds rows of bars, predicts upright, tells colours apart

@@ -1,0 +1,12 @@
+"""Evaluate the digit poses on the held-out scenes: OKS-AP and timing."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.keypoints.task import Keypoints
+
+if __name__ == "__main__":
+    cli.valid(Keypoints, ckpt="digit_pose_dyn.onnx", data_path="data", batch_size=20)

@@ -1,0 +1,12 @@
+"""Find the digits of every scene of a folder and their masks."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.instance_segmentation.task import InstanceSegmentation
+
+if __name__ == "__main__":
+    cli.multi(InstanceSegmentation, ckpt="digit_instances_dyn.onnx", data_path="data/samples", batch_size=16)
