@@ -70,8 +70,10 @@ DOMAINS = {
     "face_detection": Domain(TASKS["face_detection"], "data"),
     "face_verification": Domain(TASKS["face_verification"], "data"),
     "two_models": Domain(TASKS["face_verification"], "photographs", ("--input_size", str(SIDE)), detector=True),
+    "image_text": Domain(TASKS["image_text"], "data", models=TASKS["image_text"].models, slow=True),
     "item_recommendation": Domain(TASKS["item_recommendation"], "data", eight_bits=False, slow=True),
     "segmentation": Domain(TASKS["segmentation"], "data"),
+    "sound_classification": Domain(TASKS["sound_classification"], "data/val", slow=True),
     "speech_recognition": Domain(TASKS["speech_recognition"], "data/recordings.jsonl"),
     "speaker_verification": Domain(TASKS["speaker_verification"], "data", ("--pairs", "balanced"), slow=True),
     "text_classification": Domain(

@@ -23,6 +23,7 @@ DOMAINS = {
     "graph_prediction": "val.npz",
     "policy_rollout": "recorded.npz",
     "segmentation": "",
+    "sound_classification": "val",
     "speech_recognition": "recordings.jsonl",
     "text_classification": "val.tsv",
     "text_generation": "val.txt",
