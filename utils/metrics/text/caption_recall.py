@@ -71,7 +71,7 @@ class CaptionRecall(WeighingMetric):
     def secondary(self) -> Mapping[str, float]:
         """Return recall at :data:`CUTS` both ways, and the numbers of images and captions."""
         kept = self._all()
-        found = {}
+        found: dict[str, float] = {}
         for direction in DIRECTIONS:
             ranks, owners = _ranks(kept, direction)
             found |= {f"{direction}_r{cut}": _share(ranks <= cut, np.ones(len(owners))) for cut in CUTS}

@@ -19,10 +19,10 @@ from utils.metrics.text.caption_recall import DIRECTIONS, CaptionRecall, Describ
 from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.text.tokens import Encoded, Tokens
-from utils.tasks import Flag, OpenSizes, Prepared, Rendering, Sizes, at_least
+from utils.tasks import Flag, OpenSizes, Prepared, Rendering, Sizes, Task, at_least
 from utils.tasks.common.class_scores import ClassAnswers, JoinedRows, label_of, most_frequent, softmax
 from utils.tasks.common.embedding import Embedder, Notes, scaled, vectors
-from utils.tasks.common.image_input import SIZE_FLAG, ImageTask, given_size, save_lines
+from utils.tasks.common.image_input import SIZE_FLAG, given_size, save_lines
 from utils.tasks.common.outputs import in_words, sigmoid
 from utils.tasks.common.text_input import LENGTH_FLAGS, longest
 from utils.tasks.image_text.settings import CASES, EXPORT_SETTINGS, IMAGE, NOTE, SCORES, TEXT, classes_of, note
@@ -40,12 +40,12 @@ class State(NamedTuple):
     vectors: Array
 
 
-class ImageText(JoinedRows, ClassAnswers, ImageTask):
+class ImageText(JoinedRows, ClassAnswers, Task):
     """Zero-shot classification of images, or with captions retrieval both ways."""
 
     name, domain = "image_text", "classification"
     template = sample_images.IMAGE_TEXT
-    models = (IMAGE, TEXT)
+    models, image_inputs = (IMAGE, TEXT), True
     data_help = "images: a file, folder, class folders, label file; with captions.txt; or captions=FILE images=FOLDER"
     flags = (
         SIZE_FLAG,
@@ -64,7 +64,7 @@ class ImageText(JoinedRows, ClassAnswers, ImageTask):
 
     def check(self) -> None:
         """Check sizes, ranks and templates."""
-        super().check()
+        given_size(self.options)
         at_least(self.options, topk=1, max_length=0, lengths=1)
         wrong = next((one for one in self.options.template or () if "{}" not in one), None)
         if wrong is not None:
@@ -91,7 +91,6 @@ class ImageText(JoinedRows, ClassAnswers, ImageTask):
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
         """Compute the vectors of the classes (the mean over the templates), or without classes, except in ``valid``,
         of all captions of the data. Raises ConfigError if there are neither classes nor captions."""
-        super().setup({IMAGE: engines[IMAGE]}, dataset)
         embedder, options = Embedder(engines[TEXT], self.options), self.options
         names = classes_of(dataset, options)
         if names is not None:
@@ -118,7 +117,8 @@ class ImageText(JoinedRows, ClassAnswers, ImageTask):
             model = self.model.named[TEXT]
             tokens = Tokens.of(model, self.options)
             most = longest(model, self.options, tokens)
-            contexts = [tokens.encode(list(map(self._cased, one.captions)), most) for one in samples]
+            captions = [one.captions if isinstance(one, Captioned) else () for one in samples]
+            contexts = [tokens.encode(list(map(self._cased, each)), most) for each in captions]
         return Prepared([self._images(paths)], contexts)
 
     def bind(self, model: Any) -> Any:
