@@ -44,7 +44,7 @@ def main() -> int:
     network = load_weights(DigitClip(Tokens(tokenizer(), "captions.py").size), args.weights)
     chance = torch.Generator().manual_seed(0)
     ids = torch.randint(2, 20, (1, LENGTH), generator=chance)
-    note = {"template": ["a {}"], "logit_scale": float(network.scale.exp())}
+    note = {"template": ["a {}"], "logit_scale": float(network.scale.detach().exp())}
     parts: dict[str, tuple[Any, ...]] = {
         "image": (network.image, (torch.randn(1, 3, SIZE, SIZE, generator=chance),), ["pixels"], {"image_text": note}),
         "text": (

@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 BATCH, PIECES = 40, 1500
 """Images of a batch, and pieces of photographs that they are drawn on."""
 
-PLAN = Plan(1600, rate=0.003, warm=100, clip=5.0, average=0.99, every=200)
+PLAN = Plan(1600, rate=0.003, warm=100, clip=5.0, average=0.99, stop=800, every=200)
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 

@@ -39,7 +39,7 @@ SPEEDS = (0.85, 0.93, 1.0, 1.08, 1.17)
 OF_EACH = 2
 """Clips of each class in a batch."""
 
-PLAN = Plan(1200, rate=0.005, warm=100, clip=5.0, average=0.99, every=150)
+PLAN = Plan(600, rate=0.006, warm=60, clip=5.0, average=0.98, stop=500, every=100)
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -57,8 +57,8 @@ class Clips:
         while True:
             words = [clips[self.chance.integers(len(clips))] for clips in self.of_class for _ in range(OF_EACH)]
             speeds = [SPEEDS[place] for place in self.chance.integers(len(SPEEDS), size=len(words))]
-            found = [self._changed(self._at(word, speed)) for word, speed in zip(words, speeds, strict=True)]
-            yield torch.from_numpy(np.stack(found)), labels
+            found = np.stack([self._at(word, speed) for word, speed in zip(words, speeds, strict=True)])
+            yield torch.from_numpy(self._changed(found)), labels
 
     def _at(self, word: Word, speed: float) -> Array:
         """Return a word's features at a speed, computed once."""
@@ -68,21 +68,21 @@ class Clips:
             self._known[key] = of_clip(resampled(word.samples, round(rate * speed), rate))
         return self._known[key]
 
-    def _changed(self, features: Array) -> Array:
-        """Return features changed at random: their place, their level, noise, and masked bands and frames."""
-        chance, length = self.chance, len(features)
-        found = np.full_like(features, SILENCE)
-        shift = int(np.clip(round(chance.normal(0, 6)), -20, 20))
-        found[max(0, shift) : length + shift] = features[max(0, -shift) : length - shift]
-        found += chance.uniform(-3, 1.5)
-        if chance.random() < 0.7:
-            level = found.max() - chance.uniform(2, 9)
-            noise = level + chance.normal(0, 0.7, found.shape) + chance.normal(0, 1.0, found.shape[1])
-            found = np.logaddexp(found, noise)
-        for axis, most in ((0, 12), (1, 6)):
-            width = chance.integers(most)
-            first = chance.integers(found.shape[axis] - width)
-            found[(slice(None),) * axis + (slice(first, first + width),)] = found.mean()
+    def _changed(self, found: Array) -> Array:
+        """Return features, N x 101 x 40, changed at random: place, level, noise, and masked bands and frames."""
+        chance, count, (frames, bands) = self.chance, len(found), found.shape[1:]
+        shifts = np.clip(np.rint(chance.normal(0, 6, count)), -20, 20).astype(np.int64)
+        padded = np.pad(found, ((0, 0), (20, 20), (0, 0)), constant_values=SILENCE)
+        places = 20 - shifts[:, None] + np.arange(frames)
+        found = padded[np.arange(count)[:, None], places] + chance.uniform(-3, 1.5, (count, 1, 1)).astype(np.float32)
+        level = np.where(chance.random(count) < 0.7, found.max(axis=(1, 2)) - chance.uniform(2, 9, count), 2 * SILENCE)
+        noise = level[:, None, None] + chance.normal(0, 0.7, found.shape) + chance.normal(0, 1.0, (count, 1, bands))
+        found = np.logaddexp(found, noise.astype(np.float32))
+        for axis, (size, most) in enumerate(((frames, 12), (bands, 6)), 1):
+            first = chance.integers(size - most, size=count)
+            last = first + chance.integers(most, size=count)
+            inside = (np.arange(size) >= first[:, None]) & (np.arange(size) < last[:, None])
+            found = np.where(np.expand_dims(inside, 3 - axis), found.mean(axis=(1, 2), keepdims=True), found)
         return np.maximum(found, SILENCE).astype(np.float32)
 
 
@@ -119,6 +119,7 @@ def main() -> int:
     def mark(step: int, late: float, averaged: torch.nn.Module) -> None:
         minutes = (time.process_time() - started) / 60
         print(f"step {step}: {minutes:.1f} min, loss {late:.3f}, accuracy {accuracy(averaged, test):.4f}", flush=True)
+        save(averaged, args.out)
 
     network = fit(network, lambda batch, one=network: loss(one, batch), Clips(train).batches(), PLAN, mark)
     save(network, args.out)
