@@ -43,7 +43,7 @@ def main() -> int:
     words = json.loads(tokenizer())
     network = load_weights(DigitClip(Tokens(tokenizer(), "captions.py").size), args.weights)
     chance = torch.Generator().manual_seed(0)
-    ids = torch.randint(2, 20, (1, LENGTH), generator=chance)
+    ids = torch.randint(2, 20, (1, LENGTH // 2), generator=chance)
     note = {"template": ["a {}"], "logit_scale": float(network.scale.detach().exp())}
     parts: dict[str, tuple[Any, ...]] = {
         "image": (network.image, (torch.randn(1, 3, SIZE, SIZE, generator=chance),), ["pixels"], {"image_text": note}),
