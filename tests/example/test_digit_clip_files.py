@@ -100,4 +100,4 @@ def test_metric_equals_the_readme(words: tuple[str, ...], wanted: str, run_pytho
     assert float(metric) == pytest.approx(FIGURES[wanted], abs=0.019)
 
 
-FIGURES = {"RETRIEVAL": 0.0, "DIGITS": 0.0}
+FIGURES = {"RETRIEVAL": 0.7, "DIGITS": 0.325}
