@@ -35,18 +35,24 @@ class Labelled(RecordMetric):
         rated: targets have a ``label`` and a ``rating`` by people. Spearman's correlation of the ratings with the mean
             class, weighted by the scores, is a secondary figure.
         neutral: with ``rated``, also compute the accuracy without ratings closer to 0 than this; 0: do not.
+        other: one of ``labels``, for names of classes that are not among them; ``None``: such a name is an error.
     """
 
     has_margins: ClassVar[bool] = True
 
     def __init__(
-        self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
+        self,
+        k: int = 1,
+        labels: Sequence[str] | None = None,
+        rated: bool = False,
+        neutral: float = 0.0,
+        other: str | None = None,
     ) -> None:
         if not isinstance(k, int) or k < 1:
             raise ConfigError(f"top-k: k={k!r} must be an integer of at least 1")
         self.k = k
         self.labels = None if labels is None else tuple(labels)
-        self.rated, self.neutral = rated, neutral
+        self.rated, self.neutral, self.other = rated, neutral, other
 
     def records(
         self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
@@ -160,6 +166,8 @@ class Labelled(RecordMetric):
         digits = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10
         if (number or digits) and not any(name.lstrip("-").isdecimal() for name in known):
             return int(text)
+        if self.other is not None and not number:
+            return known[self.other]
         names = hint(str(target)[:100], self.labels) if self.labels else " (the model stores no names)"
         raise WrongLabelError(
             f"label {shown_value(target)} is not a class of the model{names}; correct the data set, or write class "
@@ -174,9 +182,14 @@ class Accuracy(Labelled):
     bounds = (0.0, 1.0)
 
     def __init__(
-        self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
+        self,
+        k: int = 1,
+        labels: Sequence[str] | None = None,
+        rated: bool = False,
+        neutral: float = 0.0,
+        other: str | None = None,
     ) -> None:
-        super().__init__(k, labels, rated, neutral)
+        super().__init__(k, labels, rated, neutral, other)
         self.name = f"top{k}"
 
     def _margins(self, scores: Array, found: Array) -> Array:

@@ -73,9 +73,11 @@ DOMAINS = {
     "two_models": Domain(TASKS["face_verification"], "photographs", ("--input_size", str(SIDE)), detector=True),
     "image_restoration": Domain(TASKS["image_restoration"], "data", slow=True),
     "instance_segmentation": Domain(TASKS["instance_segmentation"], "data/val.json", slow=True),
+    "image_text": Domain(TASKS["image_text"], "data", models=TASKS["image_text"].models, slow=True),
     "item_recommendation": Domain(TASKS["item_recommendation"], "data", eight_bits=False, slow=True),
     "keypoints": Domain(TASKS["keypoints"], "data/val.json", slow=True),
     "segmentation": Domain(TASKS["segmentation"], "data"),
+    "sound_classification": Domain(TASKS["sound_classification"], "data/val", slow=True),
     "speech_recognition": Domain(TASKS["speech_recognition"], "data/recordings.jsonl"),
     "speaker_verification": Domain(TASKS["speaker_verification"], "data", ("--pairs", "balanced"), slow=True),
     "text_classification": Domain(

@@ -25,6 +25,7 @@ DOMAINS = {
     "image_restoration": "",
     "policy_rollout": "recorded.npz",
     "segmentation": "",
+    "sound_classification": "val",
     "speech_recognition": "recordings.jsonl",
     "text_classification": "val.tsv",
     "text_generation": "val.txt",

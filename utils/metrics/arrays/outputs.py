@@ -116,9 +116,10 @@ class OutputMetrics(RecordMetric):
         """Return per sample the record of the only metric, or a field ``m0``, ``m1``, ... for each of several.
 
         Raises:
-            DataError: predictions and targets do not fit (message with the output's name).
+            DataError: predictions and targets do not fit (message with the names of sample and output; those of samples
+                are the contexts).
         """
-        found = [self._updated(place, predictions, targets) for place in range(len(self.measures))]
+        found = [self._updated(place, predictions, targets, contexts) for place in range(len(self.measures))]
         values = [np.asarray(one.values) for one in found]
         margins = found[0].margins
         if len(values) == 1:
@@ -128,8 +129,10 @@ class OutputMetrics(RecordMetric):
             rows[f"m{i}"] = one
         return Records(rows, margins=margins)
 
-    def _updated(self, place: int, predictions: Any, targets: Sequence[Any] | Array) -> Records:
-        """Return the records of a batch for one metric."""
+    def _updated(
+        self, place: int, predictions: Any, targets: Sequence[Any] | Array, samples: Sequence[Any] | None
+    ) -> Records:
+        """Return the records of a batch for one metric; ``samples``: names of its samples."""
         measure, metric = self.measures[place], self._made(place)
         names, several = measure["outputs"], measure["kind"] == "equal"
         found, wanted = (
@@ -139,7 +142,11 @@ class OutputMetrics(RecordMetric):
         try:
             record = metric.update(*_KINDS[measure["kind"]].given(found, wanted, metric.name))
         except (DataError, InputError) as error:
-            raise DataError(f"output {', '.join(map(repr, names))}: {error}") from error
+            if samples is not None and len(predictions) > 1:  # find the sample
+                for one in range(len(predictions)):
+                    self._updated(place, [predictions[one]], [targets[one]], [samples[one]])
+            where = f"{samples[0]}: " if samples else ""
+            raise DataError(f"{where}output {', '.join(map(repr, names))}: {error}") from error
         return record if isinstance(record, Records) else Records(record)
 
     def _part(self, records: Array, place: int) -> Array:

@@ -79,10 +79,10 @@ class Arrays(Task):
             arrays_of(whole, self.model.inputs)
 
     def prepare(self, samples: Sequence[Any]) -> Prepared:
-        """Return an array per input; with ``--pad`` one per sample and input, to be filled up."""
+        """Return an array per input; with ``--pad`` one per sample and input, to be filled up. Contexts are names."""
         rows = [arrays_of(sample, self.model.inputs) for sample in samples]
         columns = [list(column) for column in zip(*rows, strict=True)]
-        each: list[None] = [None] * len(samples)  # decode needs their number
+        each = [sample.name if isinstance(sample, ArraySample) else "the sample" for sample in samples]
         if self.options.pad is not None:
             return Prepared(columns, each, {spec.name: self.options.pad for spec in self.model.inputs})
         return Prepared(stacked(columns, self.model.inputs), each)

@@ -42,6 +42,7 @@ class Classification(ImageTask):
 
     name = "classification"
     domain = "classification"
+    domain_default = True
     template = sample_images.CLASSIFICATION
     channels = None
     data_help = "image, folder, label file (val.txt) or .npz"

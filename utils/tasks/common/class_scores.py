@@ -92,8 +92,12 @@ class ClassAnswers(Compare):
             rows = [(number, line.strip(), None) for number, line in read_lines(file) if line.strip()]
         if len(rows) != len(dataset):
             raise DataError(f"{file}: has {len(rows)} answers for {len(dataset)} texts; write one per text")
-        labels, listed = self.model.stored.labels, [(f"{file}:{number}", label, score) for number, label, score in rows]
+        labels, listed = self.class_labels(), [(f"{file}:{number}", label, score) for number, label, score in rows]
         return [ReferenceClass(_place(label, labels, at), _score(score, at)) for at, label, score in listed]
+
+    def class_labels(self) -> Sequence[str] | None:
+        """Return the names of the classes; the default is those that the model stores."""
+        return self.model.stored.labels
 
     def agreement(self, prediction: Array, answer: ReferenceClass) -> float:
         """Return 1 less the difference of the scores (0 if unknown) if both have the same class, else 0."""

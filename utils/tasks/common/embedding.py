@@ -86,8 +86,8 @@ def embedding_settings(name: str, prefixes: Mapping[str, tuple[str, ...]]) -> tu
 def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options, notes: Notes) -> Array:
     """Return one vector per row, N x D float32.
 
-    Reads the output called ``sentence_embedding``, ``embeddings``, ``embedding`` or ``output``, else the first; with
-    ``--pooling`` the first output with a vector per token.
+    Reads the output called ``sentence_embedding``, ``text_embeds``, ``image_embeds``, ``embeddings``, ``embedding`` or
+    ``output``, else the first; with ``--pooling`` the first output with a vector per token.
 
     Args:
         outputs: of a call. lengths: tokens of each row, without the padding at the end.
@@ -98,7 +98,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
     """
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     names = [spec.name for spec in model.outputs]
-    known = ("sentence_embedding", "embeddings", "embedding", "output")
+    known = ("sentence_embedding", "text_embeds", "image_embeds", "embeddings", "embedding", "output")
     place = next((names.index(name) for name in known if name in names), 0)
     if getattr(options, "pooling", None) is not None:
         per_token = [place for place, array in enumerate(arrays) if array.ndim == 3]

@@ -78,6 +78,28 @@ def _draw(folder: Path, shape: str, label: int) -> str:
     return "".join(lines)
 
 
+# --------- image and text: squares, and the words of their colours
+
+PATCHES = 6
+"""Images per colour."""
+
+
+def fill_patches(folder: Path) -> Mapping[str, str]:
+    """Draw a square on a dark ground into ``data/COLOUR/0.png``."""
+    from PIL import Image
+
+    chance = np.random.default_rng(4)
+    for name, colour in COLOURS.items():
+        (folder / "data" / name).mkdir(parents=True)
+        for index in range(PATCHES):
+            pixels = _ground(SHAPE_SIZE, SHAPE_SIZE, chance)
+            side = int(chance.integers(10, 24))
+            top, left = chance.integers(0, SHAPE_SIZE - side + 1, 2)
+            pixels[top : top + side, left : left + side] = colour
+            Image.fromarray(pixels).save(folder / "data" / name / f"{index}.png", optimize=True)
+    return _texts(size=SHAPE_SIZE, classes=json.dumps(list(COLOURS)), images=PATCHES * len(COLOURS))
+
+
 # --------- detection: squares, and where they lie
 
 
@@ -413,6 +435,7 @@ def _portrait(colours: Array, lower: int, light: int) -> Array:
 
 _HERE = Path(__file__).parent
 CLASSIFICATION = Template(_HERE / "classification", fill_shapes)
+IMAGE_TEXT = Template(_HERE / "image_text", fill_patches)  # describes images and texts by colours
 DETECTION = Template(_HERE / "detection", fill_squares)  # detects coloured squares by convolution and pooling
 INSTANCE_SEGMENTATION = Template(_HERE / "instance_segmentation", partial(fill_squares, regions=True))
 KEYPOINTS = Template(_HERE / "keypoints", fill_figures)  # heat maps of three colours in a cropped figure

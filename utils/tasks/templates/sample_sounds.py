@@ -153,8 +153,45 @@ def _tones(chunks: int, chance: np.random.Generator) -> tuple[Array, list[list[f
     return tone * there.repeat(CHUNK) + noise, (edges.reshape(-1, 2) * CHUNK / RATE).tolist()
 
 
+# --------- sound classification: low, middle and high tones, and noise
+
+PITCHES = {"low": (200, 450), "middle": (950, 1250), "high": (2200, 3400)}
+"""Lowest and highest frequency in Hz of each class of tones."""
+
+TONE_BANDS, TONE_EDGES = 20, (0, 7, 14, 20)
+"""Mel bands of the tiny network's input, and the first bands of the three classes, with the end of the last one."""
+
+TONE_SECONDS = 0.5
+"""Length of its window."""
+
+TONES_OF_EACH = 5
+"""Recordings per class; two are longer than a window, and one is shorter."""
+
+
+def fill_classes(folder: Path) -> Mapping[str, str]:
+    """Write recordings into ``data/val/CLASS/CLASS_0.wav``."""
+    chance = np.random.default_rng(1)
+    for name in (*PITCHES, "noise"):
+        (folder / "data" / "val" / name).mkdir(parents=True)
+        for number in range(TONES_OF_EACH):
+            seconds = (0.5, 0.9, 0.4, 0.5, 1.1)[number]
+            moments = np.arange(round(RATE * seconds)) / RATE
+            if name in PITCHES:
+                pitch = chance.uniform(*PITCHES[name])
+                sound = chance.uniform(0.2, 0.6) * np.sin(2 * np.pi * pitch * moments) + chance.normal(
+                    0, 1e-3, len(moments)
+                )
+            else:
+                sound = chance.normal(0, chance.uniform(0.05, 0.2), len(moments))
+            _write(folder / "data" / "val" / name / f"{name}_{number}.wav", sound)
+    frames = round(TONE_SECONDS * 100) + 1
+    known = {"edges": TONE_EDGES, "seconds": TONE_SECONDS, "recordings": TONES_OF_EACH}
+    return _texts(rate=RATE, bands=TONE_BANDS, frames=frames, **known)
+
+
 _HERE = Path(__file__).parent
 SPEECH_RECOGNITION = Template(_HERE / "speech_recognition", fill_sayings)  # filters, and a convolution for long pauses
 SPEAKER_VERIFICATION = Template(_HERE / "speaker_verification", fill_hums)  # describes a hum by how loud its bands are
+SOUND_CLASSIFICATION = Template(_HERE / "sound_classification", fill_classes)  # how loud its bands are
 VOICE_ACTIVITY = Template(_HERE / "voice_activity", fill_tones)  # loudness, averaged with that of the previous chunk
 """Templates by task; the tiny networks have fixed weights."""

@@ -145,7 +145,20 @@ def test_arrays_that_do_not_fit_the_model_are_one_line(kind: str, pair: Path, tm
     assert "\n" not in text
     assert text.count("'a'") + text.count("'b'") + text.count("'sum'") == 1, "one line for the file, not one per sample"
     assert all(word in text for word in words), text
-    assert "val.npz" in text or kind == "expected"
+    assert "val.npz" in text
+
+
+def test_a_wrong_expected_array_names_its_file(pair: Path, tmp_path: Path) -> None:
+    """Of a folder, the file whose expected array does not fit; the first two do."""
+    arrays = pair_data(tmp_path / "all.npz")
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for place in range(3):
+        own = {name: array[place] for name, array in arrays.items() if name != "noise"}
+        own["sum"] = np.zeros(2) if place == 2 else own["sum"]
+        np.savez(folder / f"{place}.npz", **own)
+    with pytest.raises(DataError, match=r"2\.npz: output 'sum'.* 2;"):
+        evaluate(Arrays, ckpt=pair, data=folder, metric=["sum=rmse"], batch_size=3)
 
 
 def test_another_order_of_axes_is_suggested(tmp_path: Path) -> None:
