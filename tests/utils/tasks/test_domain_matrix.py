@@ -82,6 +82,9 @@ DOMAINS = {
     "token_classification": Domain(
         TASKS["token_classification"], "data/val.conll", ("--dim", "seq=64"), suffix=".txt", eight_bits=False, slow=True
     ),
+    "translation": Domain(
+        TASKS["translation"], "data/val.tsv", suffix=".txt", models=TASKS["translation"].models, slow=True
+    ),
     "node_classification": Domain(
         TASKS["node_classification"],
         "data/digits_graph.npz",

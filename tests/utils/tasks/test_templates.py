@@ -39,6 +39,7 @@ TEMPLATES = {
     "page_reading": sample_images.PAGE_READING,
     "text_recognition": sample_images.TEXT_RECOGNITION,
     "token_classification": sample_texts.TOKEN_CLASSIFICATION,
+    "translation": sample_texts.TRANSLATION,
     "voice_activity": sample_sounds.VOICE_ACTIVITY,
 }
 LONG = "a" * 40
@@ -62,6 +63,7 @@ NEW = (
     "text_generation",
     "text_recognition",
     "token_classification",
+    "translation",
     "voice_activity",
 )
 

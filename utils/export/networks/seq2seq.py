@@ -186,7 +186,8 @@ class Attention(nn.Module):  # type: ignore[misc]
         for name in names[:3]:
             self.add_module(name, nn.Linear(form.width, wide, bias=marian))
         self.add_module(names[3], nn.Linear(wide, form.width, bias=marian))
-        self.names, self.heads, self.factor = names, form.heads, form.size**-0.5 if marian else 1.0
+        self.names, self.heads, self.size = names, form.heads, form.size
+        self.factor = form.size**-0.5 if marian else 1.0
 
     def _of(self, place: int, x: Tensor) -> Tensor:
         found: Tensor = getattr(self, self.names[place])(x)
@@ -194,7 +195,7 @@ class Attention(nn.Module):  # type: ignore[misc]
 
     def split(self, x: Tensor) -> Tensor:
         """Return N x heads x T x size of N x T x wide."""
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return x.reshape(x.shape[0], x.shape[1], self.heads, self.size).transpose(1, 2)
 
     def keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of states, N x heads x T x size each."""
@@ -213,7 +214,8 @@ class Attention(nn.Module):  # type: ignore[misc]
         else:
             slots = parts[0][0].shape[2]
             mixed = share[..., :slots] @ parts[0][1] + share[..., slots:] @ parts[1][1]
-        return self._of(3, mixed.transpose(1, 2).flatten(2))
+        joined = mixed.transpose(1, 2).reshape(x.shape[0], x.shape[1], self.heads * self.size)
+        return self._of(3, joined)
 
 
 class FeedForward(nn.Module):  # type: ignore[misc]

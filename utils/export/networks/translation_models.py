@@ -100,7 +100,7 @@ def export_translation_model(
         f"{stem}_encoder",
         input_names=["input_ids", "attention_mask"],
         output_names=["cross_keys", "cross_values"],
-        dynamic=dict.fromkeys(("input_ids", "attention_mask"), {0: "batch", 1: "source"}),
+        dynamic={name: {0: "batch", 1: "source"} for name in ("input_ids", "attention_mask")},
         notes=notes | {"tokenizer": model.source} | ({"translation": dict(settings)} if settings else {}),
         **how,
     )
@@ -125,7 +125,7 @@ def export_translation_model(
     )
 
 
-def example_inputs(form: Form, rows: int = 2, length: int = 8, tokens: int = 2, slots: int = 8) -> list[torch.Tensor]:
+def example_inputs(form: Form, rows: int = 3, length: int = 7, tokens: int = 2, slots: int = 5) -> list[torch.Tensor]:
     """Return source tokens and mask, then the decoder's inputs; rows have different lengths and filled slots."""
     made = torch.Generator().manual_seed(0)
 

@@ -1,7 +1,8 @@
-"""Sample sentences of ``teco new`` for tasks with a target per word, of fixed seeds."""
+"""Sample sentences of ``teco new`` for tagging and translation, of fixed seeds."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -50,6 +51,58 @@ def _one(words: Sequence[str], chance: np.random.Generator) -> str:
     return words[int(chance.integers(0, len(words)))]
 
 
+# --------- translation: word by word, from English to French
+
+DICTIONARY = {
+    "ada": "ada",
+    "boris": "boris",
+    "clara": "clara",
+    "emil": "emil",
+    "sees": "voit",
+    "hears": "entend",
+    "likes": "aime",
+    "and": "et",
+    "here": "ici",
+    "today": "aujourd'hui",
+    "paris": "paris",
+    "music": "musique",
+    "never": "jamais",
+    "always": "toujours",
+    ".": ".",
+}
+"""French words."""
+
+SENTENCES = (
+    "ada sees paris today .",
+    "boris and clara here .",
+    "emil always hears music .",
+    "clara likes paris and music .",
+    "ada never sees boris .",
+)
+
+PAIRS, REPEATED = 40, 8
+"""Number of pairs; in one of ``REPEATED`` a word occurs twice, which the network does not say again."""
+
+
+def fill_phrases(folder: Path) -> Mapping[str, str]:
+    """Write ``data/val.tsv``, sources and translations, and ``data/texts.txt``, sources."""
+    (folder / "data").mkdir(parents=True)
+    chance = np.random.default_rng(0)
+    names = list(DICTIONARY)[:4]
+    rows = ["source\ttarget"]
+    for place in range(PAIRS):
+        words = SENTENCES[place % len(SENTENCES)].split()
+        own = {name: names[number] for name, number in zip(names, chance.permutation(len(names)).tolist(), strict=True)}
+        words = [own.get(word, word) for word in words]
+        words = [*words[:-1], "and", words[0], "."] if place % REPEATED == 0 else words
+        rows.append(f"{' '.join(words)}\t{' '.join(DICTIONARY[word] for word in words)}")
+    (folder / "data" / "val.tsv").write_text("\n".join([*rows, ""]), encoding="utf-8", newline="\n")
+    (folder / "data" / "texts.txt").write_text("\n".join([*SENTENCES, ""]), encoding="utf-8", newline="\n")
+    lines = [f"    {json.dumps(one)}: {json.dumps(other)}," for one, other in DICTIONARY.items()]
+    return {"dictionary": "\n".join(lines), "pairs": str(PAIRS)}
+
+
 _HERE = Path(__file__).parent
 TOKEN_CLASSIFICATION = Template(_HERE / "token_classification", fill_journeys)  # looks every word up in a table
+TRANSLATION = Template(_HERE / "translation", fill_phrases)  # copies the word at the same place, from a dictionary
 """Templates by task, with their tiny networks."""

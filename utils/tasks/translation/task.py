@@ -23,6 +23,7 @@ from utils.preprocess.text.tokens import Encoded, Tokens
 from utils.tasks import Model, OpenSizes, Prepared, Rendering, at_least
 from utils.tasks.common.generation import figures_of
 from utils.tasks.common.text_input import TextTask, fed, inline_texts, longest
+from utils.tasks.templates import sample_texts
 from utils.tasks.translation.decoding import Translated, TranslationFile, Writing, constants_of, likelihood, save
 from utils.tasks.translation.settings import (
     DECODER,
@@ -46,6 +47,7 @@ class Translation(TextTask):
 
     name = "translation"
     models = (ENCODER, DECODER)
+    template = sample_texts.TRANSLATION
     data_help = "src=A ref=B (texts, a line each), or a .tsv, .csv, .jsonl file with sources and translations, or .txt"
     writes = "a translation per line, as sacrebleu reads it"
     flags = FLAGS

@@ -20,14 +20,32 @@ TOKENIZER = small_tokenizer("roberta", ["the cat sat on the mat"])
 VOCABULARY = 1 + max(TOKENIZER["model"]["vocab"].values())
 
 MARIAN: dict[str, Any] = {
-    **{"vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48},
-    **{"decoder_ffn_dim": 48, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 1},
-    **{"max_position_embeddings": 40, "scale_embedding": True, "eos_token_id": 2, "decoder_start_token_id": 1},
-    **{"forced_eos_token_id": None, "activation_function": "swish"},
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "pad_token_id": 1,
+    "max_position_embeddings": 40,
+    "scale_embedding": True,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+    "activation_function": "swish",
 }
 T5: dict[str, Any] = {
-    **{"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4},
-    **{"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "d_kv": 12,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
 }
 KINDS = {
     "marian": ("MarianMTModel", "MarianConfig", MARIAN),

@@ -240,10 +240,8 @@ def test_what_is_refused(data: Path, tmp_path: Path) -> None:
         tagged(model(tmp_path / "a.onnx", labels=None), "in")
     with pytest.raises(ConfigError, match="--tag_column 1"):
         run("valid", model(tmp_path / "b.onnx"), data, tmp_path, "--tag_column", "1")
+    flat = bound(TokenClassification, Model(tmp_path / "b.onnx", metadata={"class_labels": '["O", "B-A"]'}), "multi")
     with pytest.raises(InputError, match="N x L x C"):
-        flat = bound(
-            TokenClassification, Model(tmp_path / "b.onnx", metadata={"class_labels": '["O", "B-A"]'}), "multi"
-        )
         flat.decode(np.zeros((2, 3), np.float32), [])
     other = tmp_path / "other.conll"
     other.write_text("ada B-PER\n")

@@ -167,8 +167,8 @@ def test_what_is_refused(exported: tuple[TranslationModel, Path], texts: Path, t
         run("multi", tmp_path / "m", texts, tmp_path)
     with pytest.raises(ConfigError, match="--max_new_tokens 0"):
         run("multi", stem, texts, tmp_path, "--max_new_tokens", "0")
+    (tmp_path / "ref.txt").write_text("a\nb\nc\n")
     with pytest.raises(DataError, match="3 lines"):
-        (tmp_path / "ref.txt").write_text("a\nb\nc\n")
         run("valid", stem, {"src": texts, "ref": tmp_path / "ref.txt"}, tmp_path)
 
 
