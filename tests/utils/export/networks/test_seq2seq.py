@@ -12,6 +12,7 @@ import torch
 from engine import ModelError
 from utils.export.networks.seq2seq import form_of
 from utils.export.networks.small_tokenizers import small_tokenizer
+from utils.export.networks.torchvision_models import import_torchvision
 from utils.export.networks.translation_models import translation_model
 
 pytestmark = pytest.mark.torch
@@ -61,7 +62,10 @@ KINDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_and_translations_match_transformers(kind: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
+    import_torchvision()
+    import transformers
+
     name, config, sizes = KINDS[kind]
     torch.manual_seed(0)
     golden = getattr(transformers, name)(getattr(transformers, config)(**sizes)).eval()

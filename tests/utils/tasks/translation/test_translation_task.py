@@ -22,6 +22,7 @@ pytest.importorskip("sacrebleu")
 import torch
 
 from engine import ConfigError, DataError, ModelError
+from toolkit.cli import execute
 from utils.datasets.text.parallel import load_pairs
 from utils.export.networks.seq2seq import SIZES, Form, buckets
 from utils.export.networks.small_tokenizers import small_tokenizer
@@ -122,7 +123,7 @@ def test_an_evaluation_in_two_files_and_the_writer(
     assert (code, found["metric_name"]) == (0, "bleu")
     assert found["secondary"]["chrf"] == pytest.approx(100, abs=2)
     assert len((tmp_path / "p.txt").read_text().splitlines()) == len(TEXTS)
-    assert {"decode_tokens_per_s", "first_token_s_median"} <= set(found)
+    assert {"decode_tokens_per_s", "first_token_s_median"} <= set(found["figures"])
     assert run("valid", stem, data, tmp_path, "--metric", "chrf")[1]["metric"] == found["secondary"]["chrf"]
 
 
@@ -138,6 +139,27 @@ def test_prefix_and_case_are_stored_settings(
     assert run("multi", stem, None, tmp_path, "--text", "hello a dog")[1]["answers"][0]["answer"]["text"] == stored
     given = ("--prefix", "hello ", "--case", "lower", "--text", "A Dog")
     assert run("multi", stem, None, tmp_path, *given)[1]["answers"][0]["answer"]["text"] == stored
+
+
+@pytest.mark.parametrize("planted", [("--case", "lower"), ("--prefix", "translate English to French: ")])
+def test_mistake_is_found(
+    planted: tuple[str, str],
+    exported: tuple[TranslationModel, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The source has the setting ``planted``, which the exported model does not store."""
+    pytest.importorskip("psutil")
+    _, stem = exported
+    rows = [f"{word.upper()} {text}" for text in TEXTS for word in ("the", "cat", "dog")]
+    data = tmp_path / "val.tsv"
+    data.write_text("source\ttarget\n" + "".join(f"{text}\tx\n" for text in rows))
+    run("valid", stem, data, tmp_path, *planted, "--save_predictions", str(tmp_path / "golden.txt"))
+    capsys.readouterr()
+    task = ("--task", "translation", "--model_name", "encoder", "--ckpt", f"decoder={files(stem)['decoder']}")
+    words = [*task, "--data", str(data), "--golden", str(tmp_path / "golden.txt")]
+    assert execute(["fix", str(files(stem)["encoder"]), *words]) == 0
+    assert f"this explains it: {planted[0]} " in capsys.readouterr().out
 
 
 def test_a_model_with_nan_is_reported(exported: tuple[TranslationModel, Path], texts: Path, tmp_path: Path) -> None:
