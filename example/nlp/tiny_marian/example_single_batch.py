@@ -9,6 +9,7 @@ from utils.pipeline import cli
 from utils.tasks.translation.task import Translation
 
 CKPT = {part: f"tiny_marian_{part}_dyn.onnx" for part in ("encoder", "decoder")}
+LENGTHS = [16, 32, 64]  # tokens of source and translation; the card has a plan for each
 
 if __name__ == "__main__":
-    cli.single(Translation, ckpt=CKPT, data_path="data/sentences.txt")
+    cli.single(Translation, ckpt=CKPT, data_path="data/sentences.txt", lengths=LENGTHS)

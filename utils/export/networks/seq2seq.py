@@ -42,7 +42,8 @@ class Form:
         size: of a head; heads x size is the width in Marian. inner: feed-forward size.
         positions: maximum tokens; T5 has no maximum, and 512 is what it was trained on.
         activation: a key of the supported ones. gated: T5 1.1's second feed-forward layer. scale: Marian's factor of
-            embeddings, the root of the width. tied: the output weights are the embedding.
+            embeddings, the root of the width. tied: the output weights are the embedding. scaled: T5's states are
+            divided by that root before the output.
         buckets, farthest: T5's relative positions.
         start, end, pad: ids of the decoder's first token, of the end of a text, and of padding.
     """
@@ -60,6 +61,7 @@ class Form:
     gated: bool = False
     scale: bool = True
     tied: bool = True
+    scaled: bool = True
     buckets: int = 32
     farthest: int = 128
     epsilon: float = 1e-5
@@ -144,7 +146,8 @@ def _of_t5(config: Mapping[str, Any], number: Callable[..., int]) -> Form:
         activation,
         gated,
         scale=False,
-        tied=bool(config.get("tie_word_embeddings", True)),
+        tied=config.get("tie_word_embeddings") is not False,
+        scaled=bool(config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)),
         buckets=number("relative_attention_num_buckets", 32),
         farthest=number("relative_attention_max_distance", 128),
         epsilon=float(config.get("layer_norm_epsilon", 1e-6)),
@@ -387,10 +390,9 @@ class Seq2Seq(nn.Module):  # type: ignore[misc]
         found: Tensor
         if self.form.kind == "marian":
             found = x @ self.shared.weight.T + self.final_logits_bias
-        elif self.form.tied:
-            found = (x * self.form.width**-0.5) @ self.shared.weight.T
         else:
-            found = self.lm_head(x)
+            x = x * self.form.width**-0.5 if self.form.scaled else x
+            found = x @ (self.shared if self.form.tied else self.lm_head).weight.T
         return found
 
     def forward(self, ids: Tensor, mask: Tensor, target: Tensor) -> Tensor:

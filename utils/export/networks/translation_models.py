@@ -54,8 +54,10 @@ def translation_model(
     file = next((place / name for name in WEIGHTS if (place / name).is_file()), None)
     if file is None:
         raise ModelError(f"{place}: contains no weights; add {' or '.join(WEIGHTS)}")
+    state = fitted_state(read_state(file))
+    form = replace(form, tied=form.tied and (form.kind == "marian" or "lm_head.weight" not in state))
     module = Seq2Seq(form)
-    load_state(module, _without_constants(fitted_state(read_state(file)), module, file), str(file))
+    load_state(module, _without_constants(state, module, file), str(file))
     own = Path(tokenizer) if tokenizer else place / "tokenizer.json"
     other = Path(target_tokenizer) if target_tokenizer else place / TARGET
     source = _fitting(own, form)
