@@ -133,7 +133,7 @@ METRICS: dict[str, type[TranslationMetric]] = {one.name: one for one in (Bleu, C
 def _bleu(tokenize: str, lowercase: bool) -> Any:
     """Return sacrebleu's BLEU, for the words and n-grams of single sentences."""
     with extra("BLEU", "translation"):
-        from sacrebleu.metrics import BLEU
+        from sacrebleu.metrics.bleu import BLEU
     return BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
 
 

@@ -143,6 +143,7 @@ def test_prefix_and_case_are_stored_settings(
     assert run("multi", stem, None, tmp_path, *given)[1]["answers"][0]["answer"]["text"] == stored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [("--case", "lower"), ("--prefix", "translate English to French: ")])
 def test_mistake_is_found(
     planted: tuple[str, str],
@@ -156,7 +157,8 @@ def test_mistake_is_found(
     rows = [f"{word.upper()} {text}" for text in TEXTS for word in ("the", "cat", "dog")]
     data = tmp_path / "val.tsv"
     data.write_text("source\ttarget\n" + "".join(f"{text}\tx\n" for text in rows))
-    run("valid", stem, data, tmp_path, *planted, "--save_predictions", str(tmp_path / "golden.txt"))
+    saved = ("--max_new_tokens", "128", "--save_predictions", str(tmp_path / "golden.txt"))
+    run("valid", stem, data, tmp_path, *planted, *saved)
     capsys.readouterr()
     task = ("--task", "translation", "--model_name", "encoder", "--ckpt", f"decoder={files(stem)['decoder']}")
     words = [*task, "--data", str(data), "--golden", str(tmp_path / "golden.txt")]
