@@ -72,7 +72,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add_version(parser)
     add = parser.add_argument
-    add("cases", nargs="*", metavar="CASE", help="case_name of a case to check (default: all)")
+    add("cases", nargs="*", metavar="CASE", help="case, model or folder to check (default: all)")
     add("--changed_since", metavar="REV", help="only cases affected by changes since this commit or branch")
     add("--config", type=Path, action="append", metavar="FILE", help=f"instead of {' and '.join(CONFIGS)}; repeatable")
     add_json_flag(parser, "the results")
@@ -162,7 +162,7 @@ def _checked(args: argparse.Namespace, root: Path) -> CheckResult:
 
 
 def _selected(cases: list[Case], args: argparse.Namespace, root: Path) -> tuple[list[Case], dict[str, str]]:
-    cases = select_cases(cases, args.cases)
+    cases = select_cases(cases, args.cases, root)
     if args.changed_since is None:
         return cases, {}
     from model_config.cases.changed import changed_cases

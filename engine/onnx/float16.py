@@ -25,6 +25,7 @@ from engine.onnx.large import copy_model, copy_tensor
 from engine.onnx.shapes import check_types, infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, replace_items, sort_nodes, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
+from engine.onnx.widen import widen
 from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import one_line
 
@@ -57,6 +58,8 @@ def to_float16(
     """
     if keep is None and _is_half(model):
         return copy_model(model)
+    if keep is not None and any(tensor.data_type == _HALF for tensor in model.graph.initializer):
+        model = widen(model)  # a float16 node cannot be kept in float32
     if lost := vanishing(model.graph):
         _log.warning("%s, which are 0 on devices that flush subnormals; do not fuse its batch norm", worst_of(lost))
     converted, exact = _converted(model, keep, clamp)
@@ -86,6 +89,7 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
     check_types(model)
     try:
         inferred = infer_shapes(model)  # the library's own inference fails beyond 2 GiB
+        _join_rounding(inferred.graph)
         exact = exact_parts(inferred.graph)
         blocked = _blocked(inferred, exact, keep, clamp)
         ends = split_outputs(inferred.graph)
@@ -106,13 +110,30 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
     return converted, exact
 
 
+def _join_rounding(graph: onnx.GraphProto) -> None:
+    """Replace casts of real numbers to float32 by Identity nodes, which read what the file rounds to float16 before.
+
+    The values become float16 anyway. The library removes pairs of such casts too, but fails at those of graph inputs
+    and outputs, and at those with several readers (AttributeError).
+    """
+    kinds = {info.name: _kind(info) for info in (*graph.input, *graph.value_info)}
+    real = (TensorProto.FLOAT, _HALF)
+    casts = [node for node in graph.node if node.op_type == "Cast" and kinds.get(node.input[0]) in real]
+    rounded = {node.output[0]: node.input[0] for node in casts if node.attribute[0].i == _HALF}
+    for node in casts:
+        if node.attribute[0].i == TensorProto.FLOAT:
+            node.input[0], node.op_type = rounded.get(node.input[0], node.input[0]), "Identity"
+            del node.attribute[:]
+    read = {name for node in graph.node for name in used_names(node)} | {info.name for info in graph.output}
+    replace_items(graph.node, [n for n in graph.node if n.output[0] in read or n.output[0] not in rounded])
+
+
 def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
     """Name all nodes, copy the weights of float32 nodes, and return the names of the nodes to keep, in place."""
     from onnxconverter_common import float16
 
     blocked = []
-    for i, node in enumerate(model.graph.node):
-        node.name = node.name or f"{node.op_type}_{i}"
+    _name_nodes(model.graph)
     left = fit_batch_norms(model.graph, keep or (lambda node: False))
     constants = constant_tensors(model.graph)
     for node in list(model.graph.node):
@@ -125,6 +146,25 @@ def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] 
             _own_constants(model.graph, node, constants)
     drop_unread(model.graph, constants)
     return blocked
+
+
+def _name_nodes(graph: onnx.GraphProto) -> None:
+    """Give every node a name of its own from which the library can form names of casts.
+
+    It calls them ``NAME_input_cast_0`` and so on without a look at what is there: a file that it has converted before
+    holds such names.
+    """
+    taken = {node.name for node in graph.node} | {name for node in graph.node for name in (*node.input, *node.output)}
+    casts = {name[: name.rindex(mark)] for name in taken for mark in ("_input_cast", "_output_cast") if mark in name}
+    used = set(casts)
+    for i, node in enumerate(graph.node):
+        stem = name = node.name or f"{node.op_type}_{i}"
+        number = 0
+        while name in used:
+            number += 1
+            name = f"{stem}_{number}"
+        node.name = name
+        used.add(name)
 
 
 def _is_half(model: ModelProto) -> bool:

@@ -132,8 +132,14 @@ def _without_steps(case: Case) -> Case:
     return Case(case.name, case.run_dir, (), case.source, case.line)
 
 
-def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+def select_cases(cases: Sequence[Case], names: Sequence[str], root: Path = ROOT) -> list[Case]:
     """Return the named cases in the files' order, or all without names.
+
+    Args:
+        cases: of the configuration files.
+        names: of cases, of models (``digits``, ``classification/digits``), and paths of folders with models and of
+            files in a model's folder, relative to the current folder or to ``root``.
+        root: the repository that ``run_dir`` starts from.
 
     Raises:
         ConfigError: a name is unknown, or the list of cases is empty.
@@ -143,10 +149,26 @@ def select_cases(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
         raise ConfigError(
             "no case in the configuration files; begin a model: teco new DOMAIN MODEL, or name a file: --config"
         )
+    if not names:
+        return list(cases)
+    chosen = set[str]()
     for name in names:
-        if name not in known:
-            raise ConfigError(f"unknown case {name!r};{did_you_mean(name, known)} the cases are: {', '.join(known)}")
-    return [case for case in cases if not names or case.name in names]
+        found = {name} & set(known) or {case.name for case in cases if _is_at(case, name, root)}
+        if not found:
+            words = [*known, *(os.path.basename(case.run_dir) for case in cases)]
+            near = did_you_mean(name, words)
+            raise ConfigError(f"unknown case {name!r};{near} pass a case, a model or its folder: {', '.join(known)}")
+        chosen |= found
+    return [case for case in cases if case.name in chosen]
+
+
+def _is_at(case: Case, word: str, root: Path) -> bool:
+    """Return whether a word names the model of a case, its folder, a folder above it or a file in it."""
+    if f"/{case.run_dir}".endswith(f"/{word.strip('/')}"):
+        return True
+    folder = Path(os.path.realpath(root / case.run_dir))
+    places = {Path(os.path.realpath(base / word)) for base in (Path.cwd(), root) if (base / word).exists()}
+    return any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places)
 
 
 class _Reader:

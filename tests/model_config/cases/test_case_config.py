@@ -339,7 +339,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(root: Path) -> None:
     cases = load(root, [good_case("digits"), good_case("resnet")])
     assert [case.name for case in select_cases(cases, ["resnet"])] == ["resnet"]
     with pytest.raises(
-        ConfigError, match="unknown case 'digit'; did you mean 'digits'\\? the cases are: digits, resnet"
+        ConfigError, match="unknown case 'digit'; did you mean 'digits'\\? pass a case, a model or its folder: digits, resnet"
     ):
         select_cases(cases, ["digit"])
 
@@ -473,3 +473,31 @@ def test_arbitrary_text_does_not_affect_other_cases(
     cases, _ = read(root, first + bad + third)
     by_name = {case.name: len(case.steps) for case in cases}
     assert (by_name["one"], by_name["three"]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        (["vit"], ["vit_a", "vit_b"]),  # a model with several cases
+        (["classification/vit"], ["vit_a", "vit_b"]),
+        (["example/classification/vit/"], ["vit_a", "vit_b"]),
+        (["example/nlp"], ["bert"]),
+        (["example/nlp/bert/data/train.txt"], ["bert"]),
+        (["bert", "vit_b"], ["vit_b", "bert"]),
+        (["."], ["vit_a", "vit_b", "bert"]),
+    ],
+)
+def test_cases_by_model_and_path(
+    words: list[str], chosen: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {"vit_a": "example/classification/vit", "vit_b": "example/classification/vit", "bert": "example/nlp/bert"}
+    for folder in folders.values():
+        (tmp_path / folder / "data").mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "data/train.txt").touch()
+    cases = [Case(name, folder, (), tmp_path / "model.yaml", 1) for name, folder in folders.items()]
+    monkeypatch.chdir(tmp_path)
+    assert [case.name for case in select_cases(cases, words, tmp_path)] == chosen
+    monkeypatch.chdir(tmp_path / "example/nlp/bert")
+    assert [case.name for case in select_cases(cases, ["data"], tmp_path)] == ["bert"]
+    with pytest.raises(ConfigError, match="unknown case 'example/cv'"):
+        select_cases(cases, ["example/cv"], tmp_path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 
 from engine import ConfigError, ModelError, TargetError
-from tecoinfer_modelzoo.text import did_you_mean
+from tecoinfer_modelzoo.text import did_you_mean, one_line
 from utils.export.graphs import first_line
 from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.torchvision_models import Classifier, Size, import_torchvision
@@ -22,6 +24,9 @@ from utils.stored import ImageNotes
 
 PUBLISHED = ("DEFAULT", "pretrained")
 """Values of ``weights`` for the published weights of a name."""
+
+_PATIENCE = 10.0
+"""Seconds in which the hub must answer before its client is asked for a file."""
 
 
 def import_timm() -> ModuleType:
@@ -60,7 +65,8 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
     elif is_weights_file(weights):
         module, weights_name = load_weights(make(pretrained=False), weights), Path(weights).name
     else:
-        module, weights_name = _downloaded(make, name), name.partition(".")[2] or "DEFAULT"
+        module = _downloaded(make, name, plain.get("hf_hub_id") or "")
+        weights_name = name.partition(".")[2] or "DEFAULT"
     labels, class_ids = _classes(timm, module)
     return Classifier(
         module=module.eval(),
@@ -129,8 +135,9 @@ def _made(timm: ModuleType, name: str, options: Mapping[str, Any], *, pretrained
     return made
 
 
-def _downloaded(make: Any, name: str) -> torch.nn.Module:
+def _downloaded(make: Any, name: str, repository: str) -> torch.nn.Module:
     try:
+        _check_reachable(repository)
         found: torch.nn.Module = make(pretrained=True)
     except (OSError, RuntimeError) as error:
         raise ModelError(
@@ -138,6 +145,22 @@ def _downloaded(make: Any, name: str) -> torch.nn.Module:
             "--weights path.safetensors or --weights random"
         ) from error
     return found
+
+
+def _check_reachable(repository: str) -> None:
+    """Raise OSError if weights are neither cached nor the hub answers: its client tries again for almost a minute."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    cached = (try_to_load_from_cache(repository, file) for file in ("model.safetensors", "pytorch_model.bin"))
+    endpoint = constants.ENDPOINT
+    if constants.HF_HUB_OFFLINE or any(isinstance(path, str) for path in cached) or not endpoint.startswith("http"):
+        return
+    try:
+        urllib.request.urlopen(endpoint, timeout=_PATIENCE).close()  # noqa: S310 -- http or https
+    except urllib.error.HTTPError:
+        return  # it answers
+    except urllib.error.URLError as error:
+        raise OSError(f"{endpoint}: {one_line(error.reason)}") from error
 
 
 def _classes(timm: ModuleType, module: Any) -> tuple[list[str] | None, list[str] | None]:

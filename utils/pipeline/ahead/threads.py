@@ -84,29 +84,29 @@ def prepared(
             from utils.pipeline.ahead.processes import Processes
 
             with Processes(preprocessor, timeline, buffers) as processes:
-                yield from _in_order(batches, lambda _: pool, processes, workers + 1)
+                yield from _in_order(batches, lambda *_: pool, processes, workers + 1)
             return
         work = _Worker(preprocessor, timeline, buffers)
 
-        def chosen(waiting: Sequence[Future[PreparedBatch]]) -> Executor:
-            if waiting and not work.known:
-                wait(waiting)  # the first batch shows which pool is faster
-            return pool if work.known and not work.tiny else one
+        def chosen(batch: Batch, waiting: Sequence[Future[PreparedBatch]]) -> Executor:
+            if not work.known and len(waiting) == 1:
+                wait(waiting, work.TINY * len(batch.names))  # the first batch shows whether samples are tiny
+            return one if work.tiny or not waiting else pool
 
         yield from _in_order(batches, chosen, work, workers + 1)
 
 
 def _in_order(
     batches: Iterable[Batch],
-    chosen: Callable[[Sequence[Future[PreparedBatch]]], Executor],
+    chosen: Callable[[Batch, Sequence[Future[PreparedBatch]]], Executor],
     work: Callable[[Batch], PreparedBatch],
     ahead: int,
 ) -> Generator[PreparedBatch, None, None]:
-    """Yield the results for the batches, in order, at most ``ahead`` batches early; ``chosen``: the next one's pool."""
+    """Yield the results for the batches, in order, at most ``ahead`` batches early; ``chosen``: the pool of a batch."""
     waiting: deque[Future[PreparedBatch]] = deque()
     try:
         for batch in batches:
-            waiting.append(chosen(waiting).submit(work, batch))
+            waiting.append(chosen(batch, waiting).submit(work, batch))
             if len(waiting) > ahead:
                 yield waiting.popleft().result()
         while waiting:

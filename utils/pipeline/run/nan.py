@@ -22,6 +22,9 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 SHOWN = 3
 """Largest number of samples listed in a line about NaN."""
 
+_SIGN, _INFINITY = 0x8000, 0x7C00
+"""Bits of a float16: its sign, and infinity; those above infinity are NaN."""
+
 
 def nan_names(
     arrays: list[Array] | Shards | None, names: list[str], axes: Sequence[int | None] | None = None
@@ -34,15 +37,42 @@ def nan_names(
         names: of the samples. axes: axis of the samples in each input; default: axis 0.
     """
     if isinstance(arrays, Shards):
-        if not any(np.isnan(array).any() for shard in arrays for array in shard if array.dtype.kind == "f"):
+        if not any(_any_nan(array) for shard in arrays for array in shard if array.dtype.kind == "f"):
             return []
         return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
     bad = np.zeros(len(names), bool)
     for i, array in enumerate(arrays or ()):
         rows = _float_rows(array, axes[i] if axes is not None and i < len(axes) else 0, len(names))
-        if rows is not None:
+        if rows is not None and _any_nan(array):
             bad |= np.isnan(rows).any(axis=1)
     return named(bad, names)
+
+
+def _any_above(array: Array, bits: int) -> bool:
+    """Return whether the bits of a float16 without its sign are above ``bits``, without arrays of the result's size.
+
+    NumPy converts each float16 before it tests it, which takes 100 times as long.
+    """
+    signed, unsigned = array.view(np.int16), array.view(np.uint16)
+    return bool(signed.max() > bits) or bool(unsigned.max() > bits + _SIGN)
+
+
+def _any_nan(array: Array) -> bool:
+    """Return whether an array of floats holds NaN: faster than ``isnan``, which allocates its result."""
+    if array.size == 0:
+        return False
+    if array.dtype == np.float16:
+        return _any_above(array, _INFINITY)
+    return bool(np.isnan(np.min(array) if array.dtype.char in "fd" else array).any())  # the minimum with NaN is NaN
+
+
+def _all_finite(array: Array) -> bool:
+    """Return whether an array of floats holds neither NaN nor infinities."""
+    if array.dtype == np.float16:
+        return array.size == 0 or not _any_above(array, _INFINITY - 1)
+    if array.dtype.char in "fd" and array.size:
+        return bool(np.isfinite([np.min(array), np.max(array)]).all())
+    return bool(np.isfinite(array).all())
 
 
 def named(flags: Flags, names: Sequence[str]) -> list[str]:
@@ -104,7 +134,7 @@ class Flaws:
                 self._mark(array, 0)
 
     def _mark(self, array: Array, axis: int | None) -> None:
-        if not _is_float(array) or np.isfinite(array).all():
+        if not _is_float(array) or _all_finite(array):
             return
         rows = _float_rows(array, axis, len(self.nan))
         if rows is None:

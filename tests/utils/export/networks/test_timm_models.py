@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch")
 if not find_spec("timm") or not find_spec("torchvision"):
     pytest.skip("timm is not installed", allow_module_level=True)
 
-from engine import ConfigError
+from engine import ConfigError, ModelError
 from utils.export.networks.timm_models import classifier, images_of, import_timm
 from utils.export.networks.torchvision_models import plain
 from utils.imagenet_classes import WNIDS
@@ -96,4 +97,17 @@ def test_transformer_has_a_fixed_size() -> None:
 def test_unknown_names_raise_one_line(arch: str, weights: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         classifier(arch, weights)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_network_the_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setattr(constants, "ENDPOINT", closed)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match=f"cannot download timm/resnet18.a1_in1k \\({closed}: .* --weights") as caught:
+        classifier("resnet18.a1_in1k", "DEFAULT")
     assert "\n" not in str(caught.value)

@@ -56,6 +56,17 @@ def test_samples_are_named_exactly(
     assert flaws(outputs, count, axes) == (sorted(planted), sorted(unending))
 
 
+def test_every_float16_value() -> None:
+    values = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 1)
+    assert flaws(values, len(values)) == (
+        np.flatnonzero(np.isnan(values)).tolist(),
+        np.flatnonzero(np.isinf(values)).tolist(),
+    )
+    for value in values[[0x7BFF, 0x7C00, 0x7C01, 0x7FFF, 0x8000, 0xFBFF, 0xFC00, 0xFC01, 0xFFFF]]:
+        pair = np.stack([np.ones(1, np.float16), value])  # no other value hides what the test finds
+        assert flaws(pair, 2) == ([1] if np.isnan(value) else [], [1] if np.isinf(value) else [])
+
+
 def test_arrays_without_rows_flag_all_samples() -> None:
     other = np.array([[NAN, 0.0]] * 4)
     assert flaws(other, 2, [0]) == ([0, 1], [])  # two rows each, or beams, or anything
