@@ -9,8 +9,7 @@ from utils.pipeline import cli
 from utils.tasks.translation.task import Translation
 
 CKPT = {part: f"tiny_marian_{part}_dyn.onnx" for part in ("encoder", "decoder")}
-LENGTHS = [16, 32, 64]  # tokens of source and translation; the card has a plan for each
-DATA = "data/val.tsv"
+DATA, LENGTHS = "data/val.tsv", [16, 32, 64]  # tokens that the card has plans for
 
 if __name__ == "__main__":
     cli.valid(Translation, ckpt=CKPT, data_path=DATA, batch_size=16, lengths=LENGTHS)

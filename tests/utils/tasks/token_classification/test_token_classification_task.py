@@ -61,7 +61,7 @@ def model(path: Path, *steps: Any, labels: Any = LABELS, lower: bool = False, **
     sides: list[Any] = ["batch", "length"]
     kind = TensorProto.INT64 if labelled else TensorProto.FLOAT
     turned = any(kind == "Transpose" for kind, _ in steps)
-    shape = sides if labelled else ["batch", 4, "length"] if turned else [*sides, 4]
+    shape: list[Any] = sides if labelled else ["batch", 4, "length"] if turned else [*sides, 4]
     graph = helper.make_graph(
         nodes,
         "tags",

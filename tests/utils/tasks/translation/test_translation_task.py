@@ -39,7 +39,15 @@ from utils.tasks.translation.task import Translation
 pytestmark = pytest.mark.torch
 
 TEXTS = ["the cat sat on the mat", "a dog", "hello", "the dog sat on a cat and a cat sat on the dog"]
-SMALL = {"width": 16, "layers": 1, "decoder_layers": 2, "heads": 2, "size": 8, "inner": 16, "positions": 64}
+SMALL: dict[str, Any] = {
+    "width": 16,
+    "layers": 1,
+    "decoder_layers": 2,
+    "heads": 2,
+    "size": 8,
+    "inner": 16,
+    "positions": 64,
+}
 MARIAN = replace(SIZES["marian"], **SMALL, start=1, pad=1, end=2)
 T5 = replace(
     SIZES["t5_small"], **SMALL, activation="gelu_new", gated=True, tied=False, scaled=False, start=1, pad=1, end=2
