@@ -212,7 +212,7 @@ def test_user_project_starts_runs_and_is_checked(own: Path, run: Run) -> None:
     new = {"classification": "shapes", "nlp": "words", "detection": "squares", "segmentation": "discs"}
     new |= {"face_detection": "faces", "face_verification": "portraits"}
     new |= {"ocr": "bars", "page_reading": "ribbons", "voice_activity": "tones", "speech": "chords"}
-    new |= {"text_generation": "diets", "recommendation": "snacks", "gnn": "rings"}
+    new |= {"text_generation": "diets", "token_classification": "journeys", "recommendation": "snacks", "gnn": "rings"}
     for domain, model in new.items():
         run("teco", "new", domain, model)
         run("teco", "run", model, "export")

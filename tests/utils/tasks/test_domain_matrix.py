@@ -85,6 +85,12 @@ DOMAINS = {
     ),
     "text_generation": Domain(TASKS["text_generation"], "data/val.txt", suffix=".txt"),
     "text_recognition": Domain(TASKS["text_recognition"], "data/rec_gt.txt"),
+    "token_classification": Domain(
+        TASKS["token_classification"], "data/val.conll", ("--dim", "seq=64"), suffix=".txt", eight_bits=False, slow=True
+    ),
+    "translation": Domain(
+        TASKS["translation"], "data/val.tsv", suffix=".txt", models=TASKS["translation"].models, slow=True
+    ),
     "node_classification": Domain(
         TASKS["node_classification"],
         "data/digits_graph.npz",

@@ -30,6 +30,7 @@ DOMAINS = {
     "text_classification": "val.tsv",
     "text_generation": "val.txt",
     "text_recognition": "rec_gt.txt",
+    "token_classification": "val.conll",
     "voice_activity": "val.jsonl",
 }
 
@@ -45,7 +46,7 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def run(script: str, tiny: tuple[type[Task], Path, Path], folder: Path, *argv: str) -> tuple[int, dict[str, Any]]:
     task, ckpt, data = tiny
     words = [*argv, "--json", str(folder / "result.json")]
-    words += ["--dim", "seq=64"] if task.name == "text_classification" else []
+    words += ["--dim", "seq=64"] if task.name in ("text_classification", "token_classification") else []
     where: dict[str, Any] = {"argv": words, "ckpt": ckpt, "data_path": data, "batch_size": BATCH}
     code = valid.main(None, task, **where) if script == "valid" else answers.main(None, task, script, **where)
     return code, json.loads((folder / "result.json").read_text())

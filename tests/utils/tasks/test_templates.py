@@ -20,6 +20,7 @@ from utils.datasets.image.masks import Labelled, load_masks
 from utils.datasets.text.texts import load_texts
 from utils.tasks.base import Template
 from utils.tasks.templates import sample_arrays, sample_images, sample_maps, sample_sounds, sample_tables
+from utils.tasks.templates import sample_arrays, sample_images, sample_sounds, sample_tables, sample_texts
 
 TEMPLATES = {
     "arrays": sample_arrays.ARRAYS,
@@ -44,6 +45,8 @@ TEMPLATES = {
     "text_generation": sample_tables.TEXT_GENERATION,
     "page_reading": sample_images.PAGE_READING,
     "text_recognition": sample_images.TEXT_RECOGNITION,
+    "token_classification": sample_texts.TOKEN_CLASSIFICATION,
+    "translation": sample_texts.TRANSLATION,
     "voice_activity": sample_sounds.VOICE_ACTIVITY,
 }
 LONG = "a" * 40
@@ -72,6 +75,8 @@ NEW = (
     "text_classification",
     "text_generation",
     "text_recognition",
+    "token_classification",
+    "translation",
     "voice_activity",
 )
 

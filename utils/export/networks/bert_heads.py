@@ -1,4 +1,4 @@
-"""Heads of text encoders: token vectors, a vector per text, classes, or spans."""
+"""Heads of text encoders: token vectors, a vector per text, classes of texts or tokens, or spans."""
 
 from __future__ import annotations
 
@@ -83,6 +83,21 @@ class Classified(Headed):
         else:
             one = self.pooler["dense"](x[:, 0]).tanh()
         found: Tensor = last(self.dropout(one))
+        return found
+
+
+class TokenClassified(Headed):
+    """A logit of each class for each token: BERT's and RoBERTa's heads are a linear layer on the token's vector."""
+
+    outputs = ("logits",)
+
+    def __init__(self, sizes: Sizes, classes: int) -> None:
+        super().__init__(sizes)
+        self.dropout, self.classifier = nn.Dropout(sizes.dropout), nn.Linear(sizes.width, classes)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Return N x L x C logits, including padding."""
+        found: Tensor = self.classifier(self.dropout(self.base(input_ids, attention_mask, token_type_ids)))
         return found
 
 

@@ -19,7 +19,7 @@ import torch
 from engine import ConfigError, ModelError
 from utils.export.forms import FORMS, STATIC
 from utils.export.networks.bert_encoder import Sizes, read_config, sizes_of
-from utils.export.networks.bert_heads import Classified, Headed, Hidden
+from utils.export.networks.bert_heads import Classified, Headed, Hidden, TokenClassified
 from utils.export.networks.random_weights import RANDOM
 from utils.export.onnx_files import ExportResult
 from utils.export.torch_export import export_onnx
@@ -96,6 +96,18 @@ def classifier_model(
     """
     labels = _labels(_config(Path(folder)), Path(folder, "config.json"))
     make = partial(Classified, classes=len(labels), pooling=pooling)
+    return encoder_model(folder, make, tokenizer=tokenizer, max_length=max_length, labels=labels)
+
+
+def tagger_model(
+    folder: str | Path, *, tokenizer: str | Path | None = None, max_length: int | None = None
+) -> TextModel:
+    """Return a token classifier with the weights in a folder and the tags of ``config.json`` (``id2label``).
+
+    Arguments and errors: :func:`encoder_model`.
+    """
+    labels = _labels(_config(Path(folder)), Path(folder, "config.json"))
+    make = partial(TokenClassified, classes=len(labels))
     return encoder_model(folder, make, tokenizer=tokenizer, max_length=max_length, labels=labels)
 
 

@@ -408,6 +408,22 @@ def _taken(
     return left
 
 
+def figures_of(timeline: Timeline) -> dict[str, float]:
+    """Return tokens/s, and the time to the first token, median and 99th percentile, in seconds.
+
+    ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card.
+    """
+    found = {}
+    if timeline.seconds(NEXT):
+        found["decode_tokens_per_s"] = timeline.samples(NEXT) / timeline.seconds(NEXT)
+    spans = [(one.end - one.start, one.samples) for one in list(timeline.spans) if one.stage == FIRST]
+    if spans:
+        waits = np.repeat([seconds for seconds, _ in spans], [count for _, count in spans])
+        found["first_token_s_median"] = float(np.median(waits))
+        found["first_token_s_p99"] = float(np.quantile(waits, 0.99))
+    return found
+
+
 def log_probabilities(logits: Array, tokens: Array) -> Array:
     """Return the natural logarithms of the probabilities of tokens, N float64, from N x V logits."""
     top = logits.max(axis=1, keepdims=True)

@@ -292,17 +292,11 @@ class TextGeneration(JoinedRows, Task):
         return f"{sum(one.tokens for one in predictions)} tokens; {listed}"
 
     def extra_figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
-        """Return tokens/s, and the time to the first token, median and 99th percentile, in seconds.
-        ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card."""
-        found = {}
-        for name, stage in (("decode_tokens_per_s", generation.NEXT), ("scored_tokens_per_s", SCORED)):
-            if timeline.seconds(stage):
-                found[name] = timeline.samples(stage) / timeline.seconds(stage)
-        spans = [(one.end - one.start, one.samples) for one in list(timeline.spans) if one.stage == generation.FIRST]
-        if spans:
-            waits = np.repeat([seconds for seconds, _ in spans], [count for _, count in spans])
-            found["first_token_s_median"] = float(np.median(waits))
-            found["first_token_s_p99"] = float(np.quantile(waits, 0.99))
+        """Return tokens/s and times to the first token (:func:`~utils.tasks.common.generation.figures_of`), and
+        ``scored_tokens_per_s``."""
+        found = generation.figures_of(timeline)
+        if timeline.seconds(SCORED):
+            found["scored_tokens_per_s"] = timeline.samples(SCORED) / timeline.seconds(SCORED)
         return found
 
 

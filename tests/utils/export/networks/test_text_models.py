@@ -22,6 +22,7 @@ from utils.export.networks.text_models import (
     example_inputs,
     export_text_model,
     random_model,
+    tagger_model,
 )
 from utils.export.networks.torchvision_models import import_torchvision
 from utils.fetch import FetchError, fetched
@@ -169,10 +170,12 @@ def transformers_model(name: str, config: str, **options: Any) -> Any:
     ("name", "config", "make", "outputs"),
     [
         ("BertModel", "BertConfig", Hidden, ["last_hidden_state"]),
-        ("BertForSequenceClassification", "BertConfig", None, ["logits"]),
+        ("BertForSequenceClassification", "BertConfig", classifier_model, ["logits"]),
         ("BertForQuestionAnswering", "BertConfig", Spanned, ["start_logits", "end_logits"]),
+        ("BertForTokenClassification", "BertConfig", tagger_model, ["logits"]),
+        ("RobertaForTokenClassification", "RobertaConfig", tagger_model, ["logits"]),
         ("RobertaModel", "RobertaConfig", Hidden, ["last_hidden_state"]),
-        ("RobertaForSequenceClassification", "RobertaConfig", None, ["logits"]),
+        ("RobertaForSequenceClassification", "RobertaConfig", classifier_model, ["logits"]),
         ("RobertaForQuestionAnswering", "RobertaConfig", Spanned, ["start_logits", "end_logits"]),
         ("XLMRobertaModel", "XLMRobertaConfig", Hidden, ["last_hidden_state"]),
     ],
@@ -181,7 +184,7 @@ def test_outputs_match_transformers(tmp_path: Path, name: str, config: str, make
     golden = transformers_model(name, config, hidden_act="gelu_new" if name == "RobertaModel" else "gelu")
     golden.save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")
-    found = classifier_model(tmp_path) if make is None else encoder_model(tmp_path, make)
+    found = encoder_model(tmp_path, make) if isinstance(make, type) else make(tmp_path)
     inputs = example_inputs(found, 3, 12)
     with torch.no_grad():
         answers, wanted = found.module(**inputs), golden(**inputs)

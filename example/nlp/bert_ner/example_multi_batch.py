@@ -1,0 +1,12 @@
+"""Tag the entities of every sentence of a file, or of a folder's files."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.token_classification.task import TokenClassification
+
+if __name__ == "__main__":
+    cli.multi(TokenClassification, ckpt="small_bert_ner_dyn.onnx", data_path="data/sentences.txt", batch_size=16)
