@@ -19,8 +19,7 @@ from utils.datasets.image.boxes import load_boxes
 from utils.datasets.image.masks import Labelled, load_masks
 from utils.datasets.text.texts import load_texts
 from utils.tasks.base import Template
-from utils.tasks.templates import sample_arrays, sample_images, sample_maps, sample_sounds, sample_tables
-from utils.tasks.templates import sample_arrays, sample_images, sample_sounds, sample_tables, sample_texts
+from utils.tasks.templates import sample_arrays, sample_images, sample_maps, sample_sounds, sample_tables, sample_texts
 
 TEMPLATES = {
     "arrays": sample_arrays.ARRAYS,
