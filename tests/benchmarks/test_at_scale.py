@@ -27,7 +27,7 @@ def test_a_list_and_many_parts(tmp_path: Path) -> None:
     found = data["list"]
     assert (found["files"], found["samples"]) == (2000, 2 * 2 * 64)
     for row in found["processes"]:
-        # Every file of the share of 1000: once for the list, twice for the journal; opened images, six folders of links.
+        # Every file of the share of 1000: once for the list, twice for the journal; opened images, six folders.
         assert 3000 <= row["calls"]["stat"] < 3000 + 128 + 100
         assert row["calls"]["open"] == 128
         assert not {"os.listdir", "os.scandir"} & set(row["calls"])

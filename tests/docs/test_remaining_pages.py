@@ -45,7 +45,7 @@ LEFT_OUT = {
     r"^mpirun|mpirun ": "tests/test_mpirun.py runs it where Open MPI is",
     r"--launcher ray": "tests/test_ray.py",
     r"dev-v2.0.json|talk.wav|--data_path (texts.jsonl|prompts.txt)|model\.onnx": "files of the reader's",
-    r"benchmarks/(throughput|end_to_end|model_sweep|scaling|scale/at_scale|tools/fix_runs|tools/compare)": "minutes; .ci/long",
+    r"benchmarks/(throughput|end_to_end|model_sweep|scaling|scale/|tools/fix_runs|tools/compare)": "minutes; .ci/long",
     r"--batch 512": "needs the memory of a large machine",
     r"--arch vgg16": "half a gigabyte of random weights",
 }
