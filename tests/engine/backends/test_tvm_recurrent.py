@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recurrent_layers import STEPS, layer
 
 from engine.backends import HostSession
 from engine.backends.tvm_graph import check_operators, prepared
@@ -15,6 +14,7 @@ from engine.backends.tvm_runtime import Compiler
 from engine.onnx import infer_shapes
 from engine.onnx.recurrent import LOOP, MOST_STEPS, unrolled
 from engine.passes.options import PassOptions
+from tests.engine.onnx.recurrent_layers import STEPS, layer
 
 needs_tvm = pytest.mark.skipif(find_spec("tvm") is None, reason="tvm is not installed")
 

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from recurrent_layers import STEPS, layer
 
 from engine import ModelError
 from engine.backends import HostSession
 from engine.onnx import infer_shapes
 from engine.onnx.recurrent import MOST_STEPS, recurrent_operators, unrolled
+from tests.engine.onnx.recurrent_layers import STEPS, layer
 
 
 def check(model: onnx.ModelProto, lengths: np.ndarray | None = None) -> None:

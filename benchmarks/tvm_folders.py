@@ -19,8 +19,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from parts.bench import ROOT
 
 METRIC = re.compile(r"^eval_metric (\S+)$", re.MULTILINE)
