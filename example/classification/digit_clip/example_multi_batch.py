@@ -11,6 +11,4 @@ from utils.tasks.image_text.task import ImageText
 CKPT = {name: f"digit_clip_{name}_dyn.onnx" for name in ImageText.models}
 
 if __name__ == "__main__":
-    cli.multi(
-        ImageText, ckpt=CKPT, data_path="data/images", batch_size=40, classes=["data/digits.txt"], lengths=[12]
-    )
+    cli.multi(ImageText, ckpt=CKPT, data_path="data/images", batch_size=40, classes=["data/digits.txt"], lengths=[12])
