@@ -339,7 +339,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(root: Path) -> None:
     cases = load(root, [good_case("digits"), good_case("resnet")])
     assert [case.name for case in select_cases(cases, ["resnet"])] == ["resnet"]
     with pytest.raises(
-        ConfigError, match="unknown case 'digit'; did you mean 'digits'\\? pass a case, a model or its folder: digits, resnet"
+        ConfigError,
+        match="unknown case 'digit'; did you mean 'digits'\\? pass a case, a model or its folder: digits, resnet",
     ):
         select_cases(cases, ["digit"])
 
