@@ -22,7 +22,6 @@ DOMAINS = {
     "detection": "val.json",
     "face_detection": "",
     "graph_prediction": "val.npz",
-    "image_restoration": "",
     "policy_rollout": "recorded.npz",
     "segmentation": "",
     "sound_classification": "val",
@@ -59,7 +58,7 @@ def test_a_data_set(tiny: tuple[type[Task], Path, Path], tmp_path: Path, monkeyp
     assert (code, healthy["nan_outputs"]) == (0, [])
     monkeypatch.setenv("TECO_SIM_FAULTS", "nan:spa=1,step=0; nan:spa=3,step=0")
     code, data = run("valid", tiny, tmp_path)
-    dataset = made(tiny[0], options(tiny[0], batch_size=BATCH)).load({"data": tiny[2]})
+    dataset = made(tiny[0], options(tiny[0], batch_size=BATCH, models={"model": tiny[1]})).load({"data": tiny[2]})
     names = [name for batch in dataset.batches(BATCH) for name in batch.names]
     assert (code, data["nan_outputs"]) == (1, names[SHARD : 2 * SHARD] + names[3 * SHARD : 4 * SHARD])
     assert data["samples"] == healthy["samples"]
