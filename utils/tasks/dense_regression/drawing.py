@@ -14,7 +14,7 @@ from utils.postprocess.image.side_by_side import side_by_side
 from utils.preprocess.image.images import open_image
 
 if TYPE_CHECKING:
-    from utils.tasks.dense_regression.task import DenseMap
+    from utils.tasks.dense_regression.inputs import DenseMap
 
 
 def save(image: Path, found: DenseMap, truth: Array | None, text: str, folder: Path) -> Path:

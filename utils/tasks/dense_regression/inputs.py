@@ -20,6 +20,13 @@ from utils.tasks import Model, Options
 from utils.tasks.dense_regression import settings
 
 
+class DenseMap(NamedTuple):
+    """A prediction: a number for every pixel of the (left) image, and the confidence or ``None``, H x W float32."""
+
+    values: Array
+    confidence: Array | None
+
+
 class Context(NamedTuple):
     """Context of a sample."""
 

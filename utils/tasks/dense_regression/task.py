@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -19,18 +19,11 @@ from utils.tasks import Prepared, Rendering
 from utils.tasks.common.image_files import ImageFiles
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.dense_regression import settings
-from utils.tasks.dense_regression.inputs import Context, maps_of, prepared, views_of
+from utils.tasks.dense_regression.inputs import Context, DenseMap, maps_of, prepared, views_of
 from utils.tasks.templates import sample_maps
 
 LEVELS = {"depth": 1000.0, "disparity": 256.0}
 """Levels per unit of the PNGs that are written, as of the layouts that are read."""
-
-
-class DenseMap(NamedTuple):
-    """A prediction: a number for every pixel of the (left) image, and the confidence or ``None``, H x W float32."""
-
-    values: Array
-    confidence: Array | None
 
 
 class DenseRegression(ImageTask):

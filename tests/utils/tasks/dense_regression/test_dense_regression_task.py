@@ -17,7 +17,8 @@ from engine import ConfigError, InputError, ModelError
 from tecoinfer_modelzoo import evaluate
 from utils.datasets.image.dense_maps import MappedImage
 from utils.pipeline import answers, valid
-from utils.tasks.dense_regression.task import DenseMap, DenseRegression
+from utils.tasks.dense_regression.inputs import DenseMap
+from utils.tasks.dense_regression.task import DenseRegression
 
 MEAN = np.full((1, 3, 1, 1), 1 / 3, np.float32)
 PLAIN = {"resize_shape": 8, "crop_shape": 8, "mean": [0.0] * 3, "std": [1.0] * 3}
