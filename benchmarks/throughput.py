@@ -162,10 +162,10 @@ def _targets(measured: Measured, courses: dict[str, Course]) -> list[Target]:
         if peer in courses:
             targets.append(Target(f"ours / {peer}", least[idle], _ratio(ours, courses[peer])))
     peers = [name for name in courses if name not in (*OURS, *LIMITS.values(), *ALONE)]
-    equal = {result.contestant for result in measured.results if (result.same_top1 or 0) >= SAME_ANSWERS}
+    others = {result.contestant for result in measured.results if (result.same_top1 or 0) < SAME_ANSWERS}
     best, mine = (
         min(names, key=lambda name: statistics.median(courses[name].seconds))
-        for names in (peers, [name for name in OURS if name in equal])
+        for names in (peers, [name for name in OURS if name in courses and name not in others])
     )
     targets.append(Target(f"{mine} / best peer ({best})", BEST_PEER, _ratio(courses[mine], courses[best])))
     for mine, peer in (("engine int8", "engine float32"), ("int8", "serial")):

@@ -240,11 +240,13 @@ def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_full_disk_while_journalling(data: Path, tmp_path: Path) -> None:
+def test_a_full_disk_while_journalling(whole: tuple[Job, Ended], data: Path, tmp_path: Path) -> None:
     """The run ends with one line, and continues when there is space again."""
     job = Job(tmp_path / "job", "--data_path", data)
+    written = whole[0].journal.read_bytes()
+    most = (written.index(b"\n") + len(written)) // 2  # half of the steps
     limited = (
-        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); sys.argv = sys.argv[1:]"
+        f"import resource as r, runpy, sys; r.setrlimit(r.RLIMIT_FSIZE, ({most}, {most})); sys.argv = sys.argv[1:]"
     )
     code = f"{limited}; runpy.run_path(sys.argv[0], run_name='__main__')"
     command = [sys.executable, "-c", code, str(DIGITS / "example_valid.py"), "--target", "onnx", "--batch_size", BATCH]

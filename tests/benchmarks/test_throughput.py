@@ -128,6 +128,11 @@ def test_targets_and_exit_code(peers: Any) -> None:
     assert targets["ours / best peer (openvino)"].value == 0.75
     assert not targets["ours / best peer (openvino)"].met
     assert "ours / dataloader" not in targets
+    courses["ours reduced"] = course(0.5, 0.5)
+    measured.results = [Result("ours reduced", "", 1, 1, 1, 0.99, False, None, [0.5])]  # other answers: not compared
+    assert "ours / best peer (openvino)" in {target.what for target in _targets(measured, courses)}
+    measured.results = [Result("ours reduced", "", 1, 1, 1, 0.995, False, None, [0.5])]
+    assert "ours reduced / best peer (openvino)" in {target.what for target in _targets(measured, courses)}
     measured.results = [Result("ours", "", 1, 1, 1, 1.0, False, None, [1.0])]
     assert not measured.agree
 

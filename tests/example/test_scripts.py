@@ -28,11 +28,14 @@ OF_DOMAIN = {
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
     "reinforcement": ("--env", "--episodes", "--seed", "--max_steps"),
 }
-SEVERAL = ("ppocr_v4",)
+OF_FOLDER = {"digit_clip": ("--topk", "--classes"), "point_net": ()}
+"""Flags of folders with another task than that of their domain."""
+
+SEVERAL = ("digit_clip", "ppocr_v4")
 """Folders of several models: their inputs have flags of their own."""
 
-NO_IMAGES = ("gnn", "nlp", "recommendation", "reinforcement", "speech")
-"""Domains whose inputs have no height and width."""
+NO_IMAGES = ("gnn", "nlp", "recommendation", "reinforcement", "speech", "point_net")
+"""Domains and folders whose inputs have no height and width."""
 
 SUMMARY = re.compile(
     r"summary: avg_sps: [0-9.]+, e2e_time: [0-9.]+, avg_inference_time: [0-9.]+, avg_preprocess_time: [0-9.]+, "
@@ -77,9 +80,10 @@ def test_help_needs_no_path(stem: str, shown: dict[str, tuple[int, str]], run_py
 def test_help_names_every_flag(path: Path, shown: dict[str, tuple[int, str]]) -> None:
     code, said = shown[path.relative_to(ROOT).as_posix()]
     assert code == 0
-    sized = path.parent.name not in SEVERAL and path.parents[1].name not in NO_IMAGES
+    folder, domain = path.parent.name, path.parents[1].name
+    sized = folder not in SEVERAL and not {folder, domain} & set(NO_IMAGES)
     wanted = [flag for flag in FLAGS if flag != "--input_size" or sized]
-    assert not [flag for flag in (*wanted, *OF_DOMAIN.get(path.parents[1].name, ())) if flag not in said]
+    assert not [flag for flag in (*wanted, *OF_FOLDER.get(folder, OF_DOMAIN.get(domain, ()))) if flag not in said]
     assert path.stem == "example_valid" or "--skip_postprocess" in said
     assert "(default: None)" not in said
     assert ("--max_drop" in said) == (path.stem == "example_valid")

@@ -31,7 +31,14 @@ def cases() -> Iterator[tuple[str, Path, str, float]]:
 def test_every_such_script_is_the_source_of_a_figure() -> None:
     named = {folder / script for _, folder, script, _ in cases()}
     assert named == set(ROOT.glob("example/*/*/eval_*.py"))
-    assert {name for name, *_ in cases()} == {"bert_qa", "centerface", "keypad_words", "prompts_ctc", "silero_vad"}
+    assert {name for name, *_ in cases()} == {
+        "bert_ner",
+        "bert_qa",
+        "centerface",
+        "keypad_words",
+        "prompts_ctc",
+        "silero_vad",
+    }
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from support import ROOT, SaveOnnx
 from engine import EngineSpec, ModelError, open_engine
 from engine.backends import ov_guard
 from engine.backends.ov import OpenVinoEngine
-from engine.backends.ov_guard import UNLIMITED, Guard, Probe
+from engine.backends.ov_guard import Guard, Probe
 from engine.backends.ov_guards_kept import guard_of
 from engine.base import Array
 from tecoinfer_modelzoo.cache import write_entry
@@ -397,9 +397,10 @@ def test_parallel_calls(streams: int, batch: str, save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "example").rglob("*.onnx")), ids=lambda path: path.stem)
 def test_the_zoos_models_may_be_openvinos(path: Path) -> None:
-    """Their guards have no limits and no probes, so they run on OpenVINO at full speed."""
+    """Their guards have no limits that a call can reach and no probes, so they run on OpenVINO at full speed."""
     guard = guard_of(path)
-    assert (guard.refusal, guard.longest, guard.probes) == ("", UNLIMITED, ())
+    assert (guard.refusal, guard.probes) == ("", ())
+    assert guard.longest > 2**30
 
 
 # ------------------------------------------------------------------------------------------------------- what is kept

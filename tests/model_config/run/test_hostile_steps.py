@@ -249,7 +249,8 @@ def test_ignored_files_are_watched_links_without_weights(bench: Bench) -> None:
     (bench.root / "utils/m.onnx").write_text("weights")
     snapshots = Snapshots(bench.root, bench.work)
     snapshot = snapshots.current()
-    assert sorted(os.listdir(snapshot.folder / "utils")) == ["big.dat", "shared.py"]
+    found = set(os.listdir(snapshot.folder / "utils")) - {"__pycache__"}  # of the snapshot's own compilation
+    assert found == {"big.dat", "shared.py"}
     assert snapshot.changed() == []
     (snapshot.folder / "utils/big.dat").write_text("other data")
     assert snapshot.changed() == ["utils/big.dat"]

@@ -391,7 +391,7 @@ def test_steps_reach_the_disk_within_the_interval(tmp_path: Path, monkeypatch: p
             time.sleep(0.002)
         appended = time.monotonic()
         while not synced or synced[-1] < appended:  # also the last ones, though nothing is appended any more
-            assert time.monotonic() < appended + 5
+            assert time.monotonic() < appended + 100
             time.sleep(0.01)
     assert len(synced) <= (time.monotonic() - start) / 0.1 + 2
 
