@@ -39,7 +39,8 @@ def test_engine_overhead(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_opening(tmp_path: Path) -> None:
     data, _ = run("opening", tmp_path)
-    assert [(row["model"], row["target"]) for row in data["rows"]] == [("dense", "sdaa"), ("dense", "onnx")]
+    rows = [(row["model"], row["target"], row["dtype"]) for row in data["rows"]]
+    assert rows == [("dense", "sdaa", "float16"), ("dense", "sdaa", "float32"), ("dense", "onnx", "float32")]
     assert all(row["ratio"] > 0 for row in data["rows"])
 
 
