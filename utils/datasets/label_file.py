@@ -147,8 +147,9 @@ def _lines(file: Path, rank: int, size: int) -> Iterator[tuple[int, str]]:
     try:
         check_regular(file)
         with file.open("rb") as stream:
+            most = min(BLOCK, os.fstat(stream.fileno()).st_size + 1)  # read() allocates what it is asked for
             while True:
-                block = stream.read(max(BLOCK, len(rest)))
+                block = stream.read(max(most, len(rest)))
                 data = rest + block
                 starts, ends = _line_bounds(data, last=not block)
                 used = _that_count(data, starts, ends, first=offset == 0)
