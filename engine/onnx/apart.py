@@ -1,8 +1,8 @@
 """Models whose large weights are arrays beside the message: read once from the file, and not copied with the model.
 
-In the model such a weight is external: its ``location`` is its own name, and there is no file. Copies of the model keep
-this entry even if they rename the weight, so that its values are found by it (:func:`origin`). Only the factors of
-matrix products and convolutions are held apart: no analysis of a graph reads their values.
+In the model, such a weight is an external tensor without a file: its ``location`` is the name of the tensor. Copies of
+the model keep this entry even if they rename the weight, so that its values are found by it (:func:`origin`). Only the
+factors of matrix products and convolutions are held apart: no analysis of a graph reads their values.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def loss(network: PlanesStereo, scenes: Sequence[StereoScene]) -> torch.Tensor:
 @torch.no_grad()
 def evaluate(network: torch.nn.Module) -> tuple[float, float, float]:
     """Return on the held-out scenes the mean end-point error in pixels, the share of errors of 3 pixels and 5 % (D1),
-    and the error of the surest half of the pixels; each the mean over the scenes."""
+    and the error of the most confident half of the pixels; each the mean over the scenes."""
     rows = []
     for file in sorted((HERE / "data" / "val" / "disp_occ_0").glob("*.png")):
         left, right = (np.asarray(open_image(file.parents[1] / view / file.name)) for view in ("image_2", "image_3"))
@@ -107,7 +107,8 @@ def main() -> int:
     averaged = fit(network, lambda scenes: loss(network, scenes), batches(), PLAN, mark)
     save(averaged, args.out)
     epe, bad, half = evaluate(averaged)
-    print(f"{args.out}: EPE {epe:.6f} pixels, D1 {bad:.6f}, EPE of the surest half {half:.6f} on the held-out scenes")
+    sure = f"EPE of the most confident half {half:.6f}"
+    print(f"{args.out}: EPE {epe:.6f} pixels, D1 {bad:.6f}, {sure} on the held-out scenes")
     return 0
 
 

@@ -15,8 +15,13 @@ __all__ = ["FORMATS", "BoxedImages", "Objects", "load_boxes"]
 LABEL_FILES = ("val.json", "instances.json", "annotations.json", "_annotations.coco.json")
 """A folder that has a file with one of these names is loaded through it; the first name takes precedence."""
 
-IMAGES = "pictures"
-"""The format without objects."""
+IMAGES, FORMER = "images", "pictures"
+"""The format without objects, and its former name."""
+
+
+def data_format(text: str) -> str:
+    """Return a format of the command line, by its present name."""
+    return IMAGES if text == FORMER else text
 
 
 def load_boxes(path: Path, form: str | None = None) -> BoxedImages:
@@ -36,6 +41,7 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedImages:
     in a warning. Raises DataError if the path has no usable data, or data in several formats, and ConfigError if the
     format is unknown.
     """
+    form = None if form is None else data_format(form)
     if form is not None and form not in FORMATS:
         raise ConfigError(f"unknown data format {form!r}; use one of: {', '.join(FORMATS)}")
     check_exists(path)

@@ -60,7 +60,7 @@ def load_keypoints(path: Path, form: str | None = None) -> PosedImages:
 
     - ``coco``: a ``.json`` file in COCO's format of key points, a folder with one of :data:`.LABEL_FILES`, or COCO's
       layout ``annotations/person_keypoints_val2017.json``;
-    - ``pictures``: any other folder, or one image.
+    - ``images``: any other folder, or one image.
 
     An annotation has ``keypoints``: x, y and a visibility for each point, which is 0 for a point that is not labelled;
     their number is that of the category's names of ``keypoints``. An annotation without labelled points has only a box.

@@ -61,7 +61,7 @@ def load_instances(path: Path, form: str | None = None) -> OutlinedImages:
 
     - ``coco``: a ``.json`` file in COCO's format of instances; a folder with one of :data:`.LABEL_FILES`; or COCO's own
       layout, ``annotations/instances_val2017.json``;
-    - ``pictures``: any other folder, or one image.
+    - ``images``: any other folder, or one image.
 
     An annotation has a ``segmentation``: a list of polygons, or run lengths. Without ``area``, the area of an object is
     that of its box.

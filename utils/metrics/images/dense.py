@@ -140,7 +140,7 @@ class DenseErrors(RecordMetric):
         return float(weights @ records[:, KINDS.index(self.primary)]) / total if total else math.nan
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the means of the other figures, and the error of the surest half of each image's pixels, if known."""
+        """Return the means of the other figures, and of the most confident half of each image's pixels, if known."""
         means = dict(zip((*KINDS, "surest"), self._all().mean(axis=0).tolist(), strict=True))
         found = {kind: means[kind] for kind in FIGURES[self.quantity] if kind != self.primary}
         if not math.isnan(means["surest"]):

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, ModelError, TensorSpec, channels_last
 from utils.datasets.base import Dataset
-from utils.datasets.image.boxes import FORMATS, load_boxes
+from utils.datasets.image.boxes import FORMATS, data_format, load_boxes
 from utils.datasets.image.objects import CATEGORIES, COUNTS
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
@@ -33,7 +33,8 @@ METRICS = ("coco", "voc2007", "voc2012")
 """Values of ``--metric`` (:data:`utils.metrics.detection.metric.RULES`)."""
 
 DATA_FLAGS = (
-    Flag("--data_format", "layout of the data; left out: detected from the path", None, choices=FORMATS),
+    Flag("--data_format", "layout of the data; left out: detected from the path", None, data_format,
+         choices=FORMATS),
     Flag("--labels", "file of the data set's class names that differ from the model's: 'aeroplane = airplane'",
          None, Path, metavar="FILE"),
     Flag("--common_classes", "leave out objects of classes that the model lacks", False, str2bool, nargs="?",

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import Array, ConfigError
 from utils.datasets.base import Dataset
+from utils.datasets.image.boxes import data_format
 from utils.datasets.image.instances import FORMATS, Outlined, OutlinedImages, load_instances
 from utils.datasets.image.objects import CATEGORIES
 from utils.metrics.base import Metric
@@ -28,7 +29,9 @@ LEFT_OUT = ("best_class", "box_format", "box_units", "score_form", "nms", "metri
 
 OWN = {
     "layout": Flag("--layout", "layout of the outputs (default: as stored, or by their number)", None, choices=LAYOUTS),
-    "data_format": Flag("--data_format", "layout of the data; left out: detected from the path", None, choices=FORMATS),
+    "data_format": Flag(
+        "--data_format", "layout of the data; left out: detected from the path", None, data_format, choices=FORMATS
+    ),
 }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError
 from utils.datasets.base import Dataset
+from utils.datasets.image.boxes import data_format
 from utils.datasets.image.coco_keypoints import FORMATS, POINT_NAMES, Posed, PosedImages, load_keypoints
 from utils.datasets.image.objects import CATEGORIES
 from utils.metrics.base import Metric
@@ -33,7 +34,9 @@ LEFT_OUT = ("best_class", "box_format", "box_units", "class_offset", "score_form
 OWN = {
     "max_detections": Flag("--max_detections", f"most objects in an image (default: as stored, or {MOST})", None, int),
     "layout": Flag("--layout", "layout of the outputs (default: as stored, or by their shapes)", None, choices=LAYOUTS),
-    "data_format": Flag("--data_format", "layout of the data; left out: detected from the path", None, choices=FORMATS),
+    "data_format": Flag(
+        "--data_format", "layout of the data; left out: detected from the path", None, data_format, choices=FORMATS
+    ),
 }
 
 

@@ -210,7 +210,8 @@ def test_data_in_several_formats_require_a_flag(tmp_path: Path) -> None:
         load_boxes(tmp_path)
     assert len(load_boxes(tmp_path, "coco")) == 1
     assert len(load_boxes(tmp_path, "yolo")) == 2
-    assert load_boxes(tmp_path / "images" / "val", "pictures").targets is None
+    for form in ("images", "pictures"):  # the present and the former name
+        assert load_boxes(tmp_path / "images" / "val", form).targets is None
     with pytest.raises(ConfigError, match="unknown data format 'x'"):
         load_boxes(tmp_path, "x")
 
