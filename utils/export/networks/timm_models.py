@@ -156,7 +156,8 @@ def _check_reachable(repository: str) -> None:
     if constants.HF_HUB_OFFLINE or any(isinstance(path, str) for path in cached) or not endpoint.startswith("http"):
         return
     try:
-        urllib.request.urlopen(endpoint, timeout=_PATIENCE).close()  # noqa: S310 -- http or https
+        # Its scheme is http or https (above).
+        urllib.request.urlopen(endpoint, timeout=_PATIENCE).close()  # noqa: S310 # nosec B310
     except urllib.error.HTTPError:
         return  # it answers
     except urllib.error.URLError as error:
