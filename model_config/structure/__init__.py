@@ -29,7 +29,6 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
     "required-files": files.check_required,
     "names": files.check_names,
     "sample-data": parameters.check_data,
-    "ignored": parameters.check_ignored,
     "data-size": files.check_data_size,
     "yaml-flags": parameters.check_flags,
     "task-import": parameters.check_tasks,

@@ -12,7 +12,7 @@ from model_config.cases.case_file import MOST_TROUBLES, Entry, read_entries
 from model_config.cases.config import STEPS, relative
 from model_config.structure.flags import has_flag, instead, known_flags
 from model_config.structure.readme import DATA_SECTION, sections
-from model_config.structure.source import Broken, Folder, ignored
+from model_config.structure.source import Broken, Folder
 from tecoinfer_modelzoo.text import shortened, shown_value
 from tecoinfer_modelzoo.yaml_files import YamlError, yaml_text
 from utils.fetch import is_fetched_path, packages, read_contrib
@@ -53,30 +53,6 @@ def check_data(folder: Folder) -> Iterator[Broken]:
             own = f"add the data, or name {shown_value(text)} in section 2.4 of the README"
             fix = "name a package that 'teco fetch' lists" if is_fetched_path(text) else own
             yield Broken(file, line, message, fix)
-
-
-def check_ignored(folder: Folder) -> Iterator[Broken]:
-    """Model files and data of the steps are in git: the check, like a pull request, has no file that git ignores.
-
-    Files that an export makes may be ignored.
-    """
-    exports = any(step.name == "export" for step in folder.case.steps)
-    seen: set[str] = set()
-    for step in folder.case.steps:
-        for key, paths in (("ckpt", step.ckpts), ("data_path", step.data_paths)):
-            if key == "ckpt" and exports:
-                continue
-            for name, path in paths.items():
-                if path in seen or os.path.isabs(path) or is_fetched_path(path) or not _is_out_of_git(folder, path):
-                    continue
-                seen.add(path)
-                file, line = place(folder, step.name, f"{key}.{name}" if len(paths) > 1 else key)
-                message = f"{key} {shown_value(path)} of {STEPS[step.name]} is there, but git ignores it"
-                yield Broken(file, line, message, f"add it with 'git add -f {folder.full(path)}', or correct .gitignore")
-
-
-def _is_out_of_git(folder: Folder, path: str) -> bool:
-    return os.path.exists(folder.path / path) and ignored(folder.full(path), folder.root)
 
 
 def _is_there(folder: Folder, path: str) -> bool:

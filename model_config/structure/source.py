@@ -226,19 +226,6 @@ def listed(folder: str, root: Path) -> list[str]:
     return sorted(set(names) or _walked(folder, root))
 
 
-def ignored(name: str, root: Path) -> bool:
-    """Return whether git ignores a file or folder, so that a pull request does not contain it.
-
-    Args:
-        name: path relative to the root; a path outside the repository is not ignored.
-    """
-    command = ["git", "-C", str(root), "check-ignore", "-q", "--", name]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except (OSError, ValueError):  # git is not installed, or the name has a null character
-        return False
-
-
 def inside(path: Path, root: Path) -> bool:
     """Return whether a path with all links resolved lies in the tree."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
