@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError, find_pass
-from model_config.cases.config import ROOT
+from model_config.cases.config import ROOT, STEPS, relative
 from model_config.results import Accuracy
 from toolkit.arguments import Parser
 from toolkit.fix.choice_search import Step
@@ -70,6 +70,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         how |= {"shapes": wanted.shapes, "dims": wanted.dims}
         found = fix(path, wanted.data, args.metric, out, **how, on_trial=_say if sys.stderr.isatty() else _hush)
         report, done = describe(found, path, _data_text(wanted)), found.verdict in DONE
+        report = replace(report, notes=[*report.notes, *_for_the_case(found, args.model, root)])
     publish(report, args, limit=20)
     return 0 if done else 1
 
@@ -159,6 +160,27 @@ def describe(found: Fix, path: Path, data: str) -> ToolReport:
         _charts(found),
         {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": trials_as_json(found.trials)},
     )
+
+
+def _for_the_case(found: Fix, model: str, root: Path) -> list[str]:
+    """Return the line on what the case of a model needs so that its runs use the pass file; none without a fix.
+
+    For a model of the zoo that is what to copy, and the lines for its case; for a file, the flag of the scripts.
+    """
+    if found.verdict != "fixed" or found.pass_file is None:
+        return []
+    from toolkit.own_samples import own_case
+
+    named, file = own_case(model, root), found.pass_file
+    if named is None:
+        return [f"for the scripts: --pass_path {file}; in a case: others: {{pass_path: {file.name}}}, beside its scripts"]
+    home, case = named
+    ckpt = found.renamed_file
+    steps = ", ".join(STEPS[step.name] for step in case.steps if "ckpt" in step.params)
+    files = " ".join(str(one) for one in (file, ckpt) if one is not None)
+    values = f"{{pass_path: {file.name}}}" + (f" and ckpt: {ckpt.name}" if ckpt is not None else "")
+    where = f"{relative(case.source, root)}:{case.line}"
+    return [f"for case {case.name} ({where}): cp {files} {home.path}/, and write under params of {steps}: others: {values}"]
 
 
 def _rows(found: Fix) -> list[dict[str, Any]]:

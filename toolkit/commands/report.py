@@ -1,0 +1,56 @@
+"""Write one page about a model, to send: accuracy, speed, memory, operators, overflow and times of layers.
+
+Every target is evaluated with the model's valid script and its case's data. The page is one self-contained file; the
+JSON beside it has the same figures. Times and memory of the card are simulated and say so; the others are measured on
+this host. An ONNX file has no case, so its report has no accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, write_stdout
+from toolkit.arguments import Parser
+from toolkit.model_arguments import between, positive
+from toolkit.output import print_written, write_text
+from toolkit.report.build import TIMEOUT, build, write
+
+EPILOG = "exit code: 0 the page was written, 1 it was, and the accuracy is beyond the tolerance on a target, 2 an error"
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Make the report, print it, write its files; return 1 if the accuracy is beyond the tolerance on a target."""
+    from model_config.results import Verdict
+    from toolkit.report.page import json_text, print_text
+    from utils.tasks.find import add_contrib
+
+    args = _parser().parse_args(argv)
+    add_contrib(root)
+    report = build(args.model, root=root, targets=args.target or (), samples=args.samples, timeout=args.timeout)
+    files = write(report, args.out or Path())
+    print_text(report)
+    written = [files.html, files.json]
+    if args.json == STDOUT:
+        write_stdout(json_text(report))
+    elif args.json is not None:
+        written.append(write_text(args.json, json_text(report), "json"))
+    print_written(written)
+    failed = any(run.accuracy is not None and run.accuracy.verdict is Verdict.FAIL for run in report.runs)
+    return 1 if failed else 0
+
+
+def _parser() -> Parser:
+    parser = Parser("teco report", __doc__, EPILOG)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a model of the zoo, its folder or a case; or an ONNX file, without accuracy")
+    add("--out", type=Path, metavar="DIR", help="folder of the page and of its JSON (default: the current folder)")
+    targets = "evaluate on this target, besides the baseline; repeatable (default: all that are available)"
+    add("--target", action="append", metavar="TARGET", help=targets)
+    samples = "evaluate the first N samples, rounded up to whole batches (default: all)"
+    add("--samples", type=positive, metavar="N", help=samples)
+    limit = f"time limit of the evaluation on one target (default: {TIMEOUT:g})"
+    add("--timeout", type=between, default=TIMEOUT, metavar="SECONDS", help=limit)
+    add_json_flag(parser, "everything")
+    return parser
