@@ -15,7 +15,6 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import draw, input_specs, load_inputs
 from toolkit.graph.trace import Traced, fitted, traced
-
 from utils.pipeline.flags.named_values import located
 from utils.stored import ModelMetadata
 
@@ -215,7 +214,9 @@ def given_inputs(
     files = ", ".join(str(file) for file in args.data)
     if len(args.data) == 1 and is_dump(args.data[0]):
         return open_dump(args.data[0]).inputs(names), f"the inputs in dump {files}"
-    read = load_inputs([located(file) for file in args.data], specs, args.batch_size, ModelMetadata(metadata(model), path))
+    read = load_inputs(
+        [located(file) for file in args.data], specs, args.batch_size, ModelMetadata(metadata(model), path)
+    )
     return [fitted(array, spec) for array, spec in zip(read, specs, strict=True)], files
 
 

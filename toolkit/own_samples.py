@@ -107,4 +107,3 @@ def _words(key: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"--{key}", *(f"{name}={one}" for name, one in value.items())]
     return [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
-

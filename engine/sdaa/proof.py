@@ -63,7 +63,9 @@ def tried_apart(
         why = compare_with_parts(run, few, specs, outputs, 1)
         why = why or compare_with_parts(run, few, specs, outputs, -(-total // 2))
         if not why:
-            turned = [array if axis is None else np.flip(array, axis).copy() for array, axis in zip(few, axes, strict=True)]
+            turned = [
+                array if axis is None else np.flip(array, axis).copy() for array, axis in zip(few, axes, strict=True)
+            ]
             why = _compared_turned(run(few), run(turned), outputs, total)
     except (EngineError, ModelError):
         return None

@@ -20,8 +20,8 @@ from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, St
 from model_config.run import cache
 from model_config.run.drawn import draw
 from model_config.run.foreign import Foreign
-from model_config.run.left_out import missing_from_git
 from model_config.run.key import Shared, case_key
+from model_config.run.left_out import missing_from_git
 from model_config.run.runner import Limits, OnOutput, Slot, run_step
 from model_config.run.snapshot import Snapshot, Snapshots, names_of
 from model_config.run.workplace import workplace

@@ -20,7 +20,9 @@ def sample_data(folder: Folder) -> frozenset[str]:
     the modules that it imports.
     """
     tops = {FOLDER, *(_top(path) for step in folder.case.steps for path in step.data_paths.values())} - {""}
-    inside = [source for source in folder.files if _inner(source, folder).parts[0] in tops and _is_below(source, folder)]
+    inside = [
+        source for source in folder.files if _inner(source, folder).parts[0] in tops and _is_below(source, folder)
+    ]
     names = {source.name for source in inside}
     if not any(source.suffix == ".py" for source in inside):
         return frozenset(names)

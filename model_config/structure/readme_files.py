@@ -64,7 +64,9 @@ def _is_known(folder: Folder, part: Section, word: str) -> bool:
     places = [folder.path / word, folder.root / word]
     if any(os.path.exists(place) and inside(place, folder.root) for place in places):
         return True
-    return _is_made(folder, part, word) if WEIGHTS.fullmatch(PurePosixPath(word).suffix) else _is_described(folder, word)
+    return (
+        _is_made(folder, part, word) if WEIGHTS.fullmatch(PurePosixPath(word).suffix) else _is_described(folder, word)
+    )
 
 
 def _is_made(folder: Folder, part: Section, word: str) -> bool:
@@ -82,7 +84,9 @@ def _is_made(folder: Folder, part: Section, word: str) -> bool:
     words = {name for one in made for _, command in one.commands for name in command}
     in_prose = {line for one in made for line, _ in one.prose}
     shown = [text for one in made for line, text in one.lines if line not in in_prose]
-    return any(wanted in re.split(r"[=/:]", one) for one in words) or any(os.path.basename(word) in one for one in shown)
+    return any(wanted in re.split(r"[=/:]", one) for one in words) or any(
+        os.path.basename(word) in one for one in shown
+    )
 
 
 def _stem(path: str) -> str:

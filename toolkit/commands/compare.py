@@ -118,7 +118,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add_model_flags(parser, f"{DATA}; several .npz are one call each, compared as one")
     add = parser.add_argument
     add("--a", default="onnx", metavar="TARGET", help="the reference: a target or a dump (default: onnx)")
-    add("--a_model", type=Path, metavar="FILE", help="another ONNX file for a (default: of a float16 MODEL its float32 file)")
+    add(
+        "--a_model",
+        type=Path,
+        metavar="FILE",
+        help="another ONNX file for a (default: of a float16 MODEL its float32 file)",
+    )
     add("--b", default="sdaa", metavar="TARGET", help="the target or dump to judge (default: sdaa)")
     add("--a_dtype", metavar="DTYPE", help="precision of a (default: the target's own)")
     add("--b_dtype", metavar="DTYPE", help="precision of b (default: the target's own)")

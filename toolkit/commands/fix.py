@@ -173,14 +173,18 @@ def _for_the_case(found: Fix, model: str, root: Path) -> list[str]:
 
     named, file = own_case(model, root), found.pass_file
     if named is None:
-        return [f"for the scripts: --pass_path {file}; in a case: others: {{pass_path: {file.name}}}, beside its scripts"]
+        return [
+            f"for the scripts: --pass_path {file}; in a case: others: {{pass_path: {file.name}}}, beside its scripts"
+        ]
     home, case = named
     ckpt = found.renamed_file
     steps = ", ".join(STEPS[step.name] for step in case.steps if "ckpt" in step.params)
     files = " ".join(str(one) for one in (file, ckpt) if one is not None)
     values = f"{{pass_path: {file.name}}}" + (f" and ckpt: {ckpt.name}" if ckpt is not None else "")
     where = f"{relative(case.source, root)}:{case.line}"
-    return [f"for case {case.name} ({where}): cp {files} {home.path}/, and write under params of {steps}: others: {values}"]
+    return [
+        f"for case {case.name} ({where}): cp {files} {home.path}/, and write under params of {steps}: others: {values}"
+    ]
 
 
 def _rows(found: Fix) -> list[dict[str, Any]]:

@@ -75,7 +75,9 @@ class TaskRequest:
         printed = io.StringIO()
         try:
             with redirect_stderr(printed):
-                return options(f"The flags of task {self.task.name}.", self.task, "valid", words, ckpt=files, **self.defaults)
+                return options(
+                    f"The flags of task {self.task.name}.", self.task, "valid", words, ckpt=files, **self.defaults
+                )
         except SystemExit as stop:
             if not stop.code:  # --help
                 raise

@@ -149,7 +149,9 @@ def _of_file(file: Path, targets: Sequence[str]) -> ModelReport:
         raise ConfigError(f"{file} does not exist; check the path, or pass a model of the zoo")
     made = _sections([ModelFile("", file, SampleRequest(None))], targets, ())
     lead = "an ONNX file without a case: accuracy is not known, and ranges of values are those of random inputs"
-    return ModelReport(file.stem, lead, _environment(), made, (), {"path": str(file), "targets": list(targets), **_when()})
+    return ModelReport(
+        file.stem, lead, _environment(), made, (), {"path": str(file), "targets": list(targets), **_when()}
+    )
 
 
 def _files_of(model: Model, case: Case, step: Command | None) -> list[ModelFile]:
@@ -293,4 +295,3 @@ def write(report: ModelReport, out: Path) -> ReportFiles:
     except OSError as error:
         raise DataError(f"{out} cannot be written: {error.strerror or error}; choose another --out") from error
     return files
-

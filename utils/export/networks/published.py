@@ -43,7 +43,9 @@ def published_classifier(text: str) -> Published:
     """
     match = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise ConfigError(f"--arch {text!r} is not the name of a network; write resnet18, torchvision:NAME or timm:NAME")
+        raise ConfigError(
+            f"--arch {text!r} is not the name of a network; write resnet18, torchvision:NAME or timm:NAME"
+        )
     package, name = match[1] or "torchvision", match[2]
     known = _known(package)
     if known and name not in known and name.partition(".")[0] not in known:

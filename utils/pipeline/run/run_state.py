@@ -17,7 +17,6 @@ from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric, Records
 from utils.metrics.class_names import WrongLabelError
 from utils.pipeline.run.nan import named
-from utils.pipeline.run.saturation import OutputWatch
 from utils.pipeline.run.pipeline import (
     Buffers,
     Failure,
@@ -27,6 +26,7 @@ from utils.pipeline.run.pipeline import (
     blame_nan,
     without_unanswered,
 )
+from utils.pipeline.run.saturation import OutputWatch
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
