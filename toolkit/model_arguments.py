@@ -179,8 +179,9 @@ def given_inputs(
 ) -> tuple[list[Array], str]:
     """Return the inputs selected on the command line, and a description of their source.
 
-    Without ``--data``, ``--seed`` and shapes these are the first samples of the case, for a model of the zoo, and random
-    values for a file. If the samples of the case cannot be read, the values are random, and the description says why.
+    Without ``--data``, ``--seed`` and shapes these are the first samples of the case, for a model of the zoo, and
+    random values for a file. If the samples of the case cannot be read, the values are random, and the description
+    says why.
 
     Args:
         args: parsed flags of :func:`add_model_flags`. path: the model.

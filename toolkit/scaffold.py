@@ -87,7 +87,8 @@ def create(
 
     Raises:
         ConfigError: a name is invalid or exists, the task is unknown or has no valid template (for a file or a
-            network), the network is unknown, a default is not one of its flags, or the file of cases cannot be appended to; nothing was changed.
+            network), the network is unknown, a default is not one of its flags, or the file of cases cannot be appended
+            to; nothing was changed.
         TecoInferError: the model file or its data cannot be read; nothing was changed.
     """
     place = "contrib" if contrib else "core"

@@ -72,8 +72,8 @@ def _is_known(folder: Folder, part: Section, word: str) -> bool:
 def _is_made(folder: Folder, part: Section, word: str) -> bool:
     """Return whether a file that is not there is a form of a model of the case, or made by the export.
 
-    Commands and their output in section 2.3 show what the export makes, but its sentences may be those of a template; in
-    other sections a command of the export in the same section makes the files.
+    Commands and their output in section 2.3 show what the export makes, but its sentences may be those of a template.
+    In other sections a command of the export in the same section makes the files.
     """
     wanted, exports = _stem(word), [step.run_file for step in folder.case.steps if step.name == "export"]
     if any(_stem(ckpt) == wanted for step in folder.case.steps for ckpt in step.ckpts.values()):

@@ -1,8 +1,8 @@
 """List the operators, dtypes, attributes and shapes of a model, and their support on a target.
 
 MODEL is an ONNX file, a model of the zoo, or a torch module before its export: `package.module:name` or `file.py:name`,
-where the name is a module, its class, or a function that returns one; --dim INPUT=NxN.. gives the shape of each argument of forward. With --training, list the PyTorch operators of
-a training (`teco ops --training --help`).
+where the name is a module, its class, or a function that returns one; --dim INPUT=NxN.. gives the shape of each
+argument of forward. With --training, list the PyTorch operators of a training (`teco ops --training --help`).
 """
 
 from __future__ import annotations

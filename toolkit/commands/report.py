@@ -8,14 +8,19 @@ this host. An ONNX file has no case, so its report has no accuracy.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, write_stdout
+from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.model_arguments import between, positive
-from toolkit.output import print_written, write_text
-from toolkit.report.build import TIMEOUT, build, write
+from toolkit.output import print_report, print_written, write_text
+from toolkit.report.build import TIMEOUT, ModelReport, build, write
+
+PRINTED = 6
+"""Largest number of rows and of notes of a section on the terminal; the page and the JSON have all."""
 
 EPILOG = "exit code: 0 the page was written, 1 it was, and the accuracy is beyond the tolerance on a target, 2 an error"
 
@@ -23,7 +28,7 @@ EPILOG = "exit code: 0 the page was written, 1 it was, and the accuracy is beyon
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Make the report, print it, write its files; return 1 if the accuracy is beyond the tolerance on a target."""
     from model_config.results import Verdict
-    from toolkit.report.page import json_text, print_text
+    from toolkit.report.page import json_text
     from utils.tasks.find import add_contrib
 
     args = _parser().parse_args(argv)
@@ -39,6 +44,19 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     print_written(written)
     failed = any(run.accuracy is not None and run.accuracy.verdict is Verdict.FAIL for run in report.runs)
     return 1 if failed else 0
+
+
+def print_text(report: ModelReport) -> None:
+    """Print the sections, each with its first rows, and the result last; raise ConfigError if rich is missing."""
+    from toolkit.report.page import filled
+
+    print(clean_line(report.title))
+    for name, value in report.facts.items():
+        print(f"  {name}: {clean_line(str(value))}")
+    for section in report.sections.values():
+        print(f"\n{clean_line(section.title)}")
+        print_report(replace(section, columns=filled(section), notes=section.notes[:PRINTED]), limit=PRINTED)
+    print(f"\n{clean_line(report.title)}: {clean_line(report.lead)}")
 
 
 def _parser() -> Parser:

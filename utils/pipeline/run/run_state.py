@@ -264,7 +264,10 @@ class RunState:
         )
 
     def current_hints(self) -> list[str]:
-        """Return the hints of the diagnostics and of the watch over the outputs; of a run that was resumed at its end, those that the journal keeps."""
+        """Return the hints of the diagnostics and of the watch over the outputs.
+
+        Of a run that was resumed at its end, those that the journal keeps.
+        """
         now = [] if self.pipeline.diagnostics is None else list(self.pipeline.diagnostics.hints())
         now += [] if self.watch is None else self.watch.hints()
         return now or self.hints

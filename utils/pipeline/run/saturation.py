@@ -62,13 +62,13 @@ class OutputWatch:
         command = f"teco overflow {self._ckpt}"
         if self._saturated:
             found.append(
-                f"{self._saturated} of {self._samples} samples have outputs of {LARGEST:g} or more, the end of float16; "
-                f"'{command}' names the node that overflows"
+                f"{self._saturated} of {self._samples} samples have outputs of {LARGEST:g} or more, the end of "
+                f"float16; '{command}' names the node that overflows"
             )
         if self._alike and self._samples >= FEWEST:
             found.append(
-                f"all {self._samples} samples have the same output; if it is not so with --dtype float32, a value inside "
-                f"the model is beyond float16: '{command}' names the node"
+                f"all {self._samples} samples have the same output; if it is not so with --dtype float32, a value "
+                f"inside the model is beyond float16: '{command}' names the node"
             )
         return found
 
