@@ -9,12 +9,15 @@ from model_config.structure.flags import with_imports
 from model_config.structure.readme import script_of, sections
 from model_config.structure.source import Folder, SourceFile
 
+DOCUMENTS = ("LICENCE", "LICENSE", "NOTICE", "README")
+"""Names of documents about the data, without suffix."""
+
 FOLDER = "data"
 """Folder of sample data in addition to those that the case's ``data_path`` names."""
 
 
 def sample_data(folder: Folder) -> frozenset[str]:
-    """Return the names of the files below the folders of sample data, relative to the root.
+    """Return the names of the files below the folders of sample data, relative to the root, without documents on it.
 
     A script there that a step or a command of the README runs, or that a script outside imports, is code, and so are
     the modules that it imports.
@@ -23,6 +26,7 @@ def sample_data(folder: Folder) -> frozenset[str]:
     inside = [
         source for source in folder.files if _inner(source, folder).parts[0] in tops and _is_below(source, folder)
     ]
+    inside = [source for source in inside if not _is_about_the_data(source, folder)]
     names = {source.name for source in inside}
     if not any(source.suffix == ".py" for source in inside):
         return frozenset(names)
@@ -42,6 +46,12 @@ def _top(path: str) -> str:
 
 def _inner(source: SourceFile, folder: Folder) -> PurePosixPath:
     return PurePosixPath(source.name).relative_to(folder.run_dir)
+
+
+def _is_about_the_data(source: SourceFile, folder: Folder) -> bool:
+    """Return whether a file directly in a folder of data describes it, such as its licence: a document as others."""
+    inner = _inner(source, folder)
+    return len(inner.parts) == 2 and inner.stem.upper() in DOCUMENTS
 
 
 def _is_below(source: SourceFile, folder: Folder) -> bool:
