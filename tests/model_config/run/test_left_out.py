@@ -36,8 +36,8 @@ def case_of(root: Path, *, ignored: str, export: str) -> Case:
     config = root / "model_config" / "model.yaml"
     config.parent.mkdir()
     config.write_text(yaml.safe_dump([{"case_name": "net", "run_dir": "TecoInference/example/x/net", **steps}]))
-    for words in (["init", "-q"], ["add", "-A"]):
-        subprocess.run(["git", *words], cwd=root, check=True)
+    for words in (["git", "init", "-q"], ["git", "add", "-A"]):
+        subprocess.run(words, cwd=root, check=True)
     (case,) = load_cases([config], root)
     return case
 

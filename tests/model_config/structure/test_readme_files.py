@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -171,9 +170,3 @@ def test_the_folder_of_a_data_path_is_data(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "--target sdaa")
     case = Case("net", RUN_DIR, (step,), folder.case.source)
     assert sample_data(Folder(case, tmp_path)) == {f"{RUN_DIR}/pages/a/b.md"}
-
-
-def test_git_is_not_needed(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    write(tmp_path, {"data/a.md": LINK})
-    assert sample_data(folder_of(tmp_path, "--target sdaa")) == {f"{RUN_DIR}/data/a.md"}

@@ -69,7 +69,7 @@ def test_lines_for_the_case_of_a_model(norm: Path, tmp_path: Path) -> None:
     step["params"] = {**params, "others": {"pass_path": "norm_fix_pass.py"}}
     config.write_text(yaml.safe_dump([case], sort_keys=False), encoding="utf-8")
     (read,) = load_cases([config], tmp_path / "zoo")
-    assert read.steps[0].params["pass_path"] == "norm_fix_pass.py"
+    assert "norm_fix_pass.py" in read.steps[0].arguments
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_files_of_packages_are_taken(norm: Path, tmp_path: Path, monkeypatch: py
         out = ["--out", str(tmp_path / "out"), "--json", str(result), "--tolerance", "0.9"]
         assert fix.main([*words, *out], tmp_path) in (0, 1)
         assert json.loads(result.read_text(encoding="utf-8"))["facts"]["data"] == "fetch:mine/mine/model/data.npz"
-        with pytest.raises(FetchError, match="nothing.onnx"):
+        with pytest.raises(FetchError, match=r"nothing\.onnx"):
             model_file("fetch:mine/mine/model/nothing.onnx", tmp_path)
     with pytest.raises(ConfigError, match="fetch:unheard"):
         model_file("fetch:unheard/x.onnx", tmp_path)
