@@ -240,11 +240,10 @@ def _facts(model: Model, case: Case, runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    import numpy as np
-    import onnxruntime
+    from model_config.judge.scorecard import version
 
-    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, ONNX Runtime {onnxruntime.__version__}"
-    return {"host": _processor(), "software": versions, "date": _when()["date"]}
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "onnx", "onnxruntime"))
+    return {"host": _processor(), "software": f"Python {platform.python_version()}, {packages}", **_when()}
 
 
 def _processor() -> str:

@@ -7,6 +7,7 @@ this host. An ONNX file has no case, so its report has no accuracy.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,13 +51,16 @@ def print_text(report: ModelReport) -> None:
     """Print the sections, each with its first rows, and the result last; raise ConfigError if rich is missing."""
     from toolkit.report.page import filled
 
-    print(clean_line(report.title))
-    for name, value in report.facts.items():
-        print(f"  {name}: {clean_line(str(value))}")
+    lines = [clean_line(report.title), *(f"  {name}: {clean_line(str(text))}" for name, text in report.facts.items())]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     for section in report.sections.values():
-        print(f"\n{clean_line(section.title)}")
-        print_report(replace(section, columns=filled(section), notes=section.notes[:PRINTED]), limit=PRINTED)
-    print(f"\n{clean_line(report.title)}: {clean_line(report.lead)}")
+        columns = [column for column in filled(section) if not column.spare]
+        left = len(section.rows) - PRINTED
+        more = [f"{left} more rows are in the page"] if left > 0 else []
+        sys.stdout.write(f"\n{clean_line(section.title)}\n")
+        notes = [*more, *section.notes[:PRINTED]]
+        print_report(replace(section, columns=columns, rows=section.rows[:PRINTED], notes=notes))
+    sys.stdout.write(f"\n{clean_line(report.title)}: {clean_line(report.lead)}\n")
 
 
 def _parser() -> Parser:
