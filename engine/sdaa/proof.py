@@ -55,17 +55,15 @@ def tried_apart(
         source: the model, run in float32 on the host. inputs, specs: the call's arrays and their inputs, in the model's
             order; at least two samples that differ. outputs: of the model, with their batch axes.
     """
-    total = min(batch_of(inputs, specs), TRIED)
-    run, axes = _in_float32(source).run, [spec.batch_axis for spec in specs]
+    session, axes = _in_float32(source), [spec.batch_axis for spec in specs]
+    run, total = session.run, min(batch_of(inputs, specs), TRIED)
+    both = zip(inputs, axes, session.inputs, strict=True)
+    few = [np.asarray(a if axis is None else a[along(axis, 0, total)], s.dtype) for a, axis, s in both]
     try:
-        both = zip(inputs, specs, strict=True)
-        few = [np.asarray(a if s.batch_axis is None else a[along(s.batch_axis, 0, total)], s.dtype) for a, s in both]
         why = compare_with_parts(run, few, specs, outputs, 1)
         why = why or compare_with_parts(run, few, specs, outputs, -(-total // 2))
         if not why:
-            turned = [
-                array if axis is None else np.flip(array, axis).copy() for array, axis in zip(few, axes, strict=True)
-            ]
+            turned = [a if axis is None else np.flip(a, axis).copy() for a, axis in zip(few, axes, strict=True)]
             why = _compared_turned(run(few), run(turned), outputs, total)
     except (EngineError, ModelError):
         return None

@@ -117,10 +117,14 @@ def build(
         assert file is not None  # noqa: S101 - one of the two was found
         return _of_file(file, wanted)
     step = next((one for one in case.steps if one.name == "valid"), None)
-    runs = [] if step is None else evaluations(Plan(found, case, step, samples, timeout, root), wanted)
+    if step is None:
+        problems = [line for line in load_zoo(root).problems if case.name in line]
+        raise ConfigError(problems[0] if problems else f"case {case.name} has no valid step; add run_example_valid")
+    runs = evaluations(Plan(found, case, step, samples, timeout, root), wanted)
     made = _sections(_files_of(found, case, step), wanted, runs)
-    lead = made["accuracy"].lead if runs else "the case has no valid step, so accuracy is not known"
-    return ModelReport(found.name, lead, _facts(found, case, runs), made, runs, _source(found, case, wanted, root))
+    return ModelReport(
+        found.name, made["accuracy"].lead, _facts(found, case, runs), made, runs, _source(found, case, wanted, root)
+    )
 
 
 def _model_of(model: str | Path | Model | Case, root: Path) -> tuple[Model | None, Case | None, Path | None]:
@@ -154,15 +158,15 @@ def _of_file(file: Path, targets: Sequence[str]) -> ModelReport:
     )
 
 
-def _files_of(model: Model, case: Case, step: Command | None) -> list[ModelFile]:
+def _files_of(model: Model, case: Case, step: Command) -> list[ModelFile]:
     """Return the model files of the valid step, with the samples of the case; raise ConfigError if one is missing."""
     from toolkit.fix.opening import SampleRequest
 
-    named = {} if step is None else step.ckpts
+    named = step.ckpts
     if not named:
         return [ModelFile("", model_file(case.name, model.root), SampleRequest(None))]
     paths = {name: _located(path, model) for name, path in named.items()}
-    baseline = baseline_of(case, step, model.folder) if step is not None else {}
+    baseline = baseline_of(case, step, model.folder)
     twins = dict(baseline) if isinstance(baseline, Mapping) else dict.fromkeys(named, baseline)
     missing = next((path for path in paths.values() if not path.is_file()), None)
     if missing is not None:
@@ -184,8 +188,8 @@ def _located(path: str, model: Model) -> Path:
     return fetched_path(path) if path.startswith("fetch:") else model.folder / path
 
 
-def _pass_file(step: Command | None, model: Model) -> Path | None:
-    given = None if step is None else step.params.get("pass_path")
+def _pass_file(step: Command, model: Model) -> Path | None:
+    given = step.params.get("pass_path")
     return None if given is None else find_pass(str(given), model.folder)
 
 

@@ -32,7 +32,8 @@ def case_of(root: Path, *, ignored: str, export: str) -> Case:
     (folder / "net.pth").write_text("weights", encoding="utf-8")
     (folder / "other.pth").write_text("weights", encoding="utf-8")
     (root / ".gitignore").write_text(ignored, encoding="utf-8")
-    steps = {"run_export": {"run_file": "export.py"}, "run_example_valid": {"run_file": "valid.py", "params": PARAMS}}
+    runs = {f"run_example_{name}": {"run_file": "valid.py", "params": PARAMS} for name in ("valid", "single", "multi")}
+    steps = {"run_export": {"run_file": "export.py"}, **runs}
     config = root / "model_config" / "model.yaml"
     config.parent.mkdir()
     config.write_text(yaml.safe_dump([{"case_name": "net", "run_dir": "TecoInference/example/x/net", **steps}]))
@@ -43,6 +44,7 @@ def case_of(root: Path, *, ignored: str, export: str) -> Case:
 
 
 def findings(case: Case, root: Path, work: Path) -> list[Finding]:
+    work.mkdir()
     result = check_case(case, Slot(), Settings(work, root, cached=False))
     return [one for one in result.findings if one.rule == "ignored"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from utils.pipeline import cli
 from utils.tasks.arrays.task import Arrays
 
 if __name__ == "__main__":
-    cli.valid(Arrays, ckpt="norm.onnx", data_path="data/rows.npz", batch_size=8)
+    cli.valid(Arrays, ckpt="norm.onnx", data_path="data/rows.npz", batch_size=8, metric=["top1"])
 """
 
 
@@ -40,7 +41,7 @@ def norm(save_onnx: SaveOnnx) -> Path:
 
 def rows() -> dict[str, np.ndarray]:
     x = np.random.default_rng(0).uniform(0.5, 2, (24, 6)).astype(np.float32)
-    return {"x": x, "y": x / np.sqrt((x * x).mean(axis=1, keepdims=True))}
+    return {"x": x, "y": x.argmax(axis=1)}
 
 
 @pytest.mark.slow
@@ -51,8 +52,11 @@ def test_lines_for_the_case_of_a_model(norm: Path, tmp_path: Path) -> None:
     np.savez(folder / "data" / "rows.npz", **rows())
     (folder / "example_valid.py").write_text(SCRIPT, encoding="utf-8")
     params = {"ckpt": "norm.onnx", "batch_size": 8, "data_path": "data/rows.npz", "target": "sdaa", "dtype": "float16"}
-    step = {"run_file": "example_valid.py", "params": params}
-    case = {"case_name": "norm", "run_dir": "TecoInference/example/things/norm", "run_example_valid": step}
+    step: dict[str, Any] = {"run_file": "example_valid.py", "params": params}
+    case: dict[str, Any] = {"case_name": "norm", "run_dir": "TecoInference/example/things/norm"}
+    (folder / "export_onnx.py").write_text("", encoding="utf-8")
+    case["run_export"] = {"run_file": "export_onnx.py"}
+    case |= {f"run_example_{name}": step for name in ("valid", "single", "multi")}
     config = tmp_path / "zoo" / "model_config" / "model.yaml"
     config.parent.mkdir()
     config.write_text(yaml.safe_dump([case], sort_keys=False), encoding="utf-8")
@@ -107,5 +111,5 @@ def test_files_of_packages_are_taken(norm: Path, tmp_path: Path, monkeypatch: py
         assert json.loads(result.read_text(encoding="utf-8"))["facts"]["data"] == "fetch:mine/mine/model/data.npz"
         with pytest.raises(FetchError, match=r"nothing\.onnx"):
             model_file("fetch:mine/mine/model/nothing.onnx", tmp_path)
-    with pytest.raises(ConfigError, match="fetch:unheard"):
+    with pytest.raises(ConfigError, match="unknown package 'unheard'"):
         model_file("fetch:unheard/x.onnx", tmp_path)

@@ -44,7 +44,7 @@ def published_classifier(text: str) -> Published:
     match = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
         raise ConfigError(
-            f"--arch {text!r} is not the name of a network; write resnet18, torchvision:NAME or timm:NAME"
+            f"--arch {text!r} is not a network's name; write resnet18, torchvision:NAME or timm:NAME"
         )
     package, name = match[1] or "torchvision", match[2]
     known = _known(package)
