@@ -109,7 +109,7 @@ def input_shapes(
     unknown = sorted(given.keys() - {spec.name for spec in inputs})
     if unknown:
         names = ", ".join(spec.name for spec in inputs)
-        raise ConfigError(f"shape of {unknown[0]!r}: the model has no input {unknown[0]!r}; its inputs are: {names}")
+        raise ConfigError(f"--dim {unknown[0]}: the model has no input {unknown[0]!r}; its inputs are: {names}")
     check_dims(inputs, sizes)
     return {spec.name: given[spec.name] if spec.name in given else _full_shape(spec, batch, sizes) for spec in inputs}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ConfigError, TecoInferError, available_targets, find_pass
+from engine import ConfigError, DataError, TecoInferError, available_targets, find_pass
 from model_config.cases.config import ROOT, Case, Command
 from model_config.judge.accuracy import baseline_of
 from tecoinfer_modelzoo.files import write_file
@@ -19,15 +19,14 @@ from toolkit.output import ToolReport
 from toolkit.own_samples import own_samples
 from toolkit.report import sections
 from toolkit.report.evaluation import Plan, Run, evaluations
-from toolkit.report.sections import COMMAND, ModelFile, attempt
+from toolkit.report.model import ModelReport
+from toolkit.report.page import html, json_text
+from toolkit.report.sections import ModelFile, attempt
 from toolkit.zoo import Model, find_case, find_model, load_zoo, summary
 from utils.fetch import fetched_path
 
 if TYPE_CHECKING:
     from toolkit.fix.opening import SampleRequest
-
-SCHEMA_VERSION = 1
-"""Version of the JSON file; raised when a field is removed or changes its meaning."""
 
 TIMEOUT = 600.0
 """Seconds after which the evaluation on one target is stopped."""
@@ -39,24 +38,6 @@ NOT_RUN = ("null",)
 """Targets that compute nothing, or nothing that a report is about."""
 
 NO_TIMES = "target {} reports no times of layers; its wall time is under 'Speed on this host'"
-
-
-@dataclass(frozen=True)
-class ModelReport:
-    """A report.
-
-    Attributes:
-        title: name of the model. lead: the result in one sentence. facts: name -> text, for the head.
-        sections: key -> section, in order. runs: the evaluations, the baseline first; empty without a case.
-        source: what the report is of: ``case``, ``model``, ``path``, ``targets``, ``date``, ``commit``.
-    """
-
-    title: str
-    lead: str
-    facts: Mapping[str, str]
-    sections: Mapping[str, ToolReport]
-    runs: Sequence[Run] = ()
-    source: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,26 +249,8 @@ def _source(model: Model, case: Case, targets: Sequence[str], root: Path) -> dic
     return {**where, "commit": commit_of(root), **_when()}
 
 
-def data(report: ModelReport) -> dict[str, Any]:
-    """Return a report as plain data."""
-    head = {"schema_version": SCHEMA_VERSION, "command": COMMAND, "title": report.title, "lead": report.lead}
-    runs = [
-        {"target": run.target, "dtype": run.dtype, "reason": run.reason, "result": run.result}
-        | {"accuracy": None if run.accuracy is None else asdict(run.accuracy)}
-        for run in report.runs
-    ]
-    parts = {
-        key: {"title": one.title, "lead": one.lead, "facts": one.facts, "notes": one.notes, "rows": one.rows}
-        for key, one in report.sections.items()
-    }
-    return {**head, "source": report.source, "facts": report.facts, "runs": runs, "sections": parts}
-
-
 def write(report: ModelReport, out: Path) -> ReportFiles:
     """Write the page and the JSON; raise DataError if a file cannot be written, ConfigError without jinja2."""
-    from engine import DataError
-    from toolkit.report.page import html, json_text
-
     name = "".join(char if char.isalnum() or char in "-_." else "_" for char in report.source.get("case", report.title))
     files = ReportFiles(out / f"{name}_report.html", out / f"{name}_report.json")
     texts = {files.html: html(report), files.json: json_text(report)}

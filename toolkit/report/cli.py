@@ -18,7 +18,8 @@ from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.model_arguments import between, positive
 from toolkit.output import print_report, print_written, write_text
-from toolkit.report.build import TIMEOUT, ModelReport, build, write
+from toolkit.report.build import TIMEOUT, build, write
+from toolkit.report.model import ModelReport
 
 PRINTED = 6
 """Largest number of rows and of notes of a section on the terminal; the page and the JSON have all."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tecoinfer_modelzoo.json_values import plain
 from toolkit.output import PAGES, Column, ToolReport, shown
-from toolkit.report.build import ModelReport, data
+from toolkit.report.model import ModelReport, data
 
 
 def html(report: ModelReport) -> str:

@@ -118,7 +118,9 @@ def _accuracy_lead(runs: Sequence[Run]) -> str:
 
 
 def _warnings(run: Run) -> Iterator[str]:
-    """Yield the warnings of a run, without those on single samples."""
+    """Yield the reason of a run without a result, or its warnings, without those on single samples."""
+    if run.reason:
+        yield run.reason
     if run.result.get("finished") is False:
         yield f"only the first {run.result.get('samples')} samples were run"
     for key in ("hints", "data_warnings"):

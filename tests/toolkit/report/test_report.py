@@ -16,8 +16,8 @@ from engine import ConfigError
 from model_config.cases.config import read_cases
 from toolkit.cli import execute
 from toolkit.report import cli as command, report_of
-from toolkit.report.build import SCHEMA_VERSION
 from toolkit.report.evaluation import Run, _closing
+from toolkit.report.model import SCHEMA_VERSION
 from toolkit.report.sections import accuracy
 
 
