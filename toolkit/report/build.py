@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -160,6 +161,7 @@ def _files_of(model: Model, case: Case, step: Command) -> list[ModelFile]:
             _samples(model, case, name if several else "", paths),
             _pass_file(step, model),
             _located(twins.get(name, named[name]), model),
+            model.folder,
         )
         for name, path in paths.items()
     ]
@@ -216,12 +218,17 @@ def _sections(paths: Sequence[ModelFile], targets: Sequence[str], runs: Sequence
 def _facts(model: Model, case: Case, runs: Sequence[Run]) -> dict[str, str]:
     about = runs[0].result if runs else {}
     rule = case.accuracy
-    facts = {"model": summary(model.folder / "README.md"), "folder": model.path, "case": case.name}
+    facts = {"model": _plain(summary(model.folder / "README.md")), "folder": model.path, "case": case.name}
     facts |= {"domain": model.domain, "task": str(about.get("task") or ""), "data": str(about.get("data") or "")}
     facts["accuracy rule"] = f"at most {rule.tolerance:.2%} from onnx float32"
     if rule.reference is not None:
         facts["source framework"] = f"{rule.reference:g} ({rule.reference_source})"
     return {name: value for name, value in {**facts, **_environment()}.items() if value}
+
+
+def _plain(text: str) -> str:
+    """Return a sentence in Markdown without the addresses of its links and the marks of code and emphasis."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("**", "")
 
 
 def _environment() -> dict[str, str]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Run:
     Attributes:
         target, dtype: of the run. result: the JSON of the valid script, or the figures of its two closing lines.
         reason: why there is no result, in one line; empty if there is one. seconds: wall time of the process.
+        batch: samples per call, if the case says it.
         accuracy: comparison with the baseline's metric; ``None`` for the baseline, and without either metric.
     """
 
@@ -47,6 +48,7 @@ class Run:
     result: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
     accuracy: Accuracy | None = None
+    batch: int | None = None
 
     @property
     def metric(self) -> float | None:
@@ -97,7 +99,7 @@ def _judged(run: Run, baseline: Run, case: Case) -> Run:
     how: dict[str, Any] = {"metric_name": str(run.result.get("metric_name") or "metric")}
     how |= {"tolerance": case.accuracy.tolerance, "against": "onnx float32"}
     how |= {"higher_is_better": run.result.get("higher_is_better") is not False}
-    return Run(run.target, run.dtype, run.result, run.reason, judge_figures(run.metric, baseline.metric, **how))
+    return replace(run, accuracy=judge_figures(run.metric, baseline.metric, **how))
 
 
 def _run(plan: Plan, target: str, dtype: str, *, is_own: bool) -> Run:
@@ -120,7 +122,8 @@ def _run(plan: Plan, target: str, dtype: str, *, is_own: bool) -> Run:
         result = _read(file) or ({} if reason else _closing(text))
     if not result and not reason:
         reason = "the script printed no metric"
-    return Run(target, dtype, result, "" if result else reason)
+    batch = params.get("batch_size")
+    return Run(target, dtype, result, "" if result else reason, batch=batch if isinstance(batch, int) else None)
 
 
 def _output(command: Sequence[str], plan: Plan, environment: Mapping[str, str]) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -36,6 +36,7 @@ class ModelFile:
     Attributes:
         name: of the model in its task; empty for the only one. path: the file.
         wanted: samples for overflow and sizes. pass_path: pass file of the case, or ``None``.
+        home: folder to which paths of samples are relative, or ``None``.
         baseline: the float32 file of the same model, if there is one; ``None``: the file itself.
     """
 
@@ -44,6 +45,7 @@ class ModelFile:
     wanted: SampleRequest
     pass_path: Path | None = None
     baseline: Path | None = None
+    home: Path | None = None
 
     @property
     def baseline_file(self) -> ModelFile:
@@ -148,11 +150,11 @@ def speed(runs: Sequence[Run], processor: str) -> ToolReport:
         {
             "target": run.target,
             "dtype": run.dtype,
-            "sps": run.result.get("avg_sps"),
+            "sps": _rounded(run.result.get("avg_sps")),
             "inference": _milliseconds(run.result.get("avg_inference_time")),
             "preprocess": _milliseconds(run.result.get("avg_preprocess_time")),
             "e2e": run.result.get("e2e_time"),
-            "batch": _batch(run.result),
+            "batch": run.batch,
             "what": "the host that simulates the card" if run.simulated else "this host",
         }
         for run in done
@@ -161,9 +163,9 @@ def speed(runs: Sequence[Run], processor: str) -> ToolReport:
     return ToolReport(COMMAND, "Speed on this host", lead if rows else "no evaluation was run", columns, rows)
 
 
-def _batch(result: Mapping[str, Any]) -> int | None:
-    samples, steps = result.get("samples"), result.get("steps")
-    return -(-samples // steps) if isinstance(samples, int) and isinstance(steps, int) and steps else None
+def _rounded(value: Any) -> Any:
+    """Return a number of at least 100 as a whole one."""
+    return round(value) if isinstance(value, float) and 100 <= value < 1e15 else value
 
 
 def _milliseconds(value: Any) -> float | None:
@@ -182,7 +184,12 @@ def card(file: ModelFile) -> ToolReport:
         Column("memory", "memory per SPA, MiB (simulated)", numeric=True),
     )
     rows = [
-        {"batch": one.batch, "latency": one.latency * 1e3, "throughput": one.throughput, "memory": one.memory / MIB}
+        {
+            "batch": one.batch,
+            "latency": one.latency * 1e3,
+            "throughput": _rounded(one.throughput),
+            "memory": one.memory / MIB,
+        }
         for one in found.simulated
     ]
     description = load_card()
@@ -202,11 +209,12 @@ def card(file: ModelFile) -> ToolReport:
 def operators(file: ModelFile, targets: Sequence[str]) -> ToolReport:
     """Return the support of every operator on every target, by its table and by trials."""
     from toolkit.ops.judge import judge_file, summary
-    from toolkit.ops.table import LACKING, load_table
+    from toolkit.ops.table import LACKING, LEVELS, load_table
     from toolkit.ops.trial import trial_of
 
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     leads, notes, lacking = [], list[str](), set[tuple[str, str]]()
+    counted = ""  # the target whose judgements give the number of nodes
     for target in targets:
         try:
             table = load_table(target)
@@ -215,11 +223,13 @@ def operators(file: ModelFile, targets: Sequence[str]) -> ToolReport:
             notes.append(f"{target}: {error}")
             continue
         leads.append(summary(found, target))
+        counted = counted or target
         notes += [line for line in more if line not in notes]
         for one in found:
             key = (one.need.op, " ".join(map(str, one.need.reads)))
-            row = rows.setdefault(key, {"op": one.need.op, "count": len(one.need.nodes), "reads": key[1], "fix": ""})
-            row[target] = one.level
+            row = rows.setdefault(key, {"op": one.need.op, "count": 0, "reads": key[1], "fix": ""})
+            row["count"] += len(one.need.nodes) if target == counted else 0
+            row[target] = max(row.get(target, one.level), one.level, key=LEVELS.index)  # the worst of its forms
             if one.level in LACKING:
                 lacking.add(key)
                 row["fix"] = row["fix"] or one.fix
@@ -244,11 +254,16 @@ def overflow(file: ModelFile) -> ToolReport:
     kept = list(dict.fromkeys([*marked, *by_size]))[:TOP]
     wanted = ("name", "op", "largest", "smallest", "beyond", "below", "inf", "nan", "saturated", "flushed", "trigger")
     columns = [column for column in found.columns if column.key in wanted]
-    facts = {name: value for name, value in found.facts.items() if name != "model"}
-    rows = [{column.key: found.rows[i].get(column.key) for column in columns} for i in kept]
+    facts = {name: _inside(value, file.home) for name, value in found.facts.items() if name != "model"}
+    rows = [{column.key: _inside(found.rows[i].get(column.key), file.home) for column in columns} for i in kept]
     bad = frozenset(place for place, i in enumerate(kept) if i in found.bad)
     notes = [*found.notes, *_cut(len(found.rows), len(rows), "with the largest values")]
     return replace(found, columns=columns, rows=rows, bad=bad, facts=facts, notes=notes)
+
+
+def _inside(value: Any, home: Path | None) -> Any:
+    """Return a text without the folder of the model before paths: a page to send shows no folders of its sender."""
+    return value.replace(f"{home}/", "") if home is not None and isinstance(value, str) else value
 
 
 def _cut(total: int, shown: int, which: str) -> list[str]:
