@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,24 +105,24 @@ def sample_request(args: argparse.Namespace, flags: Sequence[str], root: Path) -
     from toolkit.fix.opening import SampleRequest
     from utils.shapes import parse_dims
 
-    sizes: tuple[Any, ...] = (args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim))
+    plain = SampleRequest(args.data, args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim))
     if args.task is None:
         given = {"--model_name": args.model_name, "--ckpt": args.ckpt}
         flag = next((name for name, value in given.items() if value), None)
         own = None if flag or args.data or args.shape else _own(args.model, root, flags)
         if own is not None:
-            return SampleRequest(own.data, *sizes, own.request, own.case)
+            return replace(plain, data=own.data, asked=own.request, own=own.case)
         flag = flag or ("--" if flags else None)
         if flag is not None:
             raise ConfigError(f"{flag} needs a task; add --task NAME")
-        return SampleRequest(args.data, *sizes)
+        return plain
     from toolkit.fix.task_request import TaskRequest
     from utils.tasks.find import add_contrib, find_task
 
     add_contrib(root)
     others = dict(_file(word) for word in args.ckpt)
     asked = TaskRequest(find_task(args.task), tuple(flags), args.model_name, others)
-    return SampleRequest(args.data, *sizes, asked)
+    return replace(plain, asked=asked)
 
 
 def _own(model: str, root: Path, flags: Sequence[str] = ()) -> OwnSamples | None:

@@ -109,12 +109,14 @@ def _run(plan: Plan, target: str, dtype: str, *, is_own: bool) -> Run:
     params |= {} if ckpt is None else {"ckpt": ckpt}
     if not is_own:
         params.pop("pass_path", None)
+    size = params.get("batch_size")
+    batch = size if isinstance(size, int) and size > 0 else None
     with tempfile.TemporaryDirectory(prefix="teco-report-") as folder:
         file = Path(folder) / "result.json"
         command = [sys.executable, plan.step.run_file, *Command("valid", plan.step.run_file, params).arguments]
         environment = {**os.environ, "PYTHONPATH": python_path(plan.root)}
         if plan.samples is not None:
-            steps = -(-plan.samples // int(params.get("batch_size", 1)))  # type: ignore[call-overload]
+            steps = -(-plan.samples // (batch or 1))
             environment["TECO_INFER_PIPELINES_MAX_STEPS"] = str(steps)
         text, reason = _output([*command, "--json", str(file)], plan, environment)
         if "unrecognized arguments: --json" in reason:  # a script in the historical style
@@ -122,8 +124,7 @@ def _run(plan: Plan, target: str, dtype: str, *, is_own: bool) -> Run:
         result = _read(file) or ({} if reason else _closing(text))
     if not result and not reason:
         reason = "the script printed no metric"
-    batch = params.get("batch_size")
-    return Run(target, dtype, result, "" if result else reason, batch=batch if isinstance(batch, int) else None)
+    return Run(target, dtype, result, "" if result else reason, batch=batch)
 
 
 def _output(command: Sequence[str], plan: Plan, environment: Mapping[str, str]) -> tuple[str, str]:

@@ -355,4 +355,5 @@ def files(paths: Sequence[ModelFile]) -> ToolReport:
 def _kind(data_type: int) -> str:
     from onnx import TensorProto
 
-    return TensorProto.DataType.Name(data_type).lower()
+    name: str = TensorProto.DataType.Name(data_type)
+    return name.lower()
