@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +39,23 @@ def _read(found: argparse.Namespace) -> list[Path]:
     return [Path(word) for word in words if isinstance(word, (str, Path)) and word]
 
 
+def _one_each(argv: Sequence[str], flag: str) -> list[str]:
+    """Return the words of a command line with the flag before each of its values: ``--dim a=1 b=2`` of the scripts.
+
+    With ``nargs="+"`` the flag would take a model's name that follows it.
+    """
+    words: list[str] = []
+    current = ""
+    for word in argv:
+        if word.startswith("-"):
+            current = word
+        elif current == flag and words[-1] != flag:
+            current = flag if re.fullmatch(r"[^=\s]+=[0-9][0-9,x*]*", word) else ""
+            words += [flag] if current else []
+        words.append(word)
+    return words
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises :class:`ConfigError` with one line and accepts no abbreviated flags."""
 
@@ -64,6 +83,8 @@ class Parser(argparse.ArgumentParser):
 
         Raise ConfigError if an argument is invalid, or an output path cannot be written.
         """
+        if args and args[0] is not None and "--dim" in self._option_string_actions:
+            args = (_one_each(args[0], "--dim"), *args[1:])
         found: argparse.Namespace = super().parse_args(*args, **how)
         for name, value in vars(found).items():
             paths = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Path)]

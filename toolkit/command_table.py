@@ -17,6 +17,7 @@ COMMANDS = {
     "fetch": ("toolkit.commands.fetch:main", "download model and data files out of packages"),
     "profile": ("toolkit.commands.profile:main", "show the time of each node and the bottlenecks"),
     "table": ("toolkit.commands.table:main", "tabulate parameters, multiply-adds, simulated time and memory"),
+    "report": ("toolkit.report.cli:main", "write one page about a model, to send"),
     "site": ("toolkit.commands.site:main", "write an HTML page about all models"),
     "compare": ("toolkit.commands.compare:main", "compare every node of a model on two engines"),
     "dump": ("toolkit.commands.dump:main", "store the tensors of a model, or compare two dumps"),
@@ -51,7 +52,7 @@ HIDDEN = {
 
 SUPERVISED = frozenset(
     (
-        *("info", "profile", "table", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp"),
+        *("info", "profile", "table", "report", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp"),
         *("train compare", "train replay", "train ops", "compare-train", "replay-op"),
     )
 )

@@ -113,7 +113,9 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _is_common(action: argparse.Action) -> bool:
-    """Return whether an action is described at the head of the page."""
+    """Return whether an action is described at the head of the page, or is a former flag that no help lists."""
+    if action.help == argparse.SUPPRESS:
+        return True
     if action.metavar in ("FILE", "SECONDS", "GIB"):
         return action.dest in ("json", "csv", "html", "time_limit", "memory_limit")
     return not {"--help", "--version"}.isdisjoint(action.option_strings)

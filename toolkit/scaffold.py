@@ -74,6 +74,7 @@ def create(
     contrib: bool = False,
     root: Path = ROOT,
     given: Given | None = None,
+    arch: str = "",
 ) -> Created:
     """Write a model's folder from the template of a task, and append its case.
 
@@ -82,10 +83,12 @@ def create(
         contrib: create the model below ``contrib/``.
         root: the repository, or a project's folder; tasks of its ``contrib/`` are available too.
         given: the user's model file; ``None``: the placeholder of the template.
+        arch: name of a published network in place of the placeholder.
 
     Raises:
-        ConfigError: a name is invalid or exists, the task is unknown or has no valid template (for a file), a default
-            is not one of its flags, or the file of cases cannot be appended to; nothing was changed.
+        ConfigError: a name is invalid or exists, the task is unknown or has no valid template (for a file or a
+            network), the network is unknown, a default is not one of its flags, or the file of cases cannot be appended
+            to; nothing was changed.
         TecoInferError: the model file or its data cannot be read; nothing was changed.
     """
     place = "contrib" if contrib else "core"
@@ -95,6 +98,8 @@ def create(
     template = _template(found, contrib, root)
     if given is not None:
         template = _adopting(found, template, model, given)
+    elif arch:
+        template = _publishing(found, template, arch)
     folder, config = f"{PLACES[place].folder}/{domain}/{model}", PLACES[place].config
     in_clone = has_packages(root)
     words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder}
@@ -161,6 +166,19 @@ def _adopting(task: type[Task], template: Template, model: str, given: Given) ->
         "shared_defaults": _keywords({name: values[name] for name in shared if name in values}),
     }
     return Template(adoption.folder, lambda folder: {**adoption.fill(folder, model, given.ckpt, given.data), **words})
+
+
+def _publishing(task: type[Task], template: Template, arch: str) -> Template:
+    """Return a template that fills a folder for a published network."""
+    published = template.published
+    if published is None:
+        known = tasks().values()
+        have = sorted(one.name for one in known if one.template is not None and one.template.published is not None)
+        raise ConfigError(
+            f"task {task.name!r} has no template for --arch; leave it out; tasks that have one: {', '.join(have)}"
+        )
+    words = published.words(arch)
+    return Template(published.folder, lambda folder: {**template.fill(folder), **words})
 
 
 def _defaults(task: type[Task], words: Sequence[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import hashlib
 import logging
 import platform
 import tempfile
+import traceback
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,14 +141,22 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
             prepared = load_model(folder / "prepared.onnx")
             _check(prepared, ckpt)
             _name_nodes(prepared)
+            _flatten_biases(prepared)
             if recipe.smooth:
                 smoothing.smooth(prepared, _largest(prepared, samples))
             return _static(prepared, samples, recipe, folder)
         except ModelError:
             raise  # names what cannot be quantised
         except failures as error:
-            reason = one_line(error)
+            reason = one_line(error) if isinstance(error, ORT_ERRORS) else _place(error)
             raise ModelError(f"{ckpt} cannot be quantised to int8: {reason}; use --dtype float32") from error
+
+
+def _place(error: BaseException) -> str:
+    """Return where ONNX Runtime's tools failed: the text of such an error is about their variables, not the model."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {frames[-1].name}" if frames else ""
+    return f"ONNX Runtime's quantisation tools fail at its graph ({type(error).__name__}{where})"
 
 
 @contextmanager
@@ -210,7 +219,11 @@ def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
 
     known = {t.name: np.abs(numpy_helper.to_array(t)).max(initial=0) for t in model.graph.initializer}
     sizes = {**magnitudes, **{name: float(size) for name, size in known.items() if size.dtype.kind == "f"}}
-    products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm") and node.input[1] not in known]
+    products = [
+        node
+        for node in model.graph.node
+        if node.op_type in ("MatMul", "Gemm") and (node.input[1] not in known or _has_rows_of_biases(node, model))
+    ]
     found = {node.name for node in (*products, *(one for one in model.graph.node if _meets_a_mask(one, sizes)))}
     return sorted(found.union(_ends(model, known)))
 
@@ -269,6 +282,38 @@ def _name_nodes(model: ModelProto) -> None:
         if not node.name or node.name in taken:
             node.name = f"{node.op_type}/{index}"
         taken.add(node.name)
+
+
+def _flatten_biases(model: ModelProto) -> None:
+    """Give every Gemm with constant weights a bias of one number per column, in place.
+
+    ONNX also allows a bias of 1 x N and a single number, at which ONNX Runtime's tools fail.
+    """
+    from onnx import numpy_helper
+
+    known = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "Gemm" or len(node.input) < 3 or not {node.input[1], node.input[2]} <= known.keys():
+            continue
+        bias = numpy_helper.to_array(known[node.input[2]])
+        columns = known[node.input[1]].dims[0 if _is_transposed(node) else 1]
+        if bias.shape != (columns,) and bias.size in (1, columns):
+            name = f"{node.input[2]}@{node.name}"
+            flat = np.broadcast_to(bias.reshape(-1), (columns,))
+            model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(flat), name))
+            node.input[2] = name
+
+
+def _is_transposed(node: NodeProto) -> bool:
+    return any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+
+
+def _has_rows_of_biases(node: NodeProto, model: ModelProto) -> bool:
+    """Return whether the constant bias of a Gemm has several rows, at which ONNX Runtime's tools fail."""
+    if node.op_type != "Gemm" or len(node.input) < 3:
+        return False
+    bias = next((tensor for tensor in model.graph.initializer if tensor.name == node.input[2]), None)
+    return bias is not None and len(bias.dims) == 2 and bias.dims[0] > 1
 
 
 def _constants(model: ModelProto) -> set[str]:

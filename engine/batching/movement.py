@@ -26,7 +26,9 @@ from engine.batching.value import Call, Rows, Value
 Cut: TypeAlias = tuple[Number | None, Number | None, Number | None]
 """Start, end and step of a slice, ``None`` if unknown."""
 
-_END = 2**31 - 1  # minimum end of a slice that means the end of the axis
+_END = 10**9
+"""Minimum end of a slice that means the end of the axis: exporters write 2^63 - 1, 2^31 - 1 or 10^9. An axis of 10^9
+elements, 4 GB in float32, is larger than the tensors of any call that is split."""
 
 
 def reshape(call: Call) -> list[Value]:

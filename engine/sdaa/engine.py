@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, usable_cores
-from engine.batching.batch import batch_of, run_sharded
+from engine.batching.batch import batch_of, run_sharded, samples_differ
 from engine.host.garbage import without_collections
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, visible_devices
@@ -25,7 +25,7 @@ from engine.sdaa.device import CallTimes, Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
 from engine.sdaa.pace import Pace, paced_by_environment
 from engine.sdaa.plan import Lowering, Plan, PlanKey, plan_report, shared_cost
-from engine.sdaa.proof import prove
+from engine.sdaa.proof import prove, tried_apart
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
 from engine.sdaa.tables import FIXED, check_tables
@@ -83,7 +83,8 @@ class SdaaEngine(Engine):
         self._spa_count = len(devices)
         self._side_by_side = min(len(devices), usable_cores())
         self._plans: dict[PlanKey, Plan] = {}
-        self._warned_whole = False
+        self._warned_whole = self._tried = False
+        self._unproven = ""  # why samples that a trial found independent are not proven to be
         faults = faults_from_environment() if faults is None else list(faults)
         check_spas(faults, len(devices))
         restored = None if save_to else self._restore()
@@ -315,6 +316,8 @@ class SdaaEngine(Engine):
             spas = f"{len(self.card.spas)} SPA, no batch to split"
         if self.independent is False:
             spas = f"{len(self.card.spas)} SPA, the whole call on one (samples depend on one another)"
+        if self._unproven:
+            spas = f"{spas}, samples independent: tried, not proven ({self._unproven})"
         times = "times are host wall time unless they say simulated"
         if self.paced:
             times = "paced: a call takes its simulated time on the wall clock, or longer if the host computes longer"
@@ -324,8 +327,11 @@ class SdaaEngine(Engine):
         """Split the batch over the SPA and gather the results in order."""
         # A call of exactly the model's own batch is one shard, which is not split.
         split = self.static_batch is None or inputs[self.lead].shape[self.batch_axis] != self.static_batch
-        if self.independent is None and split and not self.spec.simulate_only:
-            self._find_out(inputs)
+        if split and not self.spec.simulate_only:
+            if self.independent is None:
+                self._find_out(inputs)
+            elif self.independent is False and not self._tried:
+                self._try_apart(inputs)
         ordered = [inputs[i] for i in self._order]
         if self.independent is False:
             results = self._whole(inputs, ordered)
@@ -353,11 +359,34 @@ class SdaaEngine(Engine):
         if why is None:
             return
         self.independent = not why
+        self._unproven = "" if why else self.batching.why_dependent
         self.batching.why_dependent = why or self.batching.why_dependent
         if why and self.static_batch is None:
             self.shard_size = self.spec.batch_size
             self._plans.clear()  # replaced by plans for the batches of calls
         self._forget()
+
+    def _try_apart(self, inputs: list[Array]) -> None:
+        """Try whether the samples of this call depend on one another as the graph says, before it runs on one SPA.
+
+        A graph is followed by rules that may not recognise how it keeps samples apart. If a trial finds no dependence,
+        calls are split over the SPA, which a warning and :meth:`describe` report as tried, not proven.
+        """
+        ordered = [inputs[i] for i in self._order]
+        alone = saved_path(self.spec.ckpt) == self.spec.ckpt
+        if alone or self.static_batch is not None or not samples_differ(ordered, self._model_inputs):
+            return
+        self._tried = True
+        if tried_apart(self._lowering, ordered, self._model_inputs, self._main.outputs) != "":
+            return
+        self.independent, self._unproven = True, self.batching.why_dependent
+        self.shard_size = self._rows()
+        self._plans.clear()
+        warnings.warn(
+            f"{self.spec.ckpt}: calls are split over the SPA: samples alone and together give the same results in a "
+            f"trial; tried, not proven ({self._unproven})",
+            stacklevel=user_stacklevel(),
+        )
 
     def _whole(self, inputs: list[Array], ordered: list[Array]) -> list[Array]:
         total = batch_of(inputs, self.inputs)

@@ -21,6 +21,7 @@ from model_config.run import cache
 from model_config.run.drawn import draw
 from model_config.run.foreign import Foreign
 from model_config.run.key import Shared, case_key
+from model_config.run.left_out import missing_from_git
 from model_config.run.runner import Limits, OnOutput, Slot, run_step
 from model_config.run.snapshot import Snapshot, Snapshots, names_of
 from model_config.run.workplace import workplace
@@ -144,6 +145,9 @@ class _CaseRun:
             with workplace(self.case, self.settings.work_dir, self.settings.root, snapshot) as self.tree:
                 for step in self.case.steps:
                     self.steps.append(self._run(step))
+                    if not self.steps[-1].passed:
+                        root = self.settings.root
+                        self.findings += missing_from_git(self.case, self.steps[-1], root, self._folder)
                 self._judge()
         finally:
             self.findings += _written_outside(self.case, snapshot)

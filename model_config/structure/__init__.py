@@ -17,7 +17,8 @@ from model_config.cases.config import ROOT, Case
 from model_config.remembered import Remembered, key_of
 from model_config.results import Finding
 from model_config.run.foreign import Foreign
-from model_config.structure import examples, files, parameters, readme, requirements, scripts
+from model_config.structure import examples, files, parameters, readme, readme_files, requirements, scripts
+from model_config.structure.data_files import sample_data
 from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile
 from tecoinfer_modelzoo.text import shortened
 
@@ -36,6 +37,7 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
     "readme-text": readme.check_sections,
     "readme-steps": readme.check_steps,
     "readme-commands": readme.check_commands,
+    "readme-files": readme_files.check_files,
     "requirements-lines": requirements.check_lines,
     "requirements-twice": requirements.check_duplicates,
     "requirements-torch": requirements.check_torch,
@@ -59,6 +61,9 @@ FILE_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {
     "device": scripts.check_devices,
 }
 """Rules for a single file, in a model's folder or shared."""
+
+DATA_RULES = {name: FILE_RULES[name] for name in ("readable", "size")}
+"""Rules for sample data, whose files are neither documents nor code, whatever their names."""
 
 OF_CONTENT = frozenset(("text", "syntax", "absolute-path", "debug", "tls", "unsafe", "device"))
 """Rules that read nothing but a file's name and content: one that broke none of them breaks none the next time."""
@@ -104,9 +109,11 @@ def check_structure(case: Case, root: Path = ROOT, foreign: Foreign | None = Non
     folder = Folder(case, root, foreign)
     broken = {name: list(islice(check(folder), MOST_FOUND)) for name, check in CASE_RULES.items()}
     found = [_finding(name, one) for name, places in broken.items() for one in places]
-    return sorted(
-        {*found, *_of_files(folder.files, FILE_RULES)}, key=_place
-    )  # a file that several scripts import is reported several times
+    data = sample_data(folder)
+    written = [source for source in folder.files if source.name not in data]
+    samples = [source for source in folder.files if source.name in data]
+    of_files = (*_of_files(written, FILE_RULES), *_of_files(samples, DATA_RULES))
+    return sorted({*found, *of_files}, key=_place)  # a file that several scripts import is reported several times
 
 
 def check_shared(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from model_config.cases.config import STEPS
+from model_config.structure.data_files import sample_data
 from model_config.structure.source import TEXT_SUFFIXES, Broken, Folder, SourceFile, inside
 from model_config.syntax import LONGEST_LINE
 from tecoinfer_modelzoo.text import nearest
@@ -78,7 +79,8 @@ def _check_scripts(folder: Folder) -> Iterator[Broken]:
     """Check the names of the scripts and modules of a folder, and of the subfolders that contain them."""
     steps = {folder.full(step.run_file) for step in folder.case.steps}
     folders: set[PurePosixPath] = set()
-    for source in (source for source in folder.files if source.suffix in (".py", ".sh")):
+    data = sample_data(folder)
+    for source in (one for one in folder.files if one.suffix in (".py", ".sh") and one.name not in data):
         path = PurePosixPath(source.name).relative_to(folder.run_dir)
         folders.update(path.parents[:-1])
         is_script = len(path.parts) == 1 or source.name in steps

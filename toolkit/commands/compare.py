@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +25,11 @@ from toolkit.graph.inputs import model_file
 from toolkit.graph.nodes import MEMORY
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
-from toolkit.model_arguments import DATA, add_model_flags, given_calls, is_dump, opened, positive
+from toolkit.model_arguments import DATA, RANDOM, add_model_flags, given_calls, is_dump, opened, positive
 from toolkit.output import add_output_flags, publish
+
+BASELINE = "onnx"
+"""Target of the accuracy baseline, which computes in float32."""
 
 EPILOG = """\
 diff1 = sum|a-b| / sum|b|, diff2 = sqrt(sum (a-b)^2 / sum b^2), diff3 = |a-b| / |b| where |b| is above 1e-6 (float16:
@@ -43,24 +48,50 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if args.a_model is not None and args.a in dumps:
         raise ConfigError(f"--a {args.a} is a dump; --a_model {args.a_model} cannot be combined with it")
     golden = dumps.get(args.a) or dumps.get(args.b)
-    calls, origin = given_calls(args, path, golden)
+    calls, origin = given_calls(args, path, golden, root)
     inputs = calls[0]
-    with (
-        dumps.get(args.a) or opened(args, args.a_model or path, args.a, args.a_dtype, inputs) as a,
-        dumps.get(args.b) or opened(args, path, args.b, args.b_dtype, inputs) as b,
-    ):
+    with ExitStack() as stack:
+        reference = args.a_model or (path if args.a in dumps else float32_reference(path, args, stack))
+        a = stack.enter_context(dumps.get(args.a) or opened(args, reference, args.a, args.a_dtype, inputs))
+        b = stack.enter_context(dumps.get(args.b) or opened(args, path, args.b, args.b_dtype, inputs))
         del held
         found = compare_calls(a, b, calls, isolated=args.isolated, limit=args.threshold, memory=args.memory * 2**20)
         for dump in dumps.values():
             found.rows[:0] = input_rows(dump, inputs)
             found.notes += input_notes(dump, inputs)
-        made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
-    drawn = [] if args.data or golden else ["inputs are random; pass real ones with --data"]
+        facts = engine_facts(a, b, origin)
+        if reference != path:
+            facts["reference (a)"] += f" of {reference_text(reference, path)}"
+        made = report(found, "teco compare", path.name, facts)
+    drawn = ["inputs are random; pass real ones with --data"] if origin.startswith(RANDOM) else []
+    drawn += [f"inputs: {origin}"] if "cannot be used" in origin else []
     shown = replace(made, notes=[*made.notes, *drawn])  # in the files this is a fact
     publish(made, args, shown)
     if found.code == 2:
         print(f"error: {path}: {lead(found)}; compare targets that return the same tensors", file=sys.stderr)
     return found.code
+
+
+def float32_reference(path: Path, args: argparse.Namespace, stack: ExitStack) -> Path:
+    """Return the file of the reference: for a float16 MODEL its float32 file, as in the accuracy gate, else MODEL.
+
+    A float16 file run by the baseline computes in float16 too, which hides the error of that precision. Without a
+    float32 file beside it (the same name without ``_float16``), the reference is the file itself with float32
+    computation, written to a temporary folder until ``stack`` is closed.
+    """
+    from toolkit.fix.wide import float32_file, has_float16
+
+    if args.a != BASELINE or args.a_dtype not in (None, "float32") or not has_float16(source(path).model):
+        return path
+    twin = path.with_name(path.name.replace("_float16", ""))
+    if twin != path and twin.is_file():
+        return twin
+    return float32_file(path, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="teco-compare-"))))
+
+
+def reference_text(reference: Path, path: Path) -> str:
+    """Return a description of another file of the reference than the model's."""
+    return f"{path.name} with float32 computation" if reference.name == path.name else str(reference)
 
 
 def is_target(name: str) -> bool:
@@ -87,7 +118,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add_model_flags(parser, f"{DATA}; several .npz are one call each, compared as one")
     add = parser.add_argument
     add("--a", default="onnx", metavar="TARGET", help="the reference: a target or a dump (default: onnx)")
-    add("--a_model", type=Path, metavar="FILE", help="another ONNX file for a, such as the export before a change")
+    add(
+        "--a_model",
+        type=Path,
+        metavar="FILE",
+        help="another ONNX file for a (default: of a float16 MODEL its float32 file)",
+    )
     add("--b", default="sdaa", metavar="TARGET", help="the target or dump to judge (default: sdaa)")
     add("--a_dtype", metavar="DTYPE", help="precision of a (default: the target's own)")
     add("--b_dtype", metavar="DTYPE", help="precision of b (default: the target's own)")

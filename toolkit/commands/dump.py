@@ -63,7 +63,7 @@ def _dump(kind: str, argv: Sequence[str], root: Path) -> int:
     args = _dump_arguments(kind, argv)
     path = model_file(args.model, root)
     held = source(path)  # loaded once, for the inputs and the engine
-    inputs, origin = given_inputs(args, path)
+    inputs, origin = given_inputs(args, path, root=root)
     with opened(args, path, args.target, args.dtype, inputs) as model:
         del held
         nodes = _chosen(kind, args, model.nodes)

@@ -3,7 +3,9 @@
 Writes MODEL_mixed.onnx (mixed precision) and MODEL_fix_pass.py (a pass file with skip_ops). With --baseline, also finds
 nodes that differ from a correct model. With --reference or --golden, tries causes other than precision.
 
-Samples are arrays or images for a classifier, or are read by a task with its metric. Flags of the task follow --:
+Samples are those of the case, for a model of the zoo; arrays or images for a classifier; or are read by a task with its
+metric. Flags of the task follow --:
+  teco fix digits
   teco fix model.onnx --data calls/ --task keywords -- --sample_rate 16000
 """
 
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError, find_pass
-from model_config.cases.config import ROOT
+from model_config.cases.config import ROOT, STEPS, relative
 from model_config.results import Accuracy
 from toolkit.arguments import Parser
 from toolkit.fix.choice_search import Step
@@ -52,6 +54,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     args = _parser().parse_args(words)
     _check(args)
     wanted = sample_request(args, flags, root)
+    if not wanted.given:
+        raise ConfigError("the following arguments are required: --data (see teco fix --help)")
+    _check_reference(args, wanted)
     path = model_file(args.model, root)
     out = args.out or Path()
     if _looks_for_mistakes(args) and wanted.asked is not None and wanted.asked.task.export_settings:
@@ -63,8 +68,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         how = {"tolerance": args.tolerance, "batch": wanted.batch, "limit": wanted.limit, "asked": wanted.asked}
         how |= {"baseline": args.baseline, "pass_path": find_pass(args.pass_path)}
         how |= {"shapes": wanted.shapes, "dims": wanted.dims}
-        found = fix(path, args.data, args.metric, out, **how, on_trial=_say if sys.stderr.isatty() else _hush)
-        report, done = describe(found, path, " ".join(args.data)), found.verdict in DONE
+        found = fix(path, wanted.data, args.metric, out, **how, on_trial=_say if sys.stderr.isatty() else _hush)
+        report, done = describe(found, path, _data_text(wanted)), found.verdict in DONE
+        report = replace(report, notes=[*report.notes, *_for_the_case(found, args.model, root)])
     publish(report, args, limit=20)
     return 0 if done else 1
 
@@ -93,11 +99,18 @@ def _check(args: argparse.Namespace) -> None:
     other = next((f"--{name}" for name in ("baseline", "pass_path") if getattr(args, name) is not None), None)
     if other and _looks_for_mistakes(args):
         raise ConfigError(f"{other} cannot be combined with --reference or --golden; leave one out")
-    if not args.data and args.task is None:
-        raise ConfigError("the following arguments are required: --data (see teco fix --help)")
-    has_labels = args.task is not None or needs_labels(args.metric or "top1")
+
+
+def _check_reference(args: argparse.Namespace, wanted: SampleRequest) -> None:
+    has_labels = wanted.asked is not None or needs_labels(args.metric or "top1")
     if args.reference is not None and args.golden is None and not has_labels:
         raise ConfigError(f"--reference needs a metric with labels; with --metric {args.metric} pass --golden FILE.npz")
+
+
+def _data_text(wanted: SampleRequest) -> str:
+    """Return the data paths as text, or the case whose data they are."""
+    data = [str(wanted.data)] if isinstance(wanted.data, Path) else list(wanted.data or ())
+    return " ".join(data) or (f"the default of case {wanted.own}" if wanted.own else "")
 
 
 def _looks_for_mistakes(args: argparse.Namespace) -> bool:
@@ -147,6 +160,31 @@ def describe(found: Fix, path: Path, data: str) -> ToolReport:
         _charts(found),
         {"verdict": found.verdict, "culprits": found.culprits, "files": files, "trials": trials_as_json(found.trials)},
     )
+
+
+def _for_the_case(found: Fix, model: str, root: Path) -> list[str]:
+    """Return the line on what the case of a model needs so that its runs use the pass file; none without a fix.
+
+    For a model of the zoo that is what to copy, and the lines for its case; for a file, the flag of the scripts.
+    """
+    if found.verdict != "fixed" or found.pass_file is None:
+        return []
+    from toolkit.own_samples import own_case
+
+    named, file = own_case(model, root), found.pass_file
+    if named is None:
+        return [
+            f"for the scripts: --pass_path {file}; in a case: others: {{pass_path: {file.name}}}, beside its scripts"
+        ]
+    home, case = named
+    ckpt = found.renamed_file
+    steps = ", ".join(STEPS[step.name] for step in case.steps if "ckpt" in step.params)
+    files = " ".join(str(one) for one in (file, ckpt) if one is not None)
+    values = f"{{pass_path: {file.name}}}" + (f" and ckpt: {ckpt.name}" if ckpt is not None else "")
+    where = f"{relative(case.source, root)}:{case.line}"
+    return [
+        f"for case {case.name} ({where}): cp {files} {home.path}/, and write under params of {steps}: others: {values}"
+    ]
 
 
 def _rows(found: Fix) -> list[dict[str, Any]]:
@@ -241,7 +279,7 @@ def _mistakes(path: Path, args: argparse.Namespace, wanted: SampleRequest) -> tu
         tried = try_suspects(path, samples, measure, reference, golden=golden, tolerance=0.01)
         notes = tried_inputs(samples)
     cured = [one for one in tried if one.cured]
-    report = _suspects(path, " ".join(args.data), measure.name, reference, tried)
+    report = _suspects(path, _data_text(wanted), measure.name, reference, tried)
     return replace(report, notes=notes), bool(cured)
 
 

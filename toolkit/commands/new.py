@@ -1,7 +1,8 @@
 """Create a model: a folder that passes the structure check and runs, and its case in model.yaml.
 
 The folder is made from the template of the task, with a tiny placeholder model to replace and generated sample data.
-With --ckpt it is made from an existing ONNX file (and --data) instead, and runs at once.
+With --ckpt it is made from an existing ONNX file (and --data) instead, and runs at once; with --arch it exports a
+network of torchvision or timm.
 """
 
 from __future__ import annotations
@@ -38,20 +39,25 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         default=[],
         help="with --ckpt: default of a flag: metric=top1",
     )
+    arch = "export this network: torchvision:NAME or timm:NAME (random weights in the case)"
+    parser.add_argument("--arch", metavar="NAME", default="", help=arch)
     args = parser.parse_args(argv)
     if args.ckpt is None and (args.data is not None or args.default):
         parser.error("--data and --default need --ckpt FILE")
+    if args.ckpt is not None and args.arch:
+        parser.error("--ckpt FILE is a model already, and --arch NAME another one; leave one of them out")
     given = (
         None if args.ckpt is None else Given(args.ckpt, () if args.data is None else (args.data,), tuple(args.default))
     )
     task = args.task or (_task_of_file(args.domain) if given is not None else "")
-    made = create(args.domain, args.model, task=task, contrib=args.contrib, root=root, given=given)
+    made = create(args.domain, args.model, task=task, contrib=args.contrib, root=root, given=given, arch=args.arch)
     print(f"{made.folder}: {made.files} files; case {args.model!r} was appended to {made.config}")
     known = domains(root)
     if args.domain not in known and args.domain not in tasks():
         near = did_you_mean(args.domain, known)
         print(f"note: {args.domain!r} is a new domain{';' if near else ''}{near}")
-    print((NEXT if given is None else NEXT_OF_FILE).format(folder=made.folder, model=args.model))
+    after = NEXT_OF_FILE if given is not None else NEXT_OF_ARCH if args.arch else NEXT
+    print(after.format(folder=made.folder, model=args.model, install=_install(root / made.folder, made.folder)))
     return 0
 
 
@@ -69,14 +75,28 @@ def _takes_any(template: Template) -> bool:
     return template.adoption is not None and template.adoption.any_model
 
 
+def _install(folder: Path, name: str) -> str:
+    """Return the line that installs what the export needs; "" if the core install is enough."""
+    lines = (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    if all(not line.strip() or line.startswith("#") for line in lines):
+        return ""
+    return f"  pip install -r {name}/requirements.txt   # for the export only\n"
+
+
 NEXT = """\
 next:
-  pip install -r {folder}/requirements.txt   # for the export only
-  teco run {model} export
+{install}  teco run {model} export
   teco run {model} valid
   teco check {model}
 then put your own network into model.py and export_onnx.py, add your data, and describe both in README.md;
 docs/adding_a_model.md shows every step"""
+
+NEXT_OF_ARCH = """\
+next:
+{install}  teco run {model} export
+  teco run {model} valid
+  teco check {model}
+then export published weights or your own, add your data, and describe both in {folder}/README.md"""
 
 NEXT_OF_FILE = """\
 next:

@@ -1,8 +1,8 @@
 """List the operators, dtypes, attributes and shapes of a model, and their support on a target.
 
 MODEL is an ONNX file, a model of the zoo, or a torch module before its export: `package.module:name` or `file.py:name`,
-where the name is a module, its class, or a function that returns one. With --training, list the PyTorch operators of
-a training (`teco ops --training --help`).
+where the name is a module, its class, or a function that returns one; --dim INPUT=NxN.. gives the shape of each
+argument of forward. With --training, list the PyTorch operators of a training (`teco ops --training --help`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
 from toolkit.commands import ops_training
 from toolkit.graph.inputs import model_file
-from toolkit.model_arguments import positive, shape, split_flags
+from toolkit.model_arguments import add_size_flags, positive, split_flags
 from toolkit.ops.judge import Judgement, judge_file, summary
 from toolkit.ops.table import LACKING, Table, load_table
 from toolkit.ops.torch_source import is_torch_source, judge_torch
@@ -60,10 +60,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     add("--target", default="sdaa", metavar="TARGET", help="target of the support table (default: sdaa)")
     add("--table", type=Path, metavar="FILE", help="another support table, such as that of the vendor")
     add("--batch_size", type=positive, default=1, metavar="N", help="batch size of a dynamic batch axis (default: 1)")
-    shapes = "shape of an input; a torch module needs one per argument of forward"
-    add("--shape", type=shape, **several, metavar="INPUT=N,N,..", help=shapes)
-    dims = "size of a dynamic dimension by its name, such as nodes=128"
-    add("--dim", nargs="+", **several, metavar="NAME=N", help=dims)
+    add_size_flags(parser)
     add("--input_dtype", type=_dtype, **several, metavar="INPUT=TYPE", help=f"input dtype of a torch module: {TYPES}")
     add("--rewrites", type=Path, metavar="DIR", help="write every suggested rewrite as an ONNX file")
     add_output_flags(parser)
@@ -87,14 +84,14 @@ def _judged(args: argparse.Namespace, root: Path) -> tuple[list[Judgement], Tabl
         notes.append(f"{error}; judged by the table alone")
     if is_torch_source(args.model):
         if args.dim:
-            raise ConfigError("--dim is for ONNX files; for a torch module use --shape INPUT=N,N,..")
+            raise ConfigError("sizes by name are for ONNX files; for a torch module use --dim INPUT=NxN..")
         found, more, data = judge_torch(args.model, table, trial, dict(args.shape), dict(args.input_dtype))
         return found, table, notes + more, data
     if args.input_dtype:
         raise ConfigError("--input_dtype is for torch modules; an ONNX file has the dtypes of its inputs")
     if args.model.endswith(".py"):
         raise ConfigError(f"{args.model} is a Python file; name a torch module in it: {args.model}:NAME")
-    dims = parse_dims([word for words in args.dim for word in words])
+    dims = parse_dims(args.dim)
     found, more = judge_file(model_file(args.model, root), table, args.batch_size, dict(args.shape), trial, dims)
     return found, table, notes + more, {}
 

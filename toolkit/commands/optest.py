@@ -43,7 +43,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if Path(args.model).suffix.lower() in SUFFIXES:
         return _call(Path(args.model), args)
     path = model_file(args.model, root)
-    case, data = _write(path, args)
+    case, data = _write(path, args, root)
     report = describe(path, case, run_case(case), data)
     publish(report, args)
     return 1 if report.bad else 0
@@ -64,7 +64,7 @@ def _call(path: Path, args: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
-def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:
+def _write(path: Path, args: argparse.Namespace, root: Path) -> tuple[NodeTest, str]:
     """Write the case; return it and the source of the inputs."""
     shapes, targets = dict(args.shape), args.target or TARGETS
     runs_of(targets)  # raises for an unknown target before any work
@@ -72,7 +72,7 @@ def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:
     node = find_node(model, args.node, path)
     with traced(path, "onnx", dtype="float32", batch=args.batch_size, shapes=shapes, only=()) as run:
         check_node(node, run)
-        inputs, data = given_inputs(args, path, run)
+        inputs, data = given_inputs(args, path, run, root)
     folder = args.out or Path(f"optest_{re.sub(r'[^A-Za-z0-9]+', '_', node.name).strip('_')}")
     return write_case(path, args.node, folder, inputs, batch=args.batch_size, shapes=shapes, targets=targets), data
 

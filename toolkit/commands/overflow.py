@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import find_pass
+from engine import TecoInferError, find_pass
 from engine.batching import batch_of
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
@@ -52,7 +52,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print the affected nodes; return 1 if values overflow."""
     parser = Parser("teco overflow", __doc__)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    add_sample_flags(parser, "data set: an .npz or images (default: random values)")
+    add_sample_flags(parser, "data set: an .npz or images; for a file random values")
     parser.add_argument("--batch_size", type=positive, default=8, metavar="N", help="samples per call (default: 8)")
     parser.add_argument("--pass_path", metavar="FILE", help="pass file of the float16 form, such as that of teco fix")
     parser.add_argument("--all", action="store_true", help="print all nodes, not only affected ones")
@@ -72,11 +72,18 @@ def examine(path: Path, wanted: SampleRequest, pass_path: Path | None = None) ->
     from toolkit.fix.opening import open_samples
 
     model = load_named(path)
-    if wanted.data or wanted.asked is not None:
-        with open_samples(path, model, wanted) as samples:
-            batch, given = samples.batch, samples.where
-            found = find_overflow(path, samples.calls(), batch, pass_path)
-    else:
+    found: list[NodeRange] | None = None
+    unread: list[str] = []
+    if wanted.given:
+        try:
+            with open_samples(path, model, wanted) as samples:
+                batch, given = samples.batch, samples.where
+                found = find_overflow(path, samples.calls(), batch, pass_path)
+        except TecoInferError as error:
+            if not wanted.own:
+                raise
+            unread = [f"the samples of case {wanted.own} cannot be used: {error}"]
+    if found is None:
         batch, part = _drawn(path, model, wanted)
         found, given = find_overflow(path, [part], batch, pass_path), ""
     weights = find_weights(model, pass_path)
@@ -90,7 +97,7 @@ def examine(path: Path, wanted: SampleRequest, pass_path: Path | None = None) ->
         [*map(_row, found), *(one.row() for one in weights)],
         bad | also,
         {"model": str(path), "data": given or "random (standard normal, seed 0)", "batch": str(batch)},
-        _notes(found, given) + weight_notes(weights),
+        unread + _notes(found, given) + weight_notes(weights),
         (_chart(found, min(bad, default=None)),),
     )
 

@@ -105,7 +105,7 @@ def _parser() -> Parser:
     add("--target", default="sdaa", metavar="TARGET", help=target)
     batch = "samples per call, on sdaa for the whole card (default: 1)"
     add("--batch_size", type=positive, default=1, metavar="N", help=batch)
-    add_sample_flags(parser, "samples that set the dynamic sizes: an .npz or images (default: sizes listed in a note)")
+    add_sample_flags(parser, "samples that set the dynamic sizes: an .npz or images")
     add("--dtype", choices=DTYPES, help="precision (default: the target's own)")
     add("--pass_path", metavar="FILE", help="pass file, for target sdaa")
     add("--runs", type=positive, default=20, metavar="N", help="measured runs on target onnx (default: 20)")

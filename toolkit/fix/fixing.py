@@ -61,6 +61,7 @@ class Fix:
         culprits: names in graph order of the nodes that stay float32, or that differ.
         before, after, mixed: accuracy of the model, of the fix by the pass file, and of the mixed ONNX.
         trials: every run in order. pass_file: written pass file. model_file: mixed-precision or repaired ONNX.
+        renamed_file: the model with the node names of the pass file, if its own are not unique.
         cost: simulated; ``None`` without a fix for the card. notes: one line each.
     """
 
@@ -77,6 +78,7 @@ class Fix:
     trials: list[Trial] = field(default_factory=list)
     pass_file: Path | None = None
     model_file: Path | None = None
+    renamed_file: Path | None = None
     cost: Cost | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -290,7 +292,7 @@ class _Search:
             keeps = PassOptions.load(found.pass_file).keeps_float32
             save_model(to_float16(lifted(self.model), keeps, self.options.skip_input_name), found.model_file)
             if self.renamed:
-                target = self.out / f"{stem}_named.onnx"
+                target = found.renamed_file = self.out / f"{stem}_named.onnx"
                 save_model(self.original, target)
         if self.renamed:
             found.notes.append(f"nodes had no unique names; {target} has the names used in the pass file")

@@ -11,6 +11,7 @@ from engine import ConfigError, TensorSpec
 from toolkit.fix.samples import Samples
 from toolkit.fix.task_request import TaskRequest
 from toolkit.graph.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
+from utils.pipeline.flags.named_values import located
 from utils.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class SampleRequest:
         batch: size of a dynamic batch. limit: number of samples; ``None`` takes all.
         shapes: shapes by input name, for images of other sizes. dims: sizes of symbolic dimensions.
         asked: the task; ``None``: arrays, or images for a classifier.
+        own: name of the case whose task and data these are; empty if flags selected them.
     """
 
     data: Path | Sequence[str] | None
@@ -34,6 +36,12 @@ class SampleRequest:
     shapes: Shapes = field(default_factory=dict)
     dims: Dims = field(default_factory=dict)
     asked: TaskRequest | None = None
+    own: str = ""
+
+    @property
+    def given(self) -> bool:
+        """Whether samples were selected, by flags or by the case."""
+        return bool(self.data) or self.asked is not None
 
 
 def open_samples(path: Path, model: ModelProto, wanted: SampleRequest) -> Samples:
@@ -73,7 +81,7 @@ def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: 
     if wanted.shapes or wanted.dims:
         full = input_shapes(model, batch, wanted.shapes, wanted.dims)
         specs = [spec if spec.batch_axis is None else _sized(spec, full[spec.name]) for spec in specs]
-    found = load_samples(Path(words[0]), specs, metadata(model), batch, wanted.limit)
+    found = load_samples(located(Path(words[0])), specs, metadata(model), batch, wanted.limit)
     found.where = words[0]
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from engine import ConfigError
 from utils.pipeline.flags.options import COMMON, MODEL, Options, options
@@ -24,12 +25,14 @@ class TaskRequest:
         task: the task; a legacy task is converted to a class. flags: its flags, as words.
         model_name: name of the model in the task; empty if the task has one model.
         others: ONNX files of the other models by name.
+        defaults: default values of flags by key, such as those of a model's script.
     """
 
     task: type[Task]
     flags: Sequence[str] = ()
     model_name: str = ""
     others: Mapping[str, Path] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", task_class(self.task))
@@ -72,7 +75,9 @@ class TaskRequest:
         printed = io.StringIO()
         try:
             with redirect_stderr(printed):
-                return options(f"The flags of task {self.task.name}.", self.task, "valid", words, ckpt=files)
+                return options(
+                    f"The flags of task {self.task.name}.", self.task, "valid", words, ckpt=files, **self.defaults
+                )
         except SystemExit as stop:
             if not stop.code:  # --help
                 raise

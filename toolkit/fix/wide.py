@@ -14,17 +14,24 @@ _FLOAT, _HALF = 1, 10
 
 def float32_form(model: ModelProto) -> ModelProto:
     """Return a model with every float16 tensor converted to float32; a model without float16 is returned unchanged."""
-    from engine.onnx import copy_model, tensors
+    from engine.onnx import copy_model
     from engine.sdaa import widen
 
-    graph = model.graph
-    held = {tensor.data_type for tensor in tensors(graph)}
-    held |= {info.type.tensor_type.elem_type for info in (*graph.input, *graph.output, *graph.value_info)}
-    if _HALF not in held:
+    if not has_float16(model):
         return model
     wide = copy_model(model)
     _without_rounding(wide.graph)
     return widen(wide)
+
+
+def has_float16(model: ModelProto) -> bool:
+    """Return whether a weight, an input, an output or a known tensor of a model is float16."""
+    from engine.onnx import tensors
+
+    graph = model.graph
+    held = {tensor.data_type for tensor in tensors(graph)}
+    held |= {info.type.tensor_type.elem_type for info in (*graph.input, *graph.output, *graph.value_info)}
+    return _HALF in held
 
 
 def _without_rounding(graph: GraphProto) -> None:

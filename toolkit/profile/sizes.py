@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import ConfigError, TensorSpec
+from engine import ConfigError, TecoInferError, TensorSpec
 from toolkit.graph.inputs import Shapes, check_dims, input_shapes, input_specs
 from utils.stored import ModelMetadata
 
@@ -37,16 +37,23 @@ def sizes_of(model: ModelProto, path: Path, batch: int, wanted: SampleRequest) -
     specs = input_specs(model)
     check_dims(specs, wanted.dims)
     given = dict(wanted.shapes)
-    if wanted.data or wanted.asked is not None:
-        fed, where = _fed(model, path, specs, batch, wanted)
-        given = fed | given
-        return Sizes(input_shapes(model, batch, given, wanted.dims), "samples", f"sizes of the first call of {where}")
+    unread = ""
+    if wanted.given:
+        try:
+            fed, where = _fed(model, path, specs, batch, wanted)
+        except TecoInferError as error:
+            if not wanted.own:
+                raise
+            unread = f"; the samples of case {wanted.own} cannot be used: {error}"
+        else:
+            full = input_shapes(model, batch, fed | given, wanted.dims)
+            return Sizes(full, "samples", f"sizes of the first call of {where}")
     filled, defaults = _defaults(model, specs, batch, wanted)
     full = input_shapes(model, batch, given | filled, wanted.dims)
     if not defaults:
-        return Sizes(full, "flags" if given or wanted.dims else "model")
+        return Sizes(full, "flags" if given or wanted.dims else "model", unread.removeprefix("; "))
     listed = ", ".join(f"{name} = {size}" for name, size in defaults.items())
-    return Sizes(full, "default", f"default sizes: {listed}; set others with --dim NAME=N, --shape or --data")
+    return Sizes(full, "default", f"default sizes: {listed}; set others with --dim NAME=N or --data{unread}")
 
 
 def _fed(
@@ -117,6 +124,6 @@ def checked_inputs(model: ModelProto, shapes: Shapes) -> list[TensorSpec]:
         fits = len(given) == len(spec.shape) and all(d in (None, g) for d, g in zip(spec.shape, given, strict=True))
         if not fits:
             declared = ", ".join("N" if d is None else str(d) for d in spec.shape)
-            shape = ",".join(map(str, given))
-            raise ConfigError(f"--shape {spec.name}={shape} does not fit the model's shape ({declared})")
+            shape = "x".join(map(str, given))
+            raise ConfigError(f"--dim {spec.name}={shape} does not fit the model's shape ({declared})")
     return inputs

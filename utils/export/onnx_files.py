@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
+import numpy as np
+
 from engine import Array, Engine, EngineSpec, ModelError, TecoInferError, open_engine
+from tecoinfer_modelzoo.formatting import plural
 from utils.export.agree import FORMULA, TOLERANCES, Gap, widest_gap
 from utils.export.forms import DYNAMIC, HALF, STATIC
 from utils.export.graphs import first_line, foreign_ops, to_float16
@@ -30,7 +33,7 @@ Traced: TypeAlias = "tuple[Made | None, Made | None]"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Inputs to check a file on, and the source model's outputs."""
+    """Inputs to check a file on, and the source model's outputs: one array per output, also if there is only one."""
 
     inputs: list[Array]
     wanted: list[Array]
@@ -187,17 +190,31 @@ def _check(path: Path, dtype: str) -> None:
 
 def _compared(path: Path, variant: Variant, model: ModelProto, tolerance: float) -> float:
     """Return the largest relative error over the variant's cases; raise ModelError above the tolerance."""
-    worst = Gap("", 0.0)
+    worst, names = Gap("", 0.0), _names(model)
+    for case in variant.cases:
+        _check_number(case, names)
     with open_engine("onnx", EngineSpec(ckpt=path, dtype=variant.dtype)) as engine:
         for case in variant.cases:
             got = _got(engine, case, variant)
-            gap = widest_gap(_names(model), got, case.wanted, variant.dtype)
+            gap = widest_gap(names, got, case.wanted, variant.dtype)
             if gap.error > tolerance:
                 gap = _gap_without_ties(variant, model, case, got, tolerance) or gap
             worst = max(worst, gap, key=lambda one: one.error)
     if worst.error > tolerance:
         raise ModelError(_differs(worst, variant.dtype, tolerance))
     return worst.error
+
+
+def _check_number(case: Expected, names: Sequence[str]) -> None:
+    """Raise ModelError if there is not one expected array per output of the file."""
+    if len(case.wanted) == len(names):
+        return
+    shapes = sorted({str(list(np.shape(array))) for array in case.wanted})
+    fix = "an engine and a network return the array itself if there is one output, so write [engine(x)]"
+    raise ModelError(
+        f"{len(case.wanted)} expected arrays (shapes {', '.join(shapes[:3])}) for {plural(len(names), 'output')} "
+        f"({', '.join(names)}); pass one per output: {fix}"
+    )
 
 
 def _got(engine: Engine, case: Expected, variant: Variant) -> list[Array]:

@@ -149,12 +149,21 @@ class Adoption:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class PublishedTemplate:
+    """Template of ``teco new --arch NAME``: a folder for a network of torchvision or timm."""
+
+    folder: Path  # as of a Template
+    words: Callable[[str], Mapping[str, str]]  # ``(name)``: values for templates; raises ConfigError for a wrong name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Template:
     """Template of ``teco new``."""
 
     folder: Path  # holds *.tmpl files (string.Template), case.yaml.tmpl among them
     fill: Callable[[Path], Mapping[str, str]]  # writes sample data into a model's folder; returns values for templates
     adoption: Adoption | None = None  # None: the task has no template for a user's file
+    published: PublishedTemplate | None = None  # None: the task has no template for a published network
 
 
 Choice: TypeAlias = ExportSetting

@@ -410,6 +410,10 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         readme("--topk=2", "--top=2 --size 3"),
         *("readme-commands", "README.md", 37, "example_single_batch.py has no flag --size"),
     ),
+    "a command on a file that is not there": (
+        readme("images/cat.jpg", "images/dog.jpg"),
+        *("readme-files", "README.md", 37, "the command reads 'images/dog.jpg', which is not in the folder"),
+    ),
     "the folder of another model": (
         readme("classification/tiny_net", "classification/resnet"),
         *("readme-commands", "README.md", 18, f"leads to another model; write 'cd {RUN_DIR}'"),

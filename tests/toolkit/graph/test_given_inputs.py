@@ -57,7 +57,7 @@ def test_dim_flag(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> No
     model = str(save_onnx(TOKENS))
     assert execute(["compare", model, "--dim", "T=5", "--batch_size", "2"]) == 0
     assert "2x5x4" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match=r"--shape ids=1,128, .*--dim T=128"):
+    with pytest.raises(ConfigError, match=r"--dim ids=1x128, .*--dim T=128"):
         execute(["compare", model])
     with pytest.raises(ConfigError, match=r"no dimension 'S'; .*: B, T"):
         execute(["compare", model, "--dim", "S=5"])

@@ -161,7 +161,7 @@ def test_groups_stay_within_memory(save_onnx: SaveOnnx) -> None:
 
 def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("net (float[N, M] x) => (float[N, M] y) { y = Relu(x) }")
-    with pytest.raises(ConfigError, match=r"\(N, N\).*--shape x=1,1"):
+    with pytest.raises(ConfigError, match=r"\(N, N\).*--dim x=1x1"):
         random_inputs(path)
     with pytest.raises(ConfigError, match=r"no input 'z'; .*: x"):
         random_inputs(path, shapes={"z": (1,)})

@@ -243,7 +243,7 @@ def test_sequences_at_model_ends_are_for_the_host(save_onnx: SaveOnnx) -> None:
 
 def test_dynamic_sizes(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,C] x) => (float[N,C] y) { y = Sigmoid(x) }")
-    assert "pass one: --shape x=1,1" in judge_file(path, SDAA)[1][0]
+    assert "pass one: --dim x=1x1" in judge_file(path, SDAA)[1][0]
     assert judge_file(path, SDAA, shapes={"x": (1, 3)})[1] == []
     assert judge_file(path, SDAA, dims={"C": (3,)})[1] == []
     with pytest.raises(ConfigError, match="--dim D: "):

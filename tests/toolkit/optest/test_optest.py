@@ -208,7 +208,7 @@ def test_duplicate_names_are_distinguished(tmp_path: Path) -> None:
         ("g (string[2] s) => (string[2] t) { t = Identity(s) }", "t", "'s' of type string"),
         ("g (seq(float[2]) s) => (float[N] y) { y = ConcatFromSequence<axis=0>(s) }", "y", "sequence"),
         ("g (optional(float[2]) s) => (float[2] y) { y = OptionalGetElement(s) }", "y", "optional"),
-        ("g (float[N,C] x) => (float[N,C] y) { y = Abs(x) }", "y", "pass one: --shape x=1,1"),
+        ("g (float[N,C] x) => (float[N,C] y) { y = Abs(x) }", "y", "pass one: --dim x=1x1"),
         (MODEL, "3", "has no node '3'; .* 0 to 2"),
         (MODEL, "", "has no node ''"),
         ("g (float[2] x) => (float[2] y) { y = own.Op(x) }", "y", "own:Op.* a case needs the baseline's values"),

@@ -94,7 +94,7 @@ def test_input_without_batch_axis(save_onnx: SaveOnnx, tmp_path: Path) -> None:
 
 def test_shape_flag(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
-    with pytest.raises(ConfigError, match="pass one: --shape x=8,3,224,224"):
+    with pytest.raises(ConfigError, match="pass one: --dim x=8x3x224x224"):
         execute(["overflow", str(path)])
     out = tmp_path / "o.json"
     assert execute(["overflow", str(path), "--shape", "x=2,3,5,7", "--json", str(out)]) == 0
@@ -107,7 +107,7 @@ def test_shape_flag(save_onnx: SaveOnnx, tmp_path: Path) -> None:
         execute(["overflow", str(path), "--shape", "z=2,3,5,7"])
     assert execute(["overflow", str(path), "--dim", "H=5", "--dim", "W=7", "--json", str(out)]) == 0
     assert json.loads(out.read_text())["rows"][0]["elements"] == 8 * 3 * 5 * 7
-    with pytest.raises(ConfigError, match=r"--shape x=8,3,5,224, .*--dim W=224"):
+    with pytest.raises(ConfigError, match=r"--dim x=8x3x5x224, .*--dim W=224"):
         execute(["overflow", str(path), "--dim", "H=5"])
     with pytest.raises(ConfigError, match=r"no dimension 'T'; .*: H, N, W"):
         execute(["overflow", str(path), "--dim", "T=5"])

@@ -169,10 +169,10 @@ def test_unsupported_target(target: str, model: Path) -> None:
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
 def test_shapes_that_do_not_fit(target: str, model: Path) -> None:
     message = refused(model, "--target", target, "--shape", "pixels=1,8,6,6")
-    assert message.startswith("--shape pixels: ")
+    assert message.startswith("--dim pixels: ")
     for shape in ("1,8", "1,9,6,6"):
         message = refused(model, "--target", target, "--shape", f"x={shape}")
-        assert message == f"--shape x={shape} does not fit the model's shape (N, 8, 6, 6)"
+        assert message == f"--dim x={shape.replace(',', 'x')} does not fit the model's shape (N, 8, 6, 6)"
 
 
 def test_a_pass_that_fails(model: Path, tmp_path: Path) -> None:

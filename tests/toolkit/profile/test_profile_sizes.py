@@ -35,7 +35,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-DEFAULT = "note: default sizes: seq = 128; set others with --dim NAME=N, --shape or --data"
+DEFAULT = "note: default sizes: seq = 128; set others with --dim NAME=N or --data"
 
 
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
@@ -95,7 +95,7 @@ def test_image_size_from_metadata(run: Run, digits: Path) -> None:
 def test_unknown_dimension_is_an_error(text: Path) -> None:
     with pytest.raises(ConfigError, match=r"--dim len: .*: batch, seq"):
         execute(["profile", str(text), "--dim", "len=3"])
-    with pytest.raises(ConfigError, match=r"--shape x: .*: ids, mask"):
+    with pytest.raises(ConfigError, match=r"--dim x: .*: ids, mask"):
         execute(["profile", str(text), "--shape", "x=3"])
 
 

@@ -8,7 +8,7 @@
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target instanceof HTMLDetailsElement) { target.hidden = false; target.open = true; target.scrollIntoView(); }
   };
-  if (!table) return;
+  if (!table || !document.querySelector(".count")) return;  // a page of several tables has no search
 
   const body = table.tBodies[0];
   const rows = [...body.rows];

@@ -26,6 +26,7 @@ from utils.pipeline.run.pipeline import (
     blame_nan,
     without_unanswered,
 )
+from utils.pipeline.run.saturation import OutputWatch
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -94,6 +95,7 @@ class RunState:
     Attributes:
         mark: when the loop last finished something (``time.perf_counter``); the time from there on is waiting.
         steps, samples: so far, resumed steps included. timed_samples: since the time is measured.
+        watch: over the outputs, from the first step on.
         resumed: steps taken from a journal. hints: of :attr:`Pipeline.diagnostics`, as the journal keeps them.
     """
 
@@ -108,6 +110,7 @@ class RunState:
     nan_outputs: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
+    watch: OutputWatch | None = None
     keep: list[Keep] = field(default_factory=list)
     buffers: Buffers = field(default_factory=Buffers)
     worker_mode: str = "thread"
@@ -169,6 +172,9 @@ class RunState:
                     record = self.metric.update(kept, answered.batch.targets, answered.contexts)  # type: ignore[arg-type]
                 except WrongLabelError as error:
                     raise DataError(f"{answered.batch.names[error.place]}: {error}") from error
+            if self.watch is None:
+                self.watch = OutputWatch(pipeline.engines)
+            self.watch.see(found.outputs, len(names))
             if pipeline.diagnostics is not None:
                 pipeline.diagnostics.see(found.outputs, ready.contexts, ready.batch.targets)
             if pipeline.writer is not None:
@@ -258,8 +264,12 @@ class RunState:
         )
 
     def current_hints(self) -> list[str]:
-        """Return the hints of the diagnostics; of a run that was resumed at its end, those that the journal keeps."""
+        """Return the hints of the diagnostics and of the watch over the outputs.
+
+        Of a run that was resumed at its end, those that the journal keeps.
+        """
         now = [] if self.pipeline.diagnostics is None else list(self.pipeline.diagnostics.hints())
+        now += [] if self.watch is None else self.watch.hints()
         return now or self.hints
 
     def _metric_value(self) -> tuple[float, dict[str, float], dict[str, dict[str, float]]]:

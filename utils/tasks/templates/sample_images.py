@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import Array
 from utils.tasks import Template
+from utils.tasks.base import PublishedTemplate
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
 """Classes of squares and discs, and their colours; grey ones are no objects."""
@@ -55,6 +56,14 @@ def fill_shapes(folder: Path) -> Mapping[str, str]:
     text = "# Images drawn by `teco new` and their classes: path and class index.\n" + "".join(labels)
     (folder / "images" / "val.txt").write_text(text, encoding="utf-8")
     return _texts(shapes=", ".join(SHAPES), size=SHAPE_SIZE, labels=json.dumps(SHAPES))
+
+
+def published_words(name: str) -> Mapping[str, str]:
+    """Return the words for a network of torchvision or timm; raise ConfigError for an unknown name."""
+    from utils.export.networks.published import published_classifier
+
+    found = published_classifier(name)
+    return _texts(arch=found.arch, stem=found.name, package=found.package, packages="\n".join(found.packages))
 
 
 def _draw(folder: Path, shape: str, label: int) -> str:
@@ -434,7 +443,11 @@ def _portrait(colours: Array, lower: int, light: int) -> Array:
 
 
 _HERE = Path(__file__).parent
-CLASSIFICATION = Template(_HERE / "classification", fill_shapes)
+CLASSIFICATION = Template(
+    _HERE / "classification",  # compares the ink on two pairs of lines
+    fill_shapes,
+    published=PublishedTemplate(_HERE / "classification_published", published_words),
+)
 IMAGE_TEXT = Template(_HERE / "image_text", fill_patches)  # describes images and texts by colours
 DETECTION = Template(_HERE / "detection", fill_squares)  # detects coloured squares by convolution and pooling
 INSTANCE_SEGMENTATION = Template(_HERE / "instance_segmentation", partial(fill_squares, regions=True))
