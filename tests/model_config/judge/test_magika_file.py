@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from engine.onnx import load_model, signature
 from model_config.cases.config import load_cases
 from model_config.results import Verdict
 from model_config.structure import check_structure
+from toolkit.cli import execute
 from toolkit.commands.new import main
 from utils.fetch import FetchError, fetched
 
@@ -56,7 +58,9 @@ def folder() -> Path:
         pytest.skip(f"magika cannot be fetched: {error}")
 
 
-def test_the_published_file_passes(folder: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def data(folder: Path, tmp_path: Path) -> Path:
+    """The file of inputs and classes."""
     classes = json.loads((folder / "config.min.json").read_text())["target_labels_space"]
     (given,), (wanted,), _ = signature(load_model(folder / "model.onnx"))
     rows, labels = [], []
@@ -65,16 +69,35 @@ def test_the_published_file_passes(folder: Path, tmp_path: Path) -> None:
         rows += [model_input(one.read_bytes()) for one in files]
         labels += [classes.index(kind)] * len(files)
     np.savez(tmp_path / "val.npz", **{given.name: np.stack(rows), wanted.name: np.array(labels)})
-    assert len(inspect.getsource(model_input).splitlines()) <= 10
+    return tmp_path / "val.npz"
 
-    root = tmp_path / "project"
+
+def judged(ckpt: Path, data: Path, root: Path, *more: str) -> JudgedCase:
+    """Run `teco new` for a file and its data, and return the case."""
     root.mkdir()
-    words = ["--ckpt", str(folder / "model.onnx"), "--data", str(tmp_path / "val.npz"), "--default", "metric=top1"]
-    assert main(["arrays", "magika", *words], root) == 0
+    words = ["--ckpt", str(ckpt), "--data", str(data), "--default", "metric=top1", *more]
+    assert main(["files", "magika", *words], root) == 0
     (case,) = load_cases([root / "model_config/model.yaml"], root)
-    assert [str(one) for one in check_structure(case, root)] == []
-    result = JudgedCase(case, tmp_path / "zoo", root / case.run_dir).judge()
-    (found,) = result.accuracy
-    assert result.verdict is Verdict.PASS, found.reason
-    assert (found.units, found.differing, found.metric) == (len(rows), 0, found.reference)
-    assert found.metric > 0.9
+    return JudgedCase(case, root.with_name(f"{root.name}_zoo"), root / case.run_dir)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*samples depend on one another")  # it slices the batch axis: one SPA
+def test_the_published_file_passes_after_teco_fix(folder: Path, data: Path, tmp_path: Path) -> None:
+    """A sum of squares exceeds float16, so the file as it is fails; `teco fix` writes what keeps it in float32."""
+    pytest.importorskip("psutil")
+    assert len(inspect.getsource(model_input).splitlines()) <= 10
+    found = judged(folder / "model.onnx", data, tmp_path / "first").judge()
+    assert found.verdict is Verdict.FAIL
+
+    fixed = tmp_path / "fixed"
+    words = ["--task", "arrays", "--data", str(data), "--out", str(fixed), "--", "--metric", "top1"]
+    assert execute(["fix", str(folder / "model.onnx"), *words]) == 0
+    case = judged(fixed / "model_mixed.onnx", data, tmp_path / "second", "--default", "pass_path=model_fix_pass.py")
+    shutil.copy(fixed / "model_fix_pass.py", case.folder)
+    assert [str(one) for one in check_structure(case.case, tmp_path / "second")] == []
+    result = case.judge()
+    (accuracy,) = result.accuracy
+    assert result.verdict is Verdict.PASS, accuracy.reason
+    assert (accuracy.differing, accuracy.metric) == (0, accuracy.reference)
+    assert accuracy.metric > 0.9
