@@ -225,7 +225,6 @@ BOTH: list[tuple[str, str, Fault, str]] = [
     ("planes_stereo", "view_order", stored("dense_regression", view_order="right_left"), SOURCE),
     ("planes_stereo", "right", inputs(moved, 1), SOURCE),
     ("espcn_x2", "pixel", outputs(lambda found: [moved(one) for one in found]), SOURCE),
-    ("espcn_x2", "channel_order", stored("restoration", channel_order="BGR"), SOURCE),
     ("keypad_words", "log", stored("features", log="log10"), SOURCE),
     ("keypad_words", "label", outputs(of_next_class), SOURCE),
     ("bert_ner", "token", inputs(lambda tokens: np.maximum(tokens - 1, 0)), SOURCE),
@@ -240,7 +239,14 @@ BOTH: list[tuple[str, str, Fault, str]] = [
 ]
 
 
-LONG = {("digit_unet", "no_mean"), ("digit_detector", "std")}
+LONG = {
+    ("digit_unet", "no_mean"),
+    ("digit_detector", "std"),
+    ("digit_pose", "std"),
+    ("digit_instances", "std"),
+    ("digit_instances", "label"),
+    ("tiny_marian", "token"),
+}
 """Faults of about ten seconds of which the same models have others."""
 
 
@@ -275,9 +281,8 @@ SCALED: list[tuple[str, str, bool]] = [
     ("digits_gcn", "onnx::MatMul_15", False),
     ("ppo_acrobot", "layers.0.weight", False),
     ("ppo_cartpole", "layers.0.weight", False),
-    ("espcn_x2", "body.0.weight", True),
     ("keypad_words", "front.weight", False),
-    ("planes_stereo", "refine.2.weight", True),
+    ("planes_stereo", "mix.2.weight", False),
 ]
 
 

@@ -104,7 +104,7 @@ def from_file(path: str, rate: int | None = None) -> tuple[Panns, str, LogMel]:
     """
     state = {key.removeprefix("module."): value for key, value in read_state(path).items()}
     last = state.get("fc_audioset.weight")
-    if getattr(last, "ndim", 0) != 2:
+    if last is None or getattr(last, "ndim", 0) != 2:
         raise ModelError(f"{path}: has no fc_audioset.weight; use weights of CNN10 or CNN14 with their own last layer")
     arch = "cnn14" if "conv_block6.conv1.weight" in state else "cnn10"
     settings = _settings(state, path, rate)
