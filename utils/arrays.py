@@ -97,12 +97,12 @@ def _reading(file: Path, form: str, fix: str) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except _damaged() as error:
+    except array_errors() as error:
         reason = getattr(error, "strerror", None) or reason_of(error)
         raise DataError(f"{file} is not a readable .{form} file: {reason}; {fix}") from error
 
 
-def _damaged() -> tuple[type[Exception], ...]:
+def array_errors() -> tuple[type[Exception], ...]:
     """Return the errors of NumPy and zipfile on a damaged file: bad magic or header, a broken stream, an encrypted or
     unknown compression (RuntimeError), an impossible size."""
     import tokenize  # imported only for an error

@@ -28,10 +28,10 @@ OF_DOMAIN = {
     "detection": ("--score_threshold", "--iou_threshold", "--max_detections"),
     "reinforcement": ("--env", "--episodes", "--seed", "--max_steps"),
 }
-OF_FOLDER = {"digit_clip": ("--topk", "--classes"), "point_net": ()}
+OF_FOLDER = {**dict.fromkeys(("clip", "digit_clip"), ("--topk", "--classes")), "point_net": ()}
 """Flags of folders with another task than that of their domain."""
 
-SEVERAL = ("digit_clip", "ppocr_v4")
+SEVERAL = ("clip", "digit_clip", "ppocr_v4")
 """Folders of several models: their inputs have flags of their own."""
 
 NO_IMAGES = ("gnn", "nlp", "recommendation", "reinforcement", "speech", "point_net")

@@ -1,7 +1,7 @@
 """Export a Marian or T5 model as two ONNX models, NAME_encoder*.onnx and NAME_decoder*.onnx.
 
 ``--weights`` is a folder as transformers' ``save_pretrained`` writes it, with ``tokenizer.json`` and, if translations
-have another one, ``target_tokenizer.json``.
+have another one, ``target_tokenizer.json``; or with Marian's ``source.spm``, ``target.spm`` and ``vocab.json``.
 """
 
 from __future__ import annotations

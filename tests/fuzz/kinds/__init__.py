@@ -8,7 +8,7 @@ from typing import cast
 from tests.fuzz.case import Kind
 
 KINDS = {
-    "annotations": "annotation files, masks and label files of image sets",
+    "annotations": "annotation files, masks, maps and label files of sets of images, sounds and sentences",
     "archives": "packages, archives and tables of `teco fetch`",
     "audio": "sound files, and lists of them",
     "caches": "what the zoo keeps for itself: trial cache, kernels, status files of cards",

@@ -1,4 +1,4 @@
-"""Annotations of image sets: changed values, structure, text and bytes, and other objects instead of files."""
+"""Annotations of images, sentences and sounds: changed values, structure, text and bytes, and no files at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import tests.fuzz.makers.sets_of_domains as domains
 import tests.fuzz.makers.sets_of_images as sets
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.kept_files import with_files
@@ -27,6 +28,18 @@ WARM = (
         "utils.tasks.detection.task",
         "utils.tasks.segmentation.task",
         "utils.tasks.text_recognition.task",
+    ),
+    *(
+        "utils.tasks.keypoints.task",
+        "utils.tasks.instance_segmentation.task",
+        "utils.tasks.dense_regression.task",
+        "utils.tasks.image_restoration.task",
+    ),
+    *(
+        "utils.tasks.sound_classification.task",
+        "utils.tasks.image_text.task",
+        "utils.tasks.token_classification.task",
+        "utils.tasks.translation.task",
     ),
     *(
         "utils.datasets.image.voc",
@@ -54,6 +67,7 @@ class Shape(NamedTuple):
 
 
 DETECTOR, SEGMENTER = "detection/digit_detector", "segmentation/digit_unet"
+STEREO, SPOKEN = "segmentation/planes_stereo", "speech/keypad_words"
 SHAPES = {
     "coco": Shape(sets.coco, DETECTOR, "val.json"),
     "voc": Shape(sets.voc, DETECTOR),
@@ -71,7 +85,29 @@ SHAPES = {
     "kaggle": Shape(sets.kaggle, "images"),
     "kit": Shape(sets.kit, "images"),
     "renames": Shape(sets.renames, "renames", "names.txt"),
+    "key_points": Shape(domains.key_points, "detection/digit_pose", "val.json"),
+    "instances": Shape(domains.instances, "segmentation/digit_instances", "val.json"),
+    "disparity": Shape(domains.disparity, STEREO),
+    "arrays_of_disparity": Shape(domains.arrays_of_disparity, STEREO),
+    "restored": Shape(domains.restored, "restoration/espcn_x2"),
+    "spoken_words": Shape(domains.spoken_words, SPOKEN),
+    "sounds_of_classes": Shape(domains.sounds_of_classes, SPOKEN),
+    "captions": Shape(domains.captions, "classification/digit_clip"),
+    "tags": Shape(domains.tags, "nlp/bert_ner", "val.conll"),
+    "translations": Shape(domains.translations, "nlp/tiny_marian", "val.tsv"),
 }
+
+SPECIAL: dict[str, Callable[[Path, random.Random], str]] = {
+    **sets.SPECIAL,
+    "disparity": domains.odd_map,
+    "arrays_of_disparity": domains.odd_array,
+    **dict.fromkeys(("key_points", "instances"), sets.SPECIAL["coco"]),
+    **dict.fromkeys(("captions", "tags", "translations"), sets.SPECIAL["labels"]),
+}
+"""Attacks on the whole file by shape."""
+
+TEXTS = (".txt", ".xml", ".yaml", ".csv", ".tsv", ".conll")
+"""Suffixes of files whose lines are changed."""
 
 _clean: dict[str, str | None] = {}
 """Metric of the unchanged annotations by shape."""
@@ -93,8 +129,8 @@ def make(rng: random.Random, folder: Path, number: int) -> Case:
     elif rng.random() < 0.1:
         file.unlink()
         what = not_a_file_reason(rng, file)
-    elif rng.random() < 0.12 and name in sets.SPECIAL:
-        what = sets.SPECIAL[name](file, rng)
+    elif rng.random() < 0.12 and name in SPECIAL:
+        what = SPECIAL[name](file, rng)
     else:
         what = "; ".join(_changed(file, rng) for _ in range(rng.choice((1, 1, 2, 3))))
     judge = functools.partial(_judge, name) if same else lambda outcome: None
@@ -148,7 +184,7 @@ def _the_same(file: Path, rng: random.Random) -> str:
         text = text.replace("<object>", "<!-- a note --><object><pose>\u00fc</pose>").replace(">\n<", ">\r\n\t <")
         file.write_bytes(b'<?xml version="1.0" encoding="UTF-8"?>\n' + text.encode())
         return "with notes and blanks"
-    if file.suffix in (".txt", ".yaml", ".csv"):
+    if file.suffix in (".txt", ".yaml", ".csv", ".tsv", ".conll"):
         text = content.decode().replace("\n", "\r\n")
         file.write_bytes(b"\xef\xbb\xbf" * (file.suffix != ".csv") + text.encode())
         return "with line ends of Windows"
@@ -179,7 +215,7 @@ def _changed(file: Path, rng: random.Random) -> str:
             return "no JSON"
         file.write_bytes(json.dumps(tree).encode())
         return what
-    if file.suffix in (".txt", ".xml", ".yaml", ".csv") and rng.random() < 0.8:
+    if file.suffix in TEXTS and rng.random() < 0.8:
         text, what = changed_lines(content.decode("utf-8", "surrogateescape"), rng)
         file.write_bytes(text.encode("utf-8", "surrogateescape"))
         return what

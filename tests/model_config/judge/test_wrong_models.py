@@ -127,6 +127,34 @@ def graph(**changes: Callable[[Array], Array]) -> Fault:
     return plant
 
 
+def points_of_next(found: str) -> str:
+    """Name the first key point of each object as the second, and so on."""
+    data = json.loads(found)
+    for one in data["annotations"]:
+        one["keypoints"] = one["keypoints"][-3:] + one["keypoints"][:-3]
+    return json.dumps(data)
+
+
+def captions_of_next(found: str) -> str:
+    """Give every image the caption of the next one."""
+    return of_next_row("\t", 1, head=0)(found)
+
+
+def tags_of_previous(found: str) -> str:
+    """Give the words of a sentence the tags of the words before them."""
+    sentences = []
+    for sentence in found.split("\n\n"):
+        rows = [row.split() for row in sentence.splitlines()]
+        moved = [row[-1] for row in rows[-1:] + rows[:-1]]
+        sentences.append("\n".join(f"{row[0]} {tag}" for row, tag in zip(rows, moved, strict=True)))
+    return "\n\n".join(sentences) + "\n"
+
+
+def moved(images: Array) -> Array:
+    """Move images or maps one pixel to the right."""
+    return np.roll(images, 1, axis=-1)
+
+
 def boxes_of_next(found: str) -> str:
     """Give every image the boxes of the next one of its size; the sizes repeat after four images."""
     parts = found.split("# ")[1:]
@@ -190,10 +218,35 @@ BOTH: list[tuple[str, str, Fault, str]] = [
         weights("layers.4.weight", "layers.4.bias", change=lambda found: np.roll(found, 1, 0)),
         SOURCE,
     ),
+    ("digit_pose", "std", stored("preprocess", std=[0.5] * 3), SOURCE),
+    ("digit_pose", "label", text("val.json", points_of_next), SOURCE),
+    ("digit_instances", "std", stored("preprocess", std=[0.5] * 3), SOURCE),
+    ("digit_instances", "label", text("val.json", categories), SOURCE),
+    ("planes_stereo", "view_order", stored("dense_regression", view_order="right_left"), SOURCE),
+    ("planes_stereo", "right", inputs(moved, 1), SOURCE),
+    ("espcn_x2", "pixel", outputs(lambda found: [moved(one) for one in found]), SOURCE),
+    ("keypad_words", "log", stored("features", log="log10"), SOURCE),
+    ("keypad_words", "label", outputs(of_next_class), SOURCE),
+    ("bert_ner", "token", inputs(lambda tokens: np.maximum(tokens - 1, 0)), SOURCE),
+    ("bert_ner", "label", text("val.conll", tags_of_previous), SOURCE),
+    # These have no figure of the source framework.
+    ("digit_clip", "bgr", inputs(bgr), SCORECARD),
+    ("digit_clip", "label", text("captions.txt", captions_of_next), SCORECARD),
+    ("point_net", "columns", inputs(rolled), SCORECARD),
+    ("point_net", "label", outputs(of_next_class), SCORECARD),
+    ("tiny_marian", "token", inputs(lambda tokens: np.maximum(tokens - 1, 0)), SCORECARD),
+    ("tiny_marian", "label", text("val.tsv", of_next_row("\t", 1)), SCORECARD),
 ]
 
 
-LONG = {("digit_unet", "no_mean"), ("digit_detector", "std")}
+LONG = {
+    ("digit_unet", "no_mean"),
+    ("digit_detector", "std"),
+    ("digit_pose", "std"),
+    ("digit_instances", "std"),
+    ("digit_instances", "label"),
+    ("tiny_marian", "token"),
+}
 """Faults of about ten seconds of which the same models have others."""
 
 
@@ -228,6 +281,8 @@ SCALED: list[tuple[str, str, bool]] = [
     ("digits_gcn", "onnx::MatMul_15", False),
     ("ppo_acrobot", "layers.0.weight", False),
     ("ppo_cartpole", "layers.0.weight", False),
+    ("keypad_words", "front.weight", False),
+    ("planes_stereo", "mix.2.weight", False),
 ]
 
 

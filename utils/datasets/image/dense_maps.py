@@ -13,6 +13,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.files import size_and_time
 from tecoinfer_modelzoo.text import one_line
+from utils.arrays import array_errors
 from utils.datasets.base import ListDataset, Rejected, check_exists
 from utils.datasets.folders import flat_folder, is_image, single_image
 from utils.preprocess.image.images import opened
@@ -168,7 +169,9 @@ def _npy(path: Path) -> Array:
             raise DataError(f"{path}: an array {kind} of shape {shape}; true values are numbers with two axes, H x W")
         found: Array = np.load(path, allow_pickle=False)
         return found
-    except (OSError, ValueError, EOFError, KeyError) as error:
+    except DataError:
+        raise
+    except array_errors() as error:
         raise DataError(f"{path}: cannot be read as .npy ({one_line(error)}); write it by numpy.save") from error
 
 

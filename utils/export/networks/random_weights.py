@@ -50,10 +50,15 @@ _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Linear)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
 
-def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -> nn.Module:
+def seeded(
+    make: Callable[[], nn.Module], size: tuple[int, int] | None = None, example: torch.Tensor | None = None
+) -> nn.Module:
     """Return a network with seeded random weights in eval mode; the caller's random state is not changed.
 
-    ``make`` returns the network, with three input channels; ``size``: height and width of its images; ``None``: any.
+    Args:
+        make: returns the network, with three input channels unless there is an ``example``.
+        size: height and width of its images; ``None``: any.
+        example: input for the statistics of another network than one of images.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -67,9 +72,9 @@ def seeded(make: Callable[[], nn.Module], size: tuple[int, int] | None = None) -
             norm.bias.fill_(BIAS)
         model.eval()
         if norms:
-            _take_statistics(model, norms, _noise(size))
+            _take_statistics(model, norms, _noise(size) if example is None else example)
         elif not any(isinstance(module, _NORMS) for module in model.modules()):
-            _divide_layers(model, model, _noise(size))
+            _divide_layers(model, model, _noise(size) if example is None else example)
     return model.eval()
 
 

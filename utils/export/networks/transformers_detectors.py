@@ -137,6 +137,13 @@ def pretrained(folder: str, loader: str) -> Any:
         raise ModelError(f"--weights {folder}: cannot be loaded ({first_line(error)}); get the files again") from error
 
 
+def plain_attention(model: Any) -> Any:
+    """Return a model whose attention is computed by plain operators: the fused one branches on values of its masks,
+    which exporter ``torchscript`` would take as constants."""
+    model.set_attn_implementation("eager")
+    return model
+
+
 def _random(arch: str, size: tuple[int, int] | None) -> Any:
     """Return a small network with random weights."""
     found = transformers()

@@ -1,7 +1,8 @@
 """Export of encoder-decoders for translation: two ONNX files, from a folder of transformers' weights or random ones.
 
 The folder has ``config.json``, the weights (``model.safetensors`` or ``pytorch_model.bin``), ``tokenizer.json`` and, if
-translations have another one, ``target_tokenizer.json``. Nothing is downloaded, and transformers is not needed.
+translations have another one, ``target_tokenizer.json``; or Marian's own files of both tokenizers
+(:mod:`utils.export.marian_tokenizers`). Nothing is downloaded, and transformers is not needed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from engine import ModelError
 from utils.export.forms import FORMS
+from utils.export.marian_tokenizers import TABLE, has_marian_tokenizers, marian_tokenizers
 from utils.export.networks.random_weights import RANDOM
 from utils.export.networks.seq2seq import Decoding, Encoding, Form, Seq2Seq, cache_names, fitted_state, read_form
 from utils.export.networks.text_models import WEIGHTS, read_tokenizer, tokens_of
@@ -58,10 +60,7 @@ def translation_model(
     form = replace(form, tied=form.tied and (form.kind == "marian" or "lm_head.weight" not in state))
     module = Seq2Seq(form)
     load_state(module, _without_constants(state, module, file), str(file))
-    own = Path(tokenizer) if tokenizer else place / "tokenizer.json"
-    other = Path(target_tokenizer) if target_tokenizer else place / TARGET
-    source = _fitting(own, form)
-    target = _fitting(other, form) if other.is_file() or target_tokenizer else source
+    source, target = _tokenizers(place, form, tokenizer, target_tokenizer)
     suppress = (form.pad,) if form.kind == "marian" else ()
     return TranslationModel(module.eval(), source, target, place.resolve().name, suppress)
 
@@ -145,8 +144,22 @@ def example_inputs(form: Form, rows: int = 3, length: int = 7, tokens: int = 2, 
     ]  # fmt: skip
 
 
-def _fitting(file: Path, form: Form) -> dict[str, Any]:
-    found = read_tokenizer(file, None)
+def _tokenizers(
+    place: Path, form: Form, tokenizer: str | Path | None, target_tokenizer: str | Path | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tokenizers of sources and translations: given files, ``tokenizer.json``, or Marian's own files."""
+    own = Path(tokenizer) if tokenizer else place / "tokenizer.json"
+    other = Path(target_tokenizer) if target_tokenizer else place / TARGET
+    if not tokenizer and not own.is_file() and has_marian_tokenizers(place):
+        source, target = (_fitting(found, place / TABLE, form) for found in marian_tokenizers(place))
+    else:
+        source = target = _fitting(read_tokenizer(own, None), own, form)
+    if other.is_file() or target_tokenizer:
+        target = _fitting(read_tokenizer(other, None), other, form)
+    return source, target
+
+
+def _fitting(found: dict[str, Any], file: Path, form: Form) -> dict[str, Any]:
     tokens = tokens_of(found, str(file))
     if tokens > form.vocabulary:
         raise ModelError(f"{file}: has {tokens} tokens, the model has {form.vocabulary}; use the model's tokenizer")

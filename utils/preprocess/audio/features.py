@@ -218,6 +218,7 @@ class FilterBank:
         full_scale: factor of samples: 32768 for models trained on 16-bit samples, or 1.
         energy: the logarithm of a frame's energy is the first value. energy_floor: its lower limit; 0: none.
         floor: lower limit of mel energies.
+        empty: filters may contain no frequency of the transform, as in torchaudio; their values are that of ``floor``.
     """
 
     rate: int = 16000
@@ -234,6 +235,7 @@ class FilterBank:
     energy: bool = False
     energy_floor: float = 0.0
     floor: float = float(np.finfo(np.float32).eps)
+    empty: bool = False
     kind: ClassVar[str] = "fbank"
 
     def __post_init__(self) -> None:
@@ -262,7 +264,7 @@ class FilterBank:
     @property
     def bank(self) -> Array:
         """The mel filters."""
-        return kaldi_bank(self.rate, self.fft, self.bands, self.low, self.upper)
+        return kaldi_bank(self.rate, self.fft, self.bands, self.low, self.upper, self.empty)
 
     def of_frames(self, frames: Array) -> Array:
         """Return the features of frames: float64 [T, bands], or [T, bands + 1] with ``energy``."""

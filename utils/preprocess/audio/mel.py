@@ -54,25 +54,25 @@ def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: st
 
 
 @lru_cache
-def kaldi_bank(rate: int, fft: int, bands: int, low: float, high: float) -> Array:
+def kaldi_bank(rate: int, fft: int, bands: int, low: float, high: float, empty: bool = False) -> Array:
     """Return Kaldi's filters: triangles over mel, 1127 ln(1 + f / 700), of height 1, below half the rate.
 
-    Arguments are as for :func:`mel_bank`. Returns float64 [bands, fft // 2], read-only. Raises ConfigError if a filter
-    contains no frequency of the transform.
+    Arguments are as for :func:`mel_bank`; ``empty``: filters may contain no frequency, as in torchaudio. Returns
+    float64 [bands, fft // 2], read-only. Raises ConfigError if a filter contains no frequency of the transform.
     """
     first, last = 1127.0 * np.log1p(np.array([low, high]) / 700.0)
     points = np.linspace(first, last, bands + 2)
     bins = 1127.0 * np.log1p(np.arange(fft // 2) * (rate / fft) / 700.0)
     step = (last - first) / (bands + 1)
     bank: Array = np.maximum(0.0, np.minimum(bins - points[:-2, None], points[2:, None] - bins) / step)
-    return _checked(bank, fft)
+    return _checked(bank, fft, empty)
 
 
-def _checked(bank: Array, fft: int) -> Array:
-    empty = np.flatnonzero(~bank.any(axis=1))
-    if len(empty):
+def _checked(bank: Array, fft: int, empty: bool = False) -> Array:
+    bare = np.flatnonzero(~bank.any(axis=1))
+    if len(bare) and not empty:
         raise ConfigError(
-            f"{len(bank)} mel filters over a transform of {fft} points: filter {empty[0]} contains no frequency of it; "
+            f"{len(bank)} mel filters over a transform of {fft} points: filter {bare[0]} contains no frequency of it; "
             "use fewer filters, or more points"
         )
     bank.setflags(write=False)

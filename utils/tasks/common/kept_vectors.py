@@ -14,6 +14,7 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine
 from tecoinfer_modelzoo.files import read_regular
+from utils.arrays import array_errors
 from utils.identity import Inputs, computed_by, inputs_of
 from utils.tasks import Options
 
@@ -68,7 +69,7 @@ def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:
     try:
         found: Array = np.load(file, allow_pickle=False)
         counts = json.loads(read_regular(file.with_suffix(".json")))
-    except (OSError, ValueError, EOFError, RecursionError):
+    except (*array_errors(), RecursionError):
         return None
     if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
         return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine import Array, ConfigError, ModelError
 from utils.preprocess.audio.features import KEY, Settings, features, settings_of
-from utils.preprocess.audio.windows import FILLS, windows
+from utils.preprocess.audio.windows import FILLS, FRAMES, windows
 from utils.tasks import ExportSetting, Model, Options
 from utils.tasks.common.checks import setting_in_use
 
@@ -39,7 +39,8 @@ USUAL: dict[str, Any] = {
 }
 """Defaults.
 
-``seconds``: of a window; 0: as many as the input takes. ``fill``: what fills the window of a shorter recording.
+``seconds``: of a window; 0: as many as the input takes. ``fill``: what fills the window of a shorter recording, one of
+:data:`.FILLS`; with ``frames``, its features are followed by frames of ``padding``.
 ``normalize``: one of :data:`NORMS`. ``time_axis``: of the input without its batch and channel axes, 1 or 2; 0: by its
 shape. ``full_scale``: factor of samples in -1..1. ``mean``, ``std``: subtracted from features, and divided by.
 ``padding``: value of frames after the last one, before ``mean`` and ``std``. ``multi_label``: a sound may have several
@@ -111,6 +112,11 @@ class Layout:
         else:
             last = _time_last(sides, settings.bands, values["time_axis"], model)
             rate, time = settings.rate, sides[1 if last else 0]
+        if values["fill"] == FRAMES and (settings is None or time is None):
+            raise ModelError(
+                f"{model.ckpt}: fill {FRAMES!r} is for an input of features with a fixed number of frames; use another "
+                f"--fill ({', '.join(one for one in FILLS if one != FRAMES)}), as in training"
+            )
         length = round(values["seconds"] * rate) or _samples(time, settings)
         if not length:
             raise ConfigError(

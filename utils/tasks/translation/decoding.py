@@ -16,6 +16,7 @@ from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Batch
 from utils.postprocess.text.sampling import Chooser, Sampling
 from utils.tasks import Model
+from utils.tasks.common.beam_search import Beams, search
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.common.prediction_files import LineFile
 from utils.tasks.translation.settings import Notes
@@ -72,11 +73,15 @@ class Writing:
         """Return the logits after the start tokens, N x V float32."""
         return self.decoder(self._prompts(count), None)[0]
 
-    def translate(self, count: int, tokens: int) -> list[Continuation]:
-        """Return the most likely next tokens of each text, one after the other (greedy), at most ``tokens``."""
+    def translate(self, count: int, tokens: int, width: int = 1, penalty: float = 1.0) -> list[Continuation]:
+        """Return a translation of each text, at most ``tokens`` long: the most likely next token, one after the other
+        (greedy), or with a ``width`` above 1 that of a beam search (:mod:`utils.tasks.common.beam_search`)."""
         start = len(self.notes.start)
         # the last token is not fed, so it needs no slot and no position
         most = min(tokens, self.notes.positions - start + 1, self.decoder.plans.slots[-1] - start + 1)
+        if width > 1:
+            beams = Beams(width, most, self.notes.end, penalty, self.notes.suppress)
+            return search(self.decoder, self._prompts(count), beams, self._engine.timeline)
         limits = Limits(most, frozenset([self.notes.end]))
         return generate(self.decoder, self._prompts(count), limits, self._choose, self._engine.timeline)
 

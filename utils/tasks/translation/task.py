@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, DataError, Engine, Timeline
+from engine import Array, ConfigError, DataError, Engine, Timeline
 from tecoinfer_modelzoo.formatting import clean_line
 from tecoinfer_modelzoo.text import one_line, shortened
 from utils.datasets.base import Dataset
@@ -39,6 +39,8 @@ from utils.tasks.translation.settings import (
     target_tokens,
 )
 
+MOST_PENALTY = 10.0
+
 ENDS = {"stop": "ended", "limit": "cut by --max_new_tokens or --lengths", "nan": "NaN"}
 
 
@@ -54,9 +56,16 @@ class Translation(TextTask):
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
 
     def check(self) -> None:
-        """Check lengths and ``--max_new_tokens``."""
+        """Check lengths, ``--max_new_tokens``, and that ``--length_penalty`` goes with a beam search."""
         super().check()
-        at_least(self.options, max_new_tokens=1)
+        at_least(self.options, max_new_tokens=1, beam_width=1)
+        penalty = self.options.length_penalty
+        if penalty is not None and not abs(penalty) <= MOST_PENALTY:
+            raise ConfigError(
+                f"--length_penalty {penalty:g} must be from -{MOST_PENALTY:g} to {MOST_PENALTY:g}; usual is 1"
+            )
+        if penalty is not None and self.options.beam_width == 1:
+            raise ConfigError("--length_penalty needs a beam search; add --beam_width 4, or leave it out")
 
     @property
     def decoder(self) -> Model:
@@ -108,7 +117,9 @@ class Translation(TextTask):
         broken = np.zeros(len(contexts), bool)
         for state in states:
             broken |= np.isnan(state.reshape(len(state), -1)).any(axis=1)
-        found = writing.translate(len(contexts), self.options.max_new_tokens)
+        options = self.options
+        penalty = 1.0 if options.length_penalty is None else options.length_penalty
+        found = writing.translate(len(contexts), options.max_new_tokens, options.beam_width, penalty)
         return [(float("nan") if lost else likelihood(one), one) for one, lost in zip(found, broken, strict=True)]
 
     def decode(self, outputs: Sequence[Any], contexts: Sequence[Encoded]) -> list[Translated]:

@@ -85,11 +85,19 @@ def test_files_that_are_no_maps(tmp_path: Path) -> None:
     cut = tmp_path / "b.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 65535, (40, 40)).astype(np.uint16)).save(cut)
     cut.write_bytes(cut.read_bytes()[:600])
-    deep, text, objects = (tmp_path / f"{name}.npy" for name in "cde")
+    deep, text, objects, head = (tmp_path / f"{name}.npy" for name in "cdef")
+    head.write_bytes(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + b"{'descr': '<f4', (".ljust(118))
     np.save(deep, np.zeros((2, 3, 4)))
     text.write_bytes(b"nothing")
     np.save(objects, np.array([["x", None]], object), allow_pickle=True)
-    for path, named in ((eight, "16 bits"), (cut, "damaged"), (deep, "two axes"), (text, "npy"), (objects, "two axes")):
+    for path, named in (
+        (eight, "16 bits"),
+        (cut, "damaged"),
+        (deep, "two axes"),
+        (text, "npy"),
+        (head, "npy"),
+        (objects, "two axes"),
+    ):
         with pytest.raises(DataError, match=named) as caught:
             TruthFile(path, 1.0).read()
         assert str(path) in str(caught.value)

@@ -26,7 +26,9 @@ from utils.export.networks.text_models import (
 )
 from utils.export.networks.torchvision_models import import_torchvision
 from utils.fetch import FetchError, fetched
+from utils.pipeline import valid
 from utils.preprocess.text.tokens import Tokens
+from utils.tasks.token_classification.task import TokenClassification
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
@@ -158,7 +160,7 @@ def transformers_model(name: str, config: str, **options: Any) -> Any:
     import transformers
 
     torch.manual_seed(1)
-    model = getattr(transformers, name)(getattr(transformers, config)(**SMALL, **options)).eval()
+    model = getattr(transformers, name)(getattr(transformers, config)(**(SMALL | options))).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(std=0.3)
@@ -191,6 +193,43 @@ def test_outputs_match_transformers(tmp_path: Path, name: str, config: str, make
     answers = answers if isinstance(answers, tuple) else (answers,)
     for output, answer in zip(outputs, answers, strict=True):
         assert torch.allclose(answer, wanted[output], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_tags_of_a_folder_through_the_task_are_those_of_transformers(tmp_path: Path) -> None:
+    """The data's tags are transformers' own, of the first token of each word, so the accuracy is 1."""
+    sentences = [["ada", "lives", "in", "lyon"], ["bob", "xyz", "in", "a", "b"], ["lyon", "lives"]]
+    description, names = small_tokenizer("bert", ["ada lives in lyon", "bob"]), ["O", "B-PER", "I-PER", "B-LOC"]
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: place for place, name in enumerate(names)}}
+    size = 1 + max(description["model"]["vocab"].values())
+    golden = transformers_model("BertForTokenClassification", "BertConfig", vocab_size=size, **labels)
+    with torch.no_grad():  # so that tags differ by word
+        for name, weight in golden.named_parameters():
+            if weight.ndim == 1:
+                weight.fill_(float(name.endswith("LayerNorm.weight")))
+    golden.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description), encoding="utf-8")
+    import transformers
+
+    read = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    rows = []
+    for words in sentences:
+        given = read(words, is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            best = golden(**given).logits[0].argmax(dim=1).tolist()
+        places = given.word_ids()
+        rows += [f"{word} {names[best[places.index(at)]]}\n" for at, word in enumerate(words)]
+        rows.append("\n")
+    (tmp_path / "val.conll").write_text("".join(rows))
+    assert len({row.split()[1] for row in rows if row.strip()}) > 2
+    model = tagger_model(tmp_path)
+    (result,) = export_text_model(model, tmp_path / "m", source="a test", forms=["dyn"], exporter="torchscript")
+    assert result.error is None
+    for target in ("onnx", "sdaa"):
+        words = ["--target", target, "--metric", "accuracy", "--lengths", "16", "--json", str(tmp_path / "r.json")]
+        where: dict[str, Any] = {"ckpt": tmp_path / "m_dyn.onnx", "data_path": tmp_path / "val.conll", "batch_size": 4}
+        assert valid.main(None, TokenClassification, argv=words, **where) == 0
+        assert json.loads((tmp_path / "r.json").read_text())["metric"] == 1.0
 
 
 @pytest.mark.slow

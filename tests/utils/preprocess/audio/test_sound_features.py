@@ -179,6 +179,8 @@ def test_a_filter_without_a_frequency_is_refused() -> None:
         mel_bank(16000, 64, 80, 0.0, 8000.0, "htk", True)
     with pytest.raises(ConfigError, match=r"filter [0-9]+ "):
         kaldi_bank(16000, 64, 80, 20.0, 8000.0)
+    found = kaldi_bank(16000, 64, 80, 20.0, 8000.0, empty=True)
+    assert 0 < (~found.any(axis=1)).sum() < 80
 
 
 def test_slaneys_filters_have_area_1() -> None:

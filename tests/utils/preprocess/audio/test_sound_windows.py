@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from utils.preprocess.audio.windows import fitted, windows
+from utils.preprocess.audio.windows import FRAMES, fitted, windows
 
 
 def test_short_and_long_recordings_are_centred() -> None:
     three = np.array([1, 2, 3], np.float32)
     assert fitted(three, 6).tolist() == [0, 1, 2, 3, 0, 0]
     assert fitted(three, 6, "repeat").tolist() == [1, 2, 3, 1, 2, 3]
+    assert fitted(three, 6, "after").tolist() == [1, 2, 3, 0, 0, 0]
+    assert fitted(three, 6, FRAMES).tolist() == [1, 2, 3]
+    assert windows(three, 6, 2, FRAMES).shape == (1, 3)
     assert fitted(np.arange(6, dtype=np.float32), 3).tolist() == [1, 2, 3]
     assert fitted(np.zeros(0, np.float32), 2, "repeat").tolist() == [0, 0]
 

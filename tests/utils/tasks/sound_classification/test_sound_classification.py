@@ -230,6 +230,12 @@ WRONG: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
     "any length": ("float[batch,samples] x", {"sample_rate": 8000}, ConfigError, "--seconds"),
     "bands": ("float[batch,9,4] x", {"features": {"kind": "log_mel", "bands": 3}}, ModelError, "3 bands"),
     "a note": ("float[batch,400] x", {"sample_rate": 8000, "sound_classification": {"std": 0}}, ModelError, "std 0"),
+    "frames of samples": (
+        "float[batch,400] x",
+        {"sample_rate": 8000, "sound_classification": {"fill": "frames"}},
+        ModelError,
+        "fixed number of frames",
+    ),
     "a text": (
         "float[batch,400] x",
         {"sample_rate": 8000, "sound_classification": {"fill": "x"}},

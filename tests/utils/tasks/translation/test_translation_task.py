@@ -201,6 +201,13 @@ def test_what_is_refused(exported: tuple[TranslationModel, Path], texts: Path, t
         run("multi", tmp_path / "m", texts, tmp_path)
     with pytest.raises(ConfigError, match="--max_new_tokens 0"):
         run("multi", stem, texts, tmp_path, "--max_new_tokens", "0")
+    for flags, text in (
+        (("--beam_width", "0"), "--beam_width 0"),
+        (("--length_penalty", "2"), "--beam_width 4"),
+        (("--beam_width", "2", "--length_penalty", "nan"), "--length_penalty nan"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            run("multi", stem, texts, tmp_path, *flags)
     (tmp_path / "ref.txt").write_text("a\nb\nc\n")
     with pytest.raises(DataError, match="3 lines"):
         run("valid", stem, {"src": texts, "ref": tmp_path / "ref.txt"}, tmp_path)

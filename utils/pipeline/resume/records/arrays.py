@@ -28,6 +28,7 @@ import numpy as np
 
 from engine import Array, DataError, InputError
 from tecoinfer_modelzoo.text import one_line
+from utils.arrays import array_errors
 from utils.datasets.base import Batch, Numbers
 from utils.metrics.base import Records
 from utils.pipeline.resume.records.file import RecordsFile
@@ -191,7 +192,7 @@ def read_arrays(path: Path) -> RecordArrays:
             return _columns(archive)
     except OSError as error:
         raise DataError(f"records file {path} cannot be read: {error.strerror or error}; check the path") from error
-    except (ValueError, KeyError, IndexError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (*array_errors(), IndexError) as error:
         raise DataError(f"{path} is not a records file: {one_line(error)}; write the file again") from error
 
 

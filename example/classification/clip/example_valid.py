@@ -1,0 +1,14 @@
+"""Evaluate a pair of encoders, CLIP or SigLIP: images and captions that find each other, and timing."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.image_text.task import ImageText
+
+CKPT, DATA = {name: f"clip_{name}_dyn.onnx" for name in ImageText.models}, "../digit_clip/data"
+
+if __name__ == "__main__":
+    cli.valid(ImageText, ckpt=CKPT, data_path=DATA, batch_size=40)
