@@ -44,7 +44,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "tensorrt": ("engine/backends/trt.py",),
     "tvm": (
         *("engine/backends/tvm_runtime.py", "engine/backends/tvm_schedule.py"),
-        "engine/backends/tvm_recurrent.py",
+        *("engine/backends/tvm_recurrent.py", "engine/backends/tvm_tune.py"),
     ),
     "polygraphy": ("engine/backends/trt.py",),
     "torch": (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ BEGIN, END = "<!-- the table: begin -->", "<!-- the table: end -->"
 SCHEMA_VERSION = 1
 COMMAND = (sys.executable, "-m", "parts.tvm_worker")
 LONGEST = 300.0  # seconds that one model may take
+NUMBER = re.compile(r"\d+\.\d+(e[+-]\d+)?")
 
 Outcome = Mapping[str, Any]
 
@@ -43,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--committed", action="store_true", help="run the committed models only")
     parser.add_argument("--family", nargs="+", default=[], metavar="FAMILY", help="of the sweep, these families only")
     parser.add_argument("--again", action="store_true", help="also run models that are in the file of results")
-    parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help=f"write the table into {PAGE.relative_to(ROOT)}, whose rows of models without a result stay",
+    )
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/tvm_models.json", metavar="FILE",
                         help="where results are kept")  # fmt: skip
     args = parser.parse_args(argv)
@@ -51,13 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print('tvm is not installed; pip install -c constraints.txt -e ".[tvm]"', file=sys.stderr)
         return 2
     names = args.only or [*committed(), *([] if args.committed else architectures(args.family))]
-    results: dict[str, Outcome] = {} if args.again else _kept(args.json)
+    results = _kept(args.json)
     with tempfile.TemporaryDirectory(prefix="tvm-models-") as folder:
-        _run([name for name in names if name not in results], results, args.json, Path(folder))
+        _run([name for name in names if args.again or name not in results], results, args.json, Path(folder))
     if args.write:
         before = PAGE.read_text(encoding="utf-8")
         head, rest = before.split(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n{table(results)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        shown = in_order({**listed(before), **results})
+        PAGE.write_text(f"{head}{BEGIN}\n{table(shown)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
     return int(any(_status(results[name]) == "differs" for name in names))
 
 
@@ -83,6 +90,25 @@ def _kept(path: Path) -> dict[str, Outcome]:
         return {}
     same = (found.get("schema_version"), found.get("tvm")) == (SCHEMA_VERSION, version("apache-tvm"))
     return dict(found["models"]) if same else {}
+
+
+def listed(page: str) -> dict[str, Outcome]:
+    """Return the outcomes in the table of a page."""
+    found: dict[str, Outcome] = {}
+    for line in page.split(BEGIN)[1].split(END)[0].splitlines():
+        name, seconds, error, reason = ([cell.strip() for cell in line.split("|")[1:-1]] + [""] * 4)[:4]
+        if NUMBER.fullmatch(seconds) and NUMBER.fullmatch(error):
+            found[name] = {"error": float(error), "compile_seconds": float(seconds), "reason": reason}
+        elif reason and not seconds:
+            died = {} if reason.startswith("TVM") else {"verdict": {"reason": reason}}
+            found[name] = {"error": None, "compile_seconds": None, "reason": reason, **died}
+    return found
+
+
+def in_order(results: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return results with the committed models first, by name."""
+    files = sorted(name for name in results if name.endswith(".onnx"))
+    return {name: results[name] for name in (*files, *(name for name in results if not name.endswith(".onnx")))}
 
 
 def _run(names: Sequence[str], results: dict[str, Outcome], path: Path, folder: Path) -> None:

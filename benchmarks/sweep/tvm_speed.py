@@ -1,7 +1,8 @@
 """Target tvm beside ONNX Runtime: CPU time of a call on one core, and the time to open a model with and without a plan.
 
 Calls of both alternate; the figures are medians of their CPU time (``time.process_time``), which other programs of the
-machine disturb less than the wall time. A plan is compiled in an empty cache, and opened again from it.
+machine disturb less than the wall time. A plan is compiled in an empty cache, and opened again from it. With ``--tune``
+a second plan has tiles of which so many were measured for each kernel (``TECO_TVM_TUNE``), and takes its turns, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -36,20 +39,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print a table in Markdown; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="alternating calls of each")
+    parser.add_argument("--tune", type=int, default=0, metavar="TILES", help="also measure a tuned plan")
     parser.add_argument("--only", nargs="+", default=list(MODELS), metavar="NAME", help="run these models only")
     args = parser.parse_args(argv)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before a library counts the cores
-    print("| model | ONNX Runtime, CPU ms | tvm, CPU ms | ratio | opened and compiled, s | opened from the cache, s |")
-    print("|---|---:|---:|---:|---:|---:|")
+    tuned = " tuned, CPU ms | ratio | opened and tuned, s |" if args.tune else ""
+    print(f"| model | ONNX Runtime, CPU ms | tvm, CPU ms | ratio | opened and compiled, s | from the cache, s |{tuned}")
+    print("|---|---:|---:|---:|---:|---:|" + "---:|---:|---:|" * bool(args.tune))
     for name in args.only:
         with tempfile.TemporaryDirectory(prefix="tvm-speed-") as folder:
             os.environ["TECO_CACHE_DIR"] = folder
-            print(_line(name, MODELS[name], args.rounds), flush=True)
+            print(_line(name, MODELS[name], args.rounds, args.tune), flush=True)
     return 0
 
 
-def _line(name: str, dims: Mapping[str, tuple[int, ...]], rounds: int) -> str:
+def _line(name: str, dims: Mapping[str, tuple[int, ...]], rounds: int, tune: int) -> str:
     import numpy as np
 
     from engine import EngineSpec, open_engine
@@ -58,8 +63,14 @@ def _line(name: str, dims: Mapping[str, tuple[int, ...]], rounds: int) -> str:
     start = time.perf_counter()
     open_engine("tvm", spec).release()
     compiled, start = time.perf_counter() - start, time.perf_counter()
-    with open_engine("tvm", spec) as ours, open_engine("onnx", EngineSpec(spec.ckpt)) as theirs:
-        opened = time.perf_counter() - start
+    with ExitStack() as stack:
+        ours = stack.enter_context(open_engine("tvm", spec))
+        opened, start = time.perf_counter() - start, time.perf_counter()
+        engines = {"theirs": stack.enter_context(open_engine("onnx", EngineSpec(spec.ckpt))), "ours": ours}
+        if tune:
+            with patch.dict(os.environ, {"TECO_TVM_TUNE": str(tune)}):
+                engines["tuned"] = stack.enter_context(open_engine("tvm", spec))
+        tuning = time.perf_counter() - start
         rng = np.random.default_rng(0)
         arrays = []
         for tensor in ours.inputs:
@@ -67,15 +78,16 @@ def _line(name: str, dims: Mapping[str, tuple[int, ...]], rounds: int) -> str:
             shape = [SAMPLES if i == tensor.batch_axis else d or dims[s or ""][0] for i, (d, s) in axes]
             drawn = rng.standard_normal(shape) if tensor.dtype.kind == "f" else rng.integers(0, 2, shape)
             arrays.append(np.asarray(drawn).astype(tensor.dtype))
-        seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+        seconds: dict[str, list[float]] = {who: [] for who in engines}
         for turn in range(rounds + 2):
-            for who, engine in (("theirs", theirs), ("ours", ours)):
+            for who, engine in engines.items():
                 before = time.process_time()
                 engine(arrays)
                 if turn >= 2:  # the first ones warm up
                     seconds[who].append(time.process_time() - before)
-    a, b = (1e3 * statistics.median(seconds[who]) for who in ("theirs", "ours"))
-    return f"| {Path(name).stem} | {a:.2f} | {b:.2f} | {b / a:.2f} | {compiled:.1f} | {opened:.2f} |"
+    a, b, *c = (1e3 * statistics.median(each) for each in seconds.values())
+    line = f"| {Path(name).stem} | {a:.2f} | {b:.2f} | {b / a:.2f} | {compiled:.1f} | {opened:.2f} |"
+    return line + "".join(f" {each:.2f} | {each / a:.2f} | {tuning:.1f} |" for each in c)
 
 
 if __name__ == "__main__":

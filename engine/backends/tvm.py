@@ -123,6 +123,9 @@ class TvmEngine(Engine):
     linker (``g++``, ``clang``) is installed, and need not be compiled again. Beyond :data:`CACHE_VARIABLE` megabytes
     the least recently used ones are removed.
 
+    With ``TECO_TVM_TUNE`` the tiles of its kernels are measured before a plan is compiled
+    (:mod:`engine.backends.tvm_tune`).
+
     With ``streams`` above 1 each call computes with its share of the cores. Float16 means float16 weights, inputs and
     outputs; all arithmetic is float32, since TVM's float16 sums on a processor are float16 too.
 
@@ -150,7 +153,7 @@ class TvmEngine(Engine):
         self._model: ModelProto | None = None
         self.compile_seconds = 0.0
         """Seconds that lowering and compiling took so far; near 0 if every plan came from the cache."""
-        self._compiler = Compiler()
+        self._compiler = Compiler(self._threads)
         self._is_saved = spec.ckpt.suffix == SUFFIX
         self._passes_checked = False
         if self._is_saved:
@@ -418,8 +421,13 @@ class TvmEngine(Engine):
     def _built(self, made: Prepared, path: Path | None, *, tiled: bool = True) -> _Compiled:
         """Compile a graph, and write and load the library: to run it unwritten would generate its code twice."""
         library, divided = self._compiler.build(made.model, tiled)
+        if problem := self._compiler.problem:
+            warnings.warn(
+                f"{self.spec.ckpt}: tiles were not measured for all kernels: {problem}; the others have fixed tiles",
+                stacklevel=user_stacklevel(),
+            )
         digest = ""
-        if path is not None:
+        if path is not None and not self._compiler.problem:
             try:
                 digest = self._write(path, library)
                 library = self._compiler.load(path) if digest else library

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MADE_OF = (
     *("engine.batching", "engine.onnx", "engine.passes", "engine.backends.constants", "engine.backends.tvm"),
     *("engine.backends.tvm_graph", "engine.backends.tvm_recurrent", "engine.backends.tvm_rules"),
-    *("engine.backends.tvm_runtime", "engine.backends.tvm_schedule"),
+    *("engine.backends.tvm_runtime", "engine.backends.tvm_schedule", "engine.backends.tvm_tune"),
 )
 """Modules that determine a compiled plan."""
 

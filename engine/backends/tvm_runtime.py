@@ -1,7 +1,7 @@
 """Apache TVM: graphs compiled to libraries, and libraries run, for target ``tvm``.
 
-Imports tvm inside its functions, as do the modules that it uses: :mod:`engine.backends.tvm_schedule` and
-:mod:`engine.backends.tvm_recurrent`.
+Imports tvm inside its functions, as do the modules that it uses: :mod:`engine.backends.tvm_schedule`,
+:mod:`engine.backends.tvm_recurrent` and :mod:`engine.backends.tvm_tune`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends import tvm_recurrent, tvm_schedule
+from engine.backends import tvm_recurrent, tvm_schedule, tvm_tune
 from engine.base import Array, ConfigError, EngineError, ModelError, TargetError, usable_cores
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.process.native_calls import native
@@ -57,13 +57,17 @@ class Compiler:
         version: of TVM. target: as JSON, with the processor and its features. kind: of the target, such as ``llvm``.
         processor: name and features that compiled code needs; empty if it runs on any processor.
         loops: whether it compiles recurrent layers as loops (:mod:`engine.backends.tvm_recurrent`).
+        problem: why tiles of the last graph were not measured (:mod:`engine.backends.tvm_tune`), or "".
+
+    Args:
+        threads: of a call, for which tiles are measured; 0: every core.
 
     Raises:
         TargetError: TVM is missing, or its target has no device here or no code generator.
-        ConfigError: ``TECO_TVM_TARGET`` is not a target.
+        ConfigError: ``TECO_TVM_TARGET`` is not a target, or ``TECO_TVM_TUNE`` not a number, or not for this target.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 0) -> None:
         tvm = _import()
         self.version: str = tvm.__version__
         self._tvm = tvm
@@ -74,6 +78,7 @@ class Compiler:
             self._device = _device(tvm, self.kind, given)
         self.target = str(self._target)
         self.schedule = tvm_schedule.VERSION if self.kind == "llvm" else "TVM's own"
+        self._tuner = self._tuned(threads or usable_cores())
         self.loops = self.kind == "llvm" and tvm_recurrent.converts_loops()
         found = json.loads(self.target)
         self.processor = " ".join([found["mcpu"], *found.get("mattr", ())]) if "mcpu" in found else ""
@@ -98,22 +103,44 @@ class Compiler:
         from tvm import relax
         from tvm.relax.frontend.onnx import from_onnx
 
-        said = io.StringIO()
-        with _compiling, native, _quiet(), redirect_stdout(said):
-            try:
-                with tvm_recurrent.converting_loops():
-                    module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
-                if tiled and self.kind == "llvm":
-                    divided: list[bool] = []
-                    pipeline = _of_processor(relax, self._target, divided)
-                    try:
-                        return relax.build(module, self._target, relax_pipeline=pipeline), any(divided)
-                    except Exception as error:  # noqa: BLE001 -- for layouts or loops that TVM cannot compile
-                        _log.info("compiled without the schedule of the zoo: %s", _short(error))
+        said, self.problem = io.StringIO(), ""
+        try:
+            with _working(said), tvm_recurrent.converting_loops():
+                module = from_onnx(model, keep_params_in_input=False, sanitize_input_names=True)
+            if tiled and self.kind == "llvm":
+                try:
+                    return self._scheduled(module, said)
+                except Exception as error:  # noqa: BLE001 -- for layouts or loops that TVM cannot compile
+                    _log.info("compiled without the schedule of the zoo: %s", _short(error))
+            with _working(said):
                 pipeline = _pipeline(relax, self._target)
                 return relax.build(module, self._target, relax_pipeline=pipeline), self.kind != "llvm"
-            except Exception as error:  # TVM raises errors of many types
-                raise ModelError(f"TVM {self.version} cannot compile the model: {_reason(error, said)}") from error
+        except Exception as error:  # TVM raises errors of many types
+            raise ModelError(f"TVM {self.version} cannot compile the model: {_reason(error, said)}") from error
+
+    def _scheduled(self, module: Any, said: io.StringIO) -> tuple[Any, bool]:
+        """Compile a module with the schedule for processors, with measured tiles if there is a tuner."""
+        from tvm import relax
+
+        with _working(said), self._target:
+            kernels = _lowered(relax, self._target, module)
+            scripts = _scripts(kernels) if self._tuner else {}
+        tiles: dict[str, tvm_schedule.Tile] = {}
+        if self._tuner:  # by another process, in minutes, and so not as one call of native code
+            tiles, self.problem = self._tuner.tiles(scripts), self._tuner.problem
+        with _working(said), self._target:
+            made, divided = tvm_schedule.scheduled(kernels, tiles)
+            return relax.build(made, self._target, relax_pipeline=_finishing(self._target)), divided
+
+    def _tuned(self, threads: int) -> tvm_tune.Tuner | None:
+        """Return what measures tiles, if it is asked for; raise ConfigError if it cannot be."""
+        self.problem = ""
+        if not (count := tvm_tune.trials()):
+            return None
+        if self.kind != "llvm":
+            raise ConfigError(f"{tvm_tune.TUNE_VARIABLE} is for targets of kind llvm, not {self.kind}; unset it")
+        self.schedule += f", {tvm_tune.VERSION} of {count} tiles, {threads} threads"
+        return tvm_tune.Tuner(self.target, self.version, count, threads)
 
     @property
     def links(self) -> bool:
@@ -241,30 +268,33 @@ def _pipeline(relax: Any, target: Any) -> Any:
     return tvm.transform.Sequential([relax.transform.LegalizeOps(tvm_schedule.legalized()), own])
 
 
-def _of_processor(relax: Any, target: Any, divided: list[bool]) -> Any:
+def _lowered(relax: Any, target: Any, module: Any) -> Any:
+    """Return a module for a processor whose operators are kernels, which are not scheduled yet."""
     import tvm
     from tvm.relax.backend.cpu_generic import pipeline as parts
 
-    @tvm.transform.module_pass(opt_level=0, name="scheduled")  # type: ignore[untyped-decorator]
-    def schedule(module: Any, _: Any) -> Any:
-        made, parallel = tvm_schedule.scheduled(module)
-        divided.append(parallel)
-        return made
+    passes = [
+        *parts.library_dispatch_passes(target),
+        relax.transform.LegalizeOps(tvm_schedule.legalized()),
+        *parts.legalize_passes(target)[1:],  # without LegalizeOps
+    ]
+    return tvm.transform.Sequential(passes)(_channels_last(relax, module))
 
-    @tvm.transform.module_pass(opt_level=0, name="pipeline")  # type: ignore[untyped-decorator]
-    def pipeline(module: Any, _: Any) -> Any:
-        with target:
-            passes = [
-                *parts.library_dispatch_passes(target),
-                relax.transform.LegalizeOps(tvm_schedule.legalized()),
-                *parts.legalize_passes(target)[1:],  # without LegalizeOps
-                schedule,
-                *parts.dataflow_lower_passes(target),
-                *parts.finalize_passes(target),
-            ]
-            return tvm.transform.Sequential(passes)(_channels_last(relax, module))
 
-    return pipeline
+def _scripts(module: Any) -> dict[str, str]:
+    """Return the kernels of a module as TVMScript, by name; equal ones have equal texts."""
+    from tvm import tirx
+
+    functions = [(str(name.name_hint), f) for name, f in module.functions_items() if isinstance(f, tirx.PrimFunc)]
+    return {name: function.with_attr("global_symbol", "main").script() for name, function in functions}
+
+
+def _finishing(target: Any) -> Any:
+    """Return TVM's own passes after scheduling."""
+    import tvm
+    from tvm.relax.backend.cpu_generic import pipeline as parts
+
+    return tvm.transform.Sequential([*parts.dataflow_lower_passes(target), *parts.finalize_passes(target)])
 
 
 def _channels_last(relax: Any, module: Any) -> Any:
@@ -318,6 +348,13 @@ def _short(error: BaseException) -> str:
     """Return the last line of an error: TVM's messages begin with a stack of C++ functions."""
     lines = [line for line in str(error).strip().splitlines() if line.strip() and not line.startswith("#")]
     return shortened(one_line(lines[-1]) if lines else type(error).__name__, _MESSAGE, end=False)
+
+
+@contextmanager
+def _working(said: io.StringIO) -> Iterator[None]:
+    """Run one part of a compilation at a time, with what TVM prints in a text."""
+    with _compiling, native, _quiet(), redirect_stdout(said):
+        yield
 
 
 @contextmanager
