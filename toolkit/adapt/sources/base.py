@@ -28,7 +28,7 @@ class Taken:
     """What is known of a model before its graph is read, as JSON values.
 
     Attributes:
-        kind: of the source. title: of the README. publisher: who published it and where; empty: unknown.
+        kind: of the source, in words. title: of the README. publisher: who published it and where; empty: unknown.
         licence: of the weights; empty: unknown. licence_from: where that was read.
         task: the task that the source states; empty: none. reason: why.
         random: whether the weights are random. committed: bytes of weights that would be copied into the repository.
@@ -79,11 +79,12 @@ class Source(ABC):
     """One kind of MODEL; an object holds the word as given.
 
     Attributes:
-        prefix: before the first colon; empty: none. form: as help and errors show it.
+        prefix: before the first colon; empty: none. form: as help and errors show it. kind: in words.
     """
 
     prefix: ClassVar[str] = ""
     form: ClassVar[str]
+    kind: ClassVar[str]
 
     def __init__(self, model: str) -> None:
         self.model = model

@@ -20,7 +20,7 @@ OWN = "own"
 class Factory(Source):
     """A file that is copied as ``model.py``, with its weights if there are any."""
 
-    form = "FILE.py:FACTORY"
+    form, kind = "FILE.py:FACTORY", "PyTorch module"
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
@@ -65,7 +65,7 @@ class Factory(Source):
             check_copy(request.licence, "--licence", weights.name)
         is_random = request.weights in ("", "random")
         return Taken(
-            kind=type(self).__name__,
+            kind=self.kind,
             title=request.name.replace("_", " ").title(),
             publisher=request.source,
             licence=request.licence,

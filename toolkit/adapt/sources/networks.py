@@ -43,7 +43,7 @@ class _Network(Source):
         licence = about.get("License-Expression") or about.get("License") or ""
         is_random = request.weights == RANDOM
         return Taken(
-            kind=type(self).__name__,
+            kind=self.kind,
             title=self.word,
             publisher=request.source or f"{self.package} {about.get('Version', '')}: {self._home(about)}",
             # Random weights are nobody's; published ones have a licence of their own, which the package does not tell.
@@ -82,7 +82,7 @@ class Torchvision(_Network):
     """A classifier of torchvision."""
 
     prefix = package = "torchvision"
-    form = "torchvision:NAME"
+    form, kind = "torchvision:NAME", "network of torchvision"
     path = ""
 
 
@@ -90,5 +90,5 @@ class Timm(_Network):
     """A classifier of timm."""
 
     prefix = package = "timm"
-    form = "timm:NAME"
+    form, kind = "timm:NAME", "network of timm"
     path = "timm/"

