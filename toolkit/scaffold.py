@@ -157,8 +157,8 @@ def _adopting(task: type[Task], template: Template, model: str, given: Given) ->
     values = values if given.data else {**adoption.without_data, **values}
     shared = [key for key, flag in _flags_of(task).items() if set(flag.scripts) == set(SCRIPTS)]
     words = {
-        "defaults": _keywords(values),
-        "shared_defaults": _keywords({name: values[name] for name in shared if name in values}),
+        "defaults": keywords(values),
+        "shared_defaults": keywords({name: values[name] for name in shared if name in values}),
     }
     return Template(adoption.folder, lambda folder: {**adoption.fill(folder, model, given.ckpt, given.data), **words})
 
@@ -190,7 +190,7 @@ def _flags_of(task: type[Task]) -> dict[str, Flag]:
     return {flag.key: flag for flag in (*task.flags, *COMMON) if flag.key not in SET and flag.type is not Path}
 
 
-def _keywords(values: Mapping[str, Any]) -> str:
+def keywords(values: Mapping[str, Any]) -> str:
     """Return keyword arguments of a call, each on a line of its own."""
     return "".join(f"\n        {name}={_literal(value)}," for name, value in values.items())
 

@@ -36,6 +36,7 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
     "readme-text": readme.check_sections,
     "readme-steps": readme.check_steps,
     "readme-commands": readme.check_commands,
+    "readme-open": readme.check_open,
     "requirements-lines": requirements.check_lines,
     "requirements-twice": requirements.check_duplicates,
     "requirements-torch": requirements.check_torch,

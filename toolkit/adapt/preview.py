@@ -40,7 +40,9 @@ def drawn(dataset: Dataset, target: Path, labels: Sequence[str] = ()) -> list[st
     targets: Sequence[Any] = [None] * count if batch.targets is None else list(batch.targets)
     lines, panels = [], []
     for name, sample, wanted in zip(batch.names, batch.samples, targets, strict=True):
-        line = f"{one_line(name)}: {in_words(sample)}" + ("" if wanted is None else f"; target: {in_words(wanted, labels)}")
+        line = f"{one_line(name)}: {in_words(sample)}" + (
+            "" if wanted is None else f"; target: {in_words(wanted, labels)}"
+        )
         lines.append(shortened(line, _LONGEST, end=False))
         panel = _panel(sample, wanted)
         panels.append(draw_answer(panel or Image.new("RGB", (_WIDTH, 1)), [lines[-1]]))

@@ -75,7 +75,9 @@ def usual_sizes(model: ModelProto, given: Mapping[str, int], file: Path) -> dict
     unknown = next((name for name in given if name not in found), None)
     if unknown is not None:
         has = f"it has: {', '.join(found)}" if found else "it has none besides the batch"
-        raise ConfigError(f"--dim {unknown}: {file.name} has no dynamic dimension {unknown!r};{did_you_mean(unknown, found)} {has}")
+        raise ConfigError(
+            f"--dim {unknown}: {file.name} has no dynamic dimension {unknown!r};{did_you_mean(unknown, found)} {has}"
+        )
     ranks = {info.name: len(info.type.tensor_type.shape.dim) for info in named.graph.input}
     texts = metadata(model)
     stored = ModelMetadata(texts, file)

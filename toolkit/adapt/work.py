@@ -174,7 +174,9 @@ def open_work(request: Request, folder: Path) -> Work:
         model, name, written, case = (found[key] for key in ("model", "name", "written", "case"))
         known = found["schema_version"] == SCHEMA_VERSION
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is not a state of teco adapt ({error}); remove it, or choose another --out") from error
+        raise ConfigError(
+            f"{path} is not a state of teco adapt ({error}); remove it, or choose another --out"
+        ) from error
     if model != request.model or name != request.name:
         raise ConfigError(
             f"{path} is of another model, {model!r} named {name!r}; choose another folder with --out DIR, or remove it"

@@ -152,7 +152,11 @@ def example_arrays(model: ModelProto, sizes: Sizes, source: Path, seed: int = 0)
 
 
 def _drawn(
-    rng: np.random.Generator, spec: TensorSpec, shape: Sequence[int], bounds: Mapping[str, tuple[int, int]], source: Path
+    rng: np.random.Generator,
+    spec: TensorSpec,
+    shape: Sequence[int],
+    bounds: Mapping[str, tuple[int, int]],
+    source: Path,
 ) -> Array:
     kind = spec.dtype.kind
     if kind not in "fiub":
@@ -219,7 +223,9 @@ def _together(engine: Engine, model: ModelProto, source: Path, inputs: Sequence[
     samples = [list(inputs), *(example_arrays(model, sizes, source, seed) for seed in range(1, ROWS))]
     answers = [_answers(engine, one, source) for one in samples]
     joined = [np.concatenate(parts) for parts in zip(*samples, strict=True)]
-    return Expected(joined, [np.concatenate(parts) if parts[0].ndim else parts[0] for parts in zip(*answers, strict=True)])
+    return Expected(
+        joined, [np.concatenate(parts) if parts[0].ndim else parts[0] for parts in zip(*answers, strict=True)]
+    )
 
 
 def _places(model: ModelProto) -> dict[str, tuple[int, int]]:
@@ -260,7 +266,8 @@ def _free_reshapes(model: ModelProto) -> None:
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant":
-            constants |= {node.output[0]: attribute.t for attribute in node.attribute if attribute.name == "value"}
+            values = [attribute.t for attribute in node.attribute if attribute.name == "value"]
+            constants |= dict.fromkeys(node.output, *values) if values else {}
     for node in list(model.graph.node):
         if node.op_type != "Reshape" or len(node.input) < 2 or node.input[1] not in constants or _keeps_zero(node):
             continue

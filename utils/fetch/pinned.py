@@ -37,11 +37,11 @@ def pinned(name: str, package: str, version: str, member: str) -> Package:
     known = packages().get(name)
     if known is not None:
         if (known.package, known.version) != (package, version) or member not in known.members:
-            raise ConfigError(f"{known.where}: package {name!r} has other files; rename that row, or add {member!r} to it")
+            raise ConfigError(
+                f"{known.where}: package {name!r} has other files; rename that row, or add {member!r} to it"
+            )
         return known
-    unknown = Package(
-        name, "", "pip", "wheel", package, version, "", 1, (member,), 1, licence="", read_in="", use=""
-    )
+    unknown = Package(name, "", "pip", "wheel", package, version, "", 1, (member,), 1, licence="", read_in="", use="")
     with tempfile.TemporaryDirectory(prefix="teco-pin-") as folder:
         archive = first_download(unknown, Path(folder))
         row = described(archive, name, package, version, member)
@@ -64,7 +64,9 @@ def described(archive: Path, name: str, package: str, version: str, member: str)
         has = did_you_mean(member, models) or f" it has {', '.join(models[:5]) or 'no such files'}"
         raise FetchError(f"{package} {version} has no {member!r};{has}")
     fields = HeaderParser().parsestr(text)
-    licence, read_in = _licence(fields.get_all("Classifier", []), fields.get("License-Expression"), fields.get("License"))
+    licence, read_in = _licence(
+        fields.get_all("Classifier", []), fields.get("License-Expression"), fields.get("License")
+    )
     members = (member, *notices)
     return Package(
         name=name,

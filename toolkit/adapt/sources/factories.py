@@ -98,7 +98,11 @@ class Factory(Source):
             kept=[own] if own else [],
             requirements=["onnxsim>=0.4.36", "torch>=2.9"],
             flags=[
-                ("`--weights`", f"path of a state dict, `random`, or `{OWN}`: those that the function returns", f"`{default}`"),
+                (
+                    "`--weights`",
+                    f"path of a state dict, `random`, or `{OWN}`: those that the function returns",
+                    f"`{default}`",
+                ),
                 ("`--forms`", f"the files to write: {', '.join(FORMS)}", "all"),
                 ("`--exporter`", "`dynamo` analyses the code, `torchscript` traces one run", "`dynamo`"),
                 ("`--out`", "folder of the ONNX files", "this folder"),

@@ -69,7 +69,11 @@ class _Network(Source):
             params={"weights": weights},
             requirements=["onnxsim>=0.4.36", *dict.fromkeys(("torch>=2.9", "torchvision", self.package))],
             flags=[
-                ("`--weights`", "a published name, path of a `.pth` or `.safetensors` file, or `random`", f"`{PUBLISHED}`"),
+                (
+                    "`--weights`",
+                    "a published name, path of a `.pth` or `.safetensors` file, or `random`",
+                    f"`{PUBLISHED}`",
+                ),
                 ("`--input_size`", "height (and width) in pixels", "that of the weights"),
                 ("`--forms`", f"the files to write: {', '.join(FORMS)}", "all"),
                 ("`--out`", "folder of the ONNX files", "this folder"),

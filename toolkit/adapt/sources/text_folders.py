@@ -84,7 +84,9 @@ class TextFolder(Source):
         path = self.folder / "config.json"
         missing = next((name for name in OWN if not (self.folder / name).is_file()), None)
         if missing is not None:
-            raise ConfigError(f"{self.folder} has no {missing}; give a folder as transformers' save_pretrained writes it")
+            raise ConfigError(
+                f"{self.folder} has no {missing}; give a folder as transformers' save_pretrained writes it"
+            )
         try:
             found = plain_json(read_regular(path).decode())
         except (OSError, ValueError) as error:
@@ -99,8 +101,8 @@ class TextFolder(Source):
         if not any(found.endswith(end) for end in HEADS):
             near = did_you_mean(found, [f"Bert{end}" for end in HEADS]) if found else ""
             raise ConfigError(
-                f"{self.folder / 'config.json'}: architecture {found!r} has no export here;{near} those with one end in "
-                f"{', '.join(HEADS)}; export the model to ONNX yourself, and give the file"
+                f"{self.folder / 'config.json'}: architecture {found!r} has no export here;{near} those with one "
+                f"end in {', '.join(HEADS)}; export the model to ONNX yourself, and give the file"
             )
         return found
 
@@ -121,7 +123,7 @@ class TextFolder(Source):
             kept=kept,
             requirements=["onnxsim>=0.4.36", "safetensors", "torch>=2.9"],
             flags=[
-                ("`--weights`", "folder of `config.json`, `tokenizer.json` and weights; without weights they are random",
+                ("`--weights`", "folder of `config.json`, `tokenizer.json` and weights, which are random if missing",
                  "`weights`"),
                 ("`--length`", "tokens of a text in the static file", "64"),
                 ("`--forms`", f"the files to write: {', '.join(FORMS)}", "all"),

@@ -82,5 +82,7 @@ def _rows(independent: bool | None, why: str) -> str:
     if independent:
         return "samples are proven independent: all 4 SPA are used"
     if independent is None:
-        return f"independence of samples is tried on the first call ({why})" if why else "independence of samples is tried"
+        return (
+            f"independence of samples is tried on the first call ({why})" if why else "independence of samples is tried"
+        )
     return f"samples depend on one another ({why}): a call runs on one SPA"

@@ -47,7 +47,9 @@ class ExportForms(Stage):
         files = {form: forms / f"{plan.stem}{SUFFIXES[form]}.onnx" for form in FORMS}
         written = {form: file for form, file in files.items() if file.is_file()}
         if not {STATIC, DYNAMIC} & set(written):
-            raise ModelError(f"no form can be written: {error.removeprefix('error: ') or f'{SCRIPT} ended with {code}'}")
+            raise ModelError(
+                f"no form can be written: {error.removeprefix('error: ') or f'{SCRIPT} ended with {code}'}"
+            )
         errors = {form: _error_of(file) for form, file in written.items()}
         ckpt = written.get(DYNAMIC, written.get(STATIC, script))
         facts = {

@@ -1,4 +1,4 @@
-"""The metric on the accuracy baseline, target ``onnx``; with ``--golden`` the flags that explain the source's answers."""
+"""The metric on the accuracy baseline, and with ``--golden`` the flags that explain the source framework's answers."""
 
 from __future__ import annotations
 

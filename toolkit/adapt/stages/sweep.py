@@ -54,7 +54,8 @@ class SweepBatches(Stage):
             {"batch": one.batch, "latency_ms": one.latency_ms, "throughput": one.throughput} for one in points
         ]
         best = max(points, key=lambda one: one.throughput)
-        line = f"{best.throughput:.0f} samples/s at batch {best.batch}, {rows[0]['latency_ms']:.3g} ms at batch 1 (simulated)"
+        first = f"{rows[0]['latency_ms']:.3g} ms at batch {rows[0]['batch']}"
+        line = f"simulated: {best.throughput:.0f} samples/s at batch {best.batch}, {first}"
         status = NOTED if skipped else "done"
         return Outcome(line, {"rows": rows, "skipped": skipped}, [folder / "sweep.json"], skipped, status)
 
