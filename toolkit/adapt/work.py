@@ -39,6 +39,7 @@ class Request:
         model: as given: a path, or a word with the prefix of a source. name: of the model's folder and case.
         task, domain: names; empty: to be found. data, golden: as given; empty: none. defaults: ``FLAG=VALUE``.
         weights: of a network by name: a published name, a file, ``random``; empty: the source's own.
+        notes: metadata that an ONNX file lacks: JSON values by key.
         dims: sizes of dynamic dimensions. shapes, dtypes: of the inputs of a torch module.
         contrib: whether the model is created below ``contrib/``. root: the repository or project.
         source, licence, data_source: what only a person knows; empty: not given.
@@ -54,6 +55,7 @@ class Request:
     golden: Path | None = None
     weights: str = ""
     contrib: bool = False
+    notes: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)

@@ -11,10 +11,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT
-from tecoinfer_modelzoo.text import shortened
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.json_values import plain_json
+from tecoinfer_modelzoo.text import one_line, shortened
 from toolkit.adapt.runner import Shown, StageError, run_stages
 from toolkit.adapt.sources import FORMS, find_source
 from toolkit.adapt.stage import Stage
@@ -72,6 +75,8 @@ def _parser() -> Parser:
     add(
         "--input_dtype", action="append", default=[], metavar="INPUT=TYPE", help="its dtype if it is not float32: int64"
     )
+    note = "metadata that an ONNX file lacks, such as preprocess='{\"mean\": [0, 0, 0]}'"
+    add("--note", action="append", default=[], metavar="KEY=JSON|@FILE", help=note)
     add("--default", action="append", default=[], metavar="FLAG=VALUE", help="default of a flag of the scripts")
     add("--batch_size", type=positive, default=16, metavar="N", help="samples per call to the card (default: 16)")
     add("--random", type=positive, default=64, metavar="N", help="random samples without --data (default: 64)")
@@ -110,6 +115,7 @@ def _request(args: argparse.Namespace, root: Path) -> Request:
         golden=args.golden,
         weights=args.weights,
         contrib=args.contrib,
+        notes=dict(map(_note, args.note)),
         dims=dict(map(_dim, args.dim)),
         shapes=dict(args.shape),
         dtypes=dict(map(_dtype, args.input_dtype)),
@@ -127,6 +133,17 @@ def _dim(word: str) -> tuple[str, int]:
     if not name or not size.isdigit() or int(size) < 1:
         raise ConfigError(f"--dim {word!r} is not NAME=N; write the dimension's name and a size, such as seq=64")
     return name, int(size)
+
+
+def _note(word: str) -> tuple[str, Any]:
+    key, _, text = word.partition("=")
+    if not key or not text:
+        raise ConfigError(f"--note {word!r} is not KEY=JSON; write a key of the metadata and its value, or KEY=@FILE")
+    try:
+        found = read_regular(Path(text[1:])).decode() if text.startswith("@") else text
+        return key, plain_json(found)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--note {key}: {shortened(text, 80)} is not JSON ({one_line(error)}); correct it") from error
 
 
 def _dtype(word: str) -> tuple[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,15 +36,18 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class SourceNotes(ModelNotes):
-    """Metadata of a form: all of the source (``texts``, by key), its provenance if it has none, and the error."""
+    """Metadata of a form: all of the source (``texts``, by key), what it lacks (``added``: JSON values by key), its
+    provenance if it has none, and the error."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, Any] = field(default_factory=dict)
 
     def metadata(self, error: float | None) -> dict[str, str]:
         """Return the ``metadata_props`` of a file with this largest relative error (``None``: not run)."""
         own = ModelNotes.metadata(self, error)
         kept = {PROVENANCE: self.texts[PROVENANCE]} if PROVENANCE in self.texts else {}
-        return {**self.texts, **own, **kept}
+        more = {key: json.dumps(value, sort_keys=True, ensure_ascii=False) for key, value in self.added.items()}
+        return {**self.texts, **own, **kept, **more}
 
 
 def export_onnx_file(
@@ -53,6 +57,7 @@ def export_onnx_file(
     sizes: Sizes | None = None,
     forms: Sequence[str] = FORMS,
     provenance: Mapping[str, str] | None = None,
+    notes: Mapping[str, Any] | None = None,
     tolerances: Mapping[str, float] = TOLERANCES,
 ) -> list[ExportResult]:
     """Write ``<stem>.onnx`` (static), ``<stem>_dyn.onnx`` and ``<stem>_float16_dyn.onnx`` of an ONNX file.
@@ -65,12 +70,14 @@ def export_onnx_file(
         source: the file. stem: path and start of the file names. forms: the files to write.
         sizes: of dynamic dimensions other than the batch, by name. A dimension without a name is called after its
             input and axis: ``input_2``.
-        provenance: stored if the source has none. tolerances: maximum relative error by dtype.
+        provenance: stored if the source has none. notes: JSON values by key of the metadata, which the source lacks or
+            has wrong, such as ``class_labels`` and ``preprocess`` (:mod:`utils.stored`). tolerances: maximum relative error by dtype.
 
     Returns:
         One result per file.
 
     Raises:
+        ConfigError: a note is invalid.
         ModelError: the source cannot be read or run, a size is missing, or its inputs are float16.
         ExportError: a form fails a check, or exceeds its tolerance; the others were written (``results``).
     """
@@ -79,11 +86,12 @@ def export_onnx_file(
     chosen = chosen_forms(forms)
     model = with_names(load_model(source))
     _refuse_float16(model, source)
-    notes = SourceNotes(provenance=dict(provenance or {"source": source.name}), texts=metadata(model))
+    told = dict(provenance or {"source": source.name})
+    stored = SourceNotes(provenance=told, texts=metadata(model), added=dict(notes or {}))
     inputs = example_arrays(model, sizes or {}, source)
     static = _static(model, inputs)
     free, cases = _dynamic(model, source, inputs)
-    return write_onnx_files(stem, variants_of(static, free, cases, chosen), notes, tolerances)
+    return write_onnx_files(stem, variants_of(static, free, cases, chosen), stored, tolerances)
 
 
 def with_names(model: ModelProto) -> ModelProto:

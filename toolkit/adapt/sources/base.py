@@ -32,7 +32,8 @@ class Taken:
         licence: of the weights; empty: unknown. licence_from: where that was read.
         task: the task that the source states; empty: none. reason: why.
         random: whether the weights are random. committed: bytes of weights that would be copied into the repository.
-        about: further facts, for the README and the page.
+        about: further facts, for the README and the page. rewritten: a line per node that was replaced by a verified
+            equivalent, as the card lacks its operator.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Taken:
     random: bool = False
     committed: int = 0
     about: Mapping[str, str] = field(default_factory=dict)
+    rewritten: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the attributes as JSON values."""

@@ -23,6 +23,9 @@ from utils.stored import ModelMetadata
 MOST_COMMITTED = 2_000_000
 """Bytes of weights that the structure check accepts in git."""
 
+SOURCE, REWRITTEN = "rewritten.onnx", "rewritten.txt"
+"""Files of the working folder: the model with rewritten operators, and a line per rewritten node."""
+
 _ULTRALYTICS = {
     "detect": "detection",
     "segment": "instance_segmentation",
@@ -59,7 +62,7 @@ class OnnxFile(Source):
 
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """The file's content, and what the user says about it."""
-        own = work.request.part("name", "licence", "source", "dims")
+        own = work.request.part("name", "licence", "source", "dims", "notes")
         return own | {"file": content_of(self.file) if self.committed else self.model}
 
     def take(self, work: Work) -> Taken:
@@ -70,6 +73,7 @@ class OnnxFile(Source):
         licence, read_in = self._licence(work, stored)
         if self.committed:
             check_copy(licence, read_in, self.file.name)
+            self._rewrite(work)
         told = stored.provenance
         task = _ULTRALYTICS.get(stored.text("task") or "", "") if stored.is_ultralytics else ""
         return Taken(
@@ -83,7 +87,39 @@ class OnnxFile(Source):
             random=told.get("weights") == "random",
             committed=self.file.stat().st_size if self.committed else 0,
             about=about,
+            rewritten=self._rewritten(work),
         )
+
+    def _rewrite(self, work: Work) -> None:
+        """Write the file with verified rewrites of the operators that the card lacks, if there are any."""
+        from engine.onnx import load_model, save_model
+        from toolkit.graph.nodes import load_named
+        from toolkit.ops.applied import rewrites_of, with_rewrites
+        from toolkit.ops.table import load_table
+        from toolkit.ops.trial import trial_of
+
+        target = work.folder / SOURCE
+        target.unlink(missing_ok=True)
+        sizes = usual_sizes(load_model(self.file), work.request.dims, self.file)
+        dims = {name: [size] for name, size in sizes.items()}
+        found = rewrites_of(self.file, load_table("sdaa"), trial_of("sdaa"), dims)
+        if found:
+            work.folder.mkdir(parents=True, exist_ok=True)
+            save_model(with_rewrites(load_named(self.file), found), target)
+            lines = [
+                f"{name}: {one.name} (error {one.error:.2g} compared with {one.against})" for name, one in found.items()
+            ]
+            (work.folder / REWRITTEN).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def _rewritten(self, work: Work) -> list[str]:
+        """Return a line per rewritten node."""
+        if not self.committed or not (work.folder / SOURCE).is_file():
+            return []
+        return (work.folder / REWRITTEN).read_text(encoding="utf-8").splitlines()
+
+    def used(self, work: Work) -> Path:
+        """Return the file that the forms are made of: as given, or with rewrites."""
+        return work.folder / SOURCE if self.committed and (work.folder / SOURCE).is_file() else self.file
 
     def _licence(self, work: Work, stored: ModelMetadata) -> tuple[str, str]:
         """Return the licence and where it was read."""
@@ -106,7 +142,7 @@ class OnnxFile(Source):
         """Return a script that makes the forms of the file."""
         from engine.onnx import file_hash, load_model
 
-        name = work.request.name
+        name, used = work.request.name, self.used(work)
         own = f"{name}_source.onnx"
         told = str(work.facts("take_in").get("publisher") or self.usual_name)
         provenance = {"source": told, "weights": self.file.name}
@@ -115,15 +151,17 @@ class OnnxFile(Source):
             name=name,
             what=self.file.name,
             weights=self._from(work),
-            content=file_hash(self.file)[:12],
-            sizes=json.dumps(usual_sizes(load_model(self.file), work.request.dims, self.file)),
+            content=file_hash(used)[:12],
+            sizes=json.dumps(usual_sizes(load_model(used), work.request.dims, used)),
             provenance=json.dumps(provenance, ensure_ascii=False),
+            # no quotes that could end the script's text: inside of JSON strings they are written as escapes
+            notes=json.dumps(dict(work.request.notes), indent=1, sort_keys=True).replace('\\"', "\\u0022"),
         )
         return Export(
             script=script,
             stem=name,
-            files={own: self.file} if self.committed else {},
-            kept=[own] if self.committed and self.file.stat().st_size <= MOST_COMMITTED else [],
+            files={own: used} if self.committed else {},
+            kept=[own] if self.committed and used.stat().st_size <= MOST_COMMITTED else [],
             params=self._params(),
             flags=_flags(own if self.committed else self.model),
             text=f"It makes the files out of `{own if self.committed else self.model}`, and compares each with it.",

@@ -16,7 +16,7 @@ TARGET = "sdaa"
 class CheckOperators(Stage):
     """Judge every operator."""
 
-    name, title, needs, optional = "operators", "operators", ("export",), True
+    name, title, needs, optional = "operators", "operators", ("take_in", "export"), True
 
     def run(self, work: Work) -> Outcome:
         """Return the judgements; rewrites of lacking operators are written as models of one node."""
@@ -24,7 +24,7 @@ class CheckOperators(Stage):
         found, notes = judge_file(model_file(work), load_table(TARGET), 1, None, trial_of(TARGET), dims)
         lacking = [one for one in found if one.level in LACKING]
         files = write_rewrites(found, work.folder / "rewrites") if lacking else []
-        applied = work.facts("export").get("rewritten", [])
+        applied = list(work.facts("take_in")["rewritten"])
         line = summary(found, TARGET)
         line += "".join(f"; {one.lacks}: {one.fix}" for one in lacking)
         line += f"; rewritten in the exported files: {', '.join(applied)}" if applied else ""

@@ -25,4 +25,5 @@ class TakeIn(Stage):
         licence = f"licence {taken.licence} ({taken.licence_from})" if taken.licence else "licence not known"
         words = [taken.kind, licence, f"from {taken.publisher}" if taken.publisher else "publisher not known"]
         words += ["random weights: answers mean nothing"] if taken.random else []
+        words += [f"{len(taken.rewritten)} nodes rewritten, whose operators the card lacks"] if taken.rewritten else []
         return Outcome("; ".join(words), taken.as_json())
