@@ -71,7 +71,8 @@ def export_onnx_file(
         sizes: of dynamic dimensions other than the batch, by name. A dimension without a name is called after its
             input and axis: ``input_2``.
         provenance: stored if the source has none. notes: JSON values by key of the metadata, which the source lacks or
-            has wrong, such as ``class_labels`` and ``preprocess`` (:mod:`utils.stored`). tolerances: maximum relative error by dtype.
+            has wrong, such as ``class_labels`` and ``preprocess`` (:mod:`utils.stored`).
+        tolerances: maximum relative error by dtype.
 
     Returns:
         One result per file.

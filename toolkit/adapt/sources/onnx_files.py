@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from pprint import pformat
 from typing import Any
 
 from engine import ConfigError, ModelError
@@ -154,8 +155,7 @@ class OnnxFile(Source):
             content=file_hash(used)[:12],
             sizes=json.dumps(usual_sizes(load_model(used), work.request.dims, used)),
             provenance=json.dumps(provenance, ensure_ascii=False),
-            # no quotes that could end the script's text: inside of JSON strings they are written as escapes
-            notes=json.dumps(dict(work.request.notes), indent=1, sort_keys=True).replace('\\"', "\\u0022"),
+            notes=pformat(dict(work.request.notes), width=110),
         )
         return Export(
             script=script,
