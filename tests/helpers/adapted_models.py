@@ -78,7 +78,7 @@ def recogniser(folder: Path) -> tuple[Path, Path, list[str]]:
 
 
 def overflowing(folder: Path) -> tuple[Path, Path]:
-    """Write a classifier that divides its features by their norm: the sum of squares exceeds float16, so all scores are 0."""
+    """Write a classifier that divides its features by their norm, whose square exceeds float16: all scores become 0."""
     rng = np.random.default_rng(0)
     net = Net(1)
     x = net.add("Relu", net.add("MatMul", "x", net.const(rng.normal(0, 1, (24, 16)))))

@@ -1,4 +1,4 @@
-"""Kinds of model that a newcomer brings as a file, each with its data: built with fixed seeds, and a change to plant."""
+"""Kinds of model that a newcomer brings as a file with its data, of fixed seeds, each with a change to plant."""
 
 from __future__ import annotations
 
