@@ -54,7 +54,7 @@ def size_of(path: Path) -> int:
     return sum(one.stat().st_size for one in files)
 
 
-def copied(source: Path, folder: Path, loads: Callable[[Path], Any]) -> tuple[str, int]:
+def copied(source: Path, folder: Path, loads: Callable[[Path], Dataset]) -> tuple[str, int]:
     """Copy data into ``folder/data`` if they are small; return the place relative to ``folder`` and the bytes.
 
     A file is copied with the expected arrays beside it; if it cannot be loaded then, such as a list of images, with
@@ -77,14 +77,24 @@ def copied(source: Path, folder: Path, loads: Callable[[Path], Any]) -> tuple[st
             return str(source.resolve()), size
         for one in (source, *beside):
             shutil.copy(one, target)
-        try:
-            loads(target / source.name)
-        except TecoInferError:
+        if not _is_whole(target, source, loads):
             shutil.rmtree(target)
             return _of_folder(source.parent, source, target)
         return f"data/{source.name}", size
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error.strerror}; choose another --out") from error
+
+
+def _is_whole(target: Path, source: Path, loads: Callable[[Path], Dataset]) -> bool:
+    """Return whether the copy of a file has all samples of the file, and needs no other files."""
+    try:
+        found = loads(target / source.name)
+    except TecoInferError:
+        return False
+    if len(found) != len(loads(source)) or not len(found):
+        return False
+    file = _file_of(found.batch(range(1)).samples[0])
+    return file is None or file.resolve().is_relative_to(target.resolve())
 
 
 def _of_folder(folder: Path, wanted: Path, target: Path) -> tuple[str, int]:

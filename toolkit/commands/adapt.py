@@ -27,6 +27,7 @@ from toolkit.adapt.work import FAILED, STATE, Request, Work, open_work, usable_n
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive, shape
 from utils.fetch import is_fetched_path, read_contrib
+from utils.pipeline.run.interrupt import telling
 from utils.tasks.find import add_contrib, find_task
 
 LINE = 400
@@ -42,19 +43,19 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     work = open_work(request, args.out or Path(f"adapt_{request.name}"))
     work.ask = _ask
     many = len(STAGES)
+    state = work.folder / STATE
     try:
-        run_stages(
-            work,
-            STAGES,
-            only=args.only,
-            again=args.again,
-            on_start=lambda number, stage: _started(number, many, stage),
-            on_end=lambda shown: _ended(shown, many),
-        )
+        with telling(lambda: f"after {len(work.records)} stages, which are in {state}; the same command continues"):
+            run_stages(
+                work,
+                STAGES,
+                only=args.only,
+                again=args.again,
+                on_start=lambda number, stage: _started(number, many, stage),
+                on_end=lambda shown: _ended(shown, many),
+            )
     except StageError as error:
-        raise ConfigError(f"{error} (the stages before are kept in {work.folder / STATE})") from error
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"finished stages are in {work.folder / STATE}; the same command continues") from error
+        raise ConfigError(f"{error} (the stages before are kept in {state})") from error
     return _end(work, args.only)
 
 
