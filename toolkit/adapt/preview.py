@@ -12,6 +12,7 @@ from engine import Array, TecoInferError
 from tecoinfer_modelzoo.text import one_line, shape_text, shortened
 from utils.datasets.base import Dataset
 from utils.datasets.image.objects import Objects
+from utils.preprocess.audio.reading import Recording, read_sound
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 SHOWN = 5
 """Samples of a preview."""
 
-_WIDTH, _EDGE, _LONGEST = 480, 8, 400
+_WIDTH, _EDGE, _LONGEST, _POINTS = 480, 8, 400, 4000
 _BOX = (230, 159, 0)
 
 
@@ -99,7 +100,16 @@ def _panel(sample: Any, target: Any) -> Image.Image | None:
         return _arrays([*sample.arrays, *(target.values() if isinstance(target, Mapping) else ())])
     if hasattr(sample, "high") and isinstance(sample.high, Path):
         return _file(sample.high, None)
-    return None
+    return _sound(sample) if isinstance(sample, Recording) else None
+
+
+def _sound(sample: Recording) -> Image.Image | None:
+    """Draw the curve of a recording."""
+    try:
+        samples = read_sound(sample).samples
+    except TecoInferError:  # the run reports it
+        return None
+    return _arrays([samples[:: max(1, len(samples) // _POINTS)]])
 
 
 def _file(path: Path, target: Any) -> Image.Image | None:

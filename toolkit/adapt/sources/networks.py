@@ -29,23 +29,26 @@ class _Network(Source):
 
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """The weights, and the package's version."""
-        return work.request.part("name", "weights", "source", "licence") | {"version": self._about().get("Version", "")}
+        return work.request.part("name", "weights", "source", "licence") | {"version": self._about()["version"]}
 
-    def _about(self) -> Mapping[str, str]:
+    def _about(self) -> Mapping[str, Any]:
+        """Return the package's metadata, with names in lower case and underscores."""
         try:
-            return metadata(self.package)  # type: ignore[return-value]
+            return metadata(self.package).json
         except PackageNotFoundError as error:
             raise TargetError(f"{self.package} is not installed; run: pip install {self.package}") from error
 
     def take(self, work: Work) -> Taken:
         """Read what the package says of itself."""
         about, request = self._about(), work.request
-        licence = about.get("License-Expression") or about.get("License") or ""
+        licence = str(about.get("license_expression") or about.get("license") or "")
         is_random = request.weights == RANDOM
+        urls = [str(line).partition(",")[2].strip() for line in about.get("project_url") or []]
+        home = about.get("home_page") or next(iter(urls), f"pip install {self.package}")
         return Taken(
             kind=self.kind,
             title=self.word,
-            publisher=request.source or f"{self.package} {about.get('Version', '')}: {self._home(about)}",
+            publisher=request.source or f"{self.package} {about['version']}: {home}",
             # Random weights are nobody's; published ones have a licence of their own, which the package does not tell.
             licence=request.licence or (licence if is_random else ""),
             licence_from="--licence" if request.licence else f"the metadata of {self.package}" if is_random else "",
@@ -54,10 +57,6 @@ class _Network(Source):
             random=is_random,
             about={"weights": request.weights or PUBLISHED},
         )
-
-    def _home(self, about: Mapping[str, str]) -> str:
-        urls = [line.partition(",")[2].strip() for line in about.get_all("Project-URL") or []]  # type: ignore[attr-defined]
-        return about.get("Home-page") or next(iter(urls), f"pip install {self.package}")
 
     def export(self, work: Work) -> Export:
         """Return a script that builds the network."""
