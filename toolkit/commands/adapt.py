@@ -8,6 +8,7 @@ has changed, and continues after Ctrl-C. The exit code is 0 if the check passes,
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from tecoinfer_modelzoo.text import one_line, shortened
 from toolkit.adapt.runner import Shown, StageError, run_stages
 from toolkit.adapt.sources import FORMS, find_source
 from toolkit.adapt.stage import Stage
+from toolkit.adapt.stages.data import PREVIEW
 from toolkit.adapt.stages.page import FILE
 from toolkit.adapt.table import STAGES
 from toolkit.adapt.work import FAILED, STATE, Request, Work, open_work, usable_name
@@ -40,10 +42,10 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     add_contrib(root)
     read_contrib(root)
     request = _request(args, root)
-    work = open_work(request, args.out or Path(f"adapt_{request.name}"))
+    work = open_work(request, (args.out or Path(f"adapt_{request.name}")).absolute())
     work.ask = _ask
     many = len(STAGES)
-    state = work.folder / STATE
+    state = os.path.relpath(work.folder / STATE)
     try:
         with telling(lambda: f"after {len(work.records)} stages, which are in {state}; the same command continues"):
             run_stages(
@@ -187,7 +189,8 @@ def _end(work: Work, only: str) -> int:
     if only:
         return 1 if work.records[only].status == FAILED else 0
     check, folder = work.facts("check"), str(work.facts("scaffold")["folder"])
-    print(f"folder: {folder}; page: {work.folder / FILE}; preview: {work.folder / 'preview.png'}")
+    page, preview = (os.path.relpath(work.folder / name) for name in (FILE, PREVIEW))
+    print(f"folder: {folder}; page: {page}; preview: {preview}")
     for question in work.facts("document")["open"]:
         print(f"open: {question}")
     return 0 if check["code"] == 0 else 1

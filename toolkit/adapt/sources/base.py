@@ -119,9 +119,9 @@ class Source(ABC):
         """Return the export script, after :meth:`take`."""
 
 
-def rendered(name: str, **words: str) -> str:
+def rendered(template: str, /, **words: str) -> str:
     """Return a template with these words; ``$paths`` stays."""
-    text = (TEMPLATES / f"{name}.tmpl").read_text(encoding="utf-8")
+    text = (TEMPLATES / f"{template}.tmpl").read_text(encoding="utf-8")
     return Template(text).substitute(words, paths="$paths")
 
 

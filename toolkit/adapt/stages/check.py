@@ -9,7 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from engine import TecoInferError
-from model_config import check
+from model_config.check import main as check_cases
 from tecoinfer_modelzoo.trees import below
 from toolkit.adapt.folder import folder_name
 from toolkit.adapt.stage import Stage
@@ -41,7 +41,7 @@ class Check(Stage):
         file.unlink(missing_ok=True)
         said = io.StringIO()
         with redirect_stdout(said), redirect_stderr(said):
-            code = check.main(
+            code = check_cases(
                 [work.request.name, "--json", str(file), "--work_dir", str(folder), "--no_cache"], work.request.root
             )
         (folder / "check.txt").write_text(said.getvalue(), encoding="utf-8", errors="backslashreplace")
