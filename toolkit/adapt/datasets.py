@@ -31,7 +31,19 @@ def first_flags(work: Work, task: type[Task]) -> dict[str, Any]:
     size = _image_size(work.facts("export"))
     if "input_size" in keys and size is not None and (keys["input_size"].default is not None or _is_open(work)):
         found["input_size"] = size
+    if "layout" in keys:
+        found |= _ultralytics_layout(work.facts("export"))
     return {**found, **given}
+
+
+def _ultralytics_layout(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the layout of a detector of Ultralytics: a box, in YOLOv5 an object score, and classes."""
+    if not {"names", "stride"} <= set(found["metadata"]) or len(found["outputs"]) != 1:
+        return {}
+    sizes, classes = found["outputs"][0]["shape"][1:], found["labels"]
+    if len(sizes) != 2:
+        return {}
+    return {"layout": "yolov8"} if sizes[0] == 4 + classes else {"layout": "yolov5"} if sizes[1] == 5 + classes else {}
 
 
 def _is_open(work: Work) -> bool:

@@ -105,7 +105,8 @@ def _facts(work: Work) -> list[tuple[str, str]]:
     taken, export = work.facts("take_in"), work.facts("export")
     rows = [("publisher", taken["publisher"])] if taken["publisher"] else []
     if taken["licence"]:
-        rows.append(("licence", f"{taken['licence']} ({taken['licence_from']})"))
+        read_in = "" if taken["licence_from"].startswith("--") else f" ({taken['licence_from']})"
+        rows.append(("licence", f"{taken['licence']}{read_in}"))
     rows += [(key, value) for key, value in taken["about"].items()]
     rows.append(("parameters", f"{export['weights']:,}"))
     rows.append(("nodes", f"{export['nodes']} of {len(export['operators'])} operators, opset {export['opset']}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tecoinfer_modelzoo.formatting import plural
 from toolkit.adapt.sources import find_source
 from toolkit.adapt.stage import Stage
 from toolkit.adapt.work import Outcome, Work
@@ -25,5 +26,6 @@ class TakeIn(Stage):
         licence = f"licence {taken.licence} ({taken.licence_from})" if taken.licence else "licence not known"
         words = [taken.kind, licence, f"from {taken.publisher}" if taken.publisher else "publisher not known"]
         words += ["random weights: answers mean nothing"] if taken.random else []
-        words += [f"{len(taken.rewritten)} nodes rewritten, whose operators the card lacks"] if taken.rewritten else []
+        if taken.rewritten:
+            words.append(f"{plural(len(taken.rewritten), 'node')} rewritten, as the card lacks the operators")
         return Outcome("; ".join(words), taken.as_json())
