@@ -16,6 +16,9 @@ from yolo_models import DETECTOR, NAMES, SIDE, V8, save_detector
 
 from toolkit.scaffold import create
 
+SCENES = 40
+"""Images of the detector."""
+
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 
 
@@ -26,7 +29,15 @@ def ultralytics(folder: Path) -> tuple[Path, Path]:
     texts = {"names": str(dict(enumerate(NAMES))), "stride": "32", "task": "detect", "imgsz": f"[{SIDE}, {SIDE}]"}
     helper.set_model_props(model, {**texts, "license": "Apache-2.0", "author": "the zoo's tests"})
     onnx.save(model, file)
-    shutil.copytree(DETECTOR / "data", folder / "scenes")
+    (folder / "scenes").mkdir()
+    known = json.loads((DETECTOR / "data" / "val.json").read_text(encoding="utf-8"))
+    images = known["images"][:SCENES]
+    ids = {image["id"] for image in images}
+    own = [one for one in known["annotations"] if one["image_id"] in ids]
+    (folder / "scenes" / "val.json").write_text(json.dumps({**known, "images": images, "annotations": own}))
+    for image in images:
+        (folder / "scenes" / image["file_name"]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(DETECTOR / "data" / image["file_name"], folder / "scenes" / image["file_name"])
     return file, folder / "scenes"
 
 

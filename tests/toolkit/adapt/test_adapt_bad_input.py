@@ -133,7 +133,7 @@ def test_state_of_another_model(root: Path, tmp_path: Path) -> None:
         ("Proprietary", False),
         ("All rights reserved", False),
         ("UNLICENSED", False),
-        ("none stated", True),
+        ("none stated", False),
         ("llama 3 community", False),
         ("", True),
     ],

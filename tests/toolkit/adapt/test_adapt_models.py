@@ -53,7 +53,7 @@ def test_ultralytics_export(root: Path, tmp_path: Path) -> None:
     file, data = ultralytics(tmp_path)
     found = passed("yolo", root, str(file), "--data", str(data))
     assert found["task"]["facts"]["task"] == "detection"  # of its metadata
-    assert found["onnx"]["facts"]["metric"] > 0.9
+    assert found["onnx"]["facts"]["metric"] > 0.8
     assert found["sdaa"]["facts"]["verdict"] in ("passes", "fixed")
     assert len(found["data"]["facts"]["preview"]) == 5
     readme = (root / "example/detection/yolo/README.md").read_text(encoding="utf-8")
