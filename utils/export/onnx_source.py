@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,8 +97,8 @@ def export_onnx_file(
 
 
 def with_names(model: ModelProto) -> ModelProto:
-    """Return a copy in which each dynamic dimension of an input has a name: ``batch`` for axis 0, else ``input_axis``.
-    Inputs with an initializer, as files of IR 3 have them, are constants."""
+    """Return a copy in which each dynamic dimension of an input has a name: ``batch`` for axis 0, else ``input_axis``,
+    and each node one of its own. Inputs with an initializer, as files of IR 3 have them, are constants."""
     from engine.onnx import copy_model, graph_inputs
 
     copy = copy_model(model)
@@ -111,7 +112,23 @@ def with_names(model: ModelProto) -> ModelProto:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
             if not dim.dim_param and not (dim.HasField("dim_value") and dim.dim_value > 0):
                 dim.dim_param = BATCH if axis == 0 else f"{info.name}_{axis}"
+    _name_nodes(copy)
     return copy
+
+
+def _name_nodes(model: ModelProto) -> None:
+    """Give each node of the main graph a name of its own that is not an operator's, as pass files need, in place."""
+    used = Counter(node.name for node in model.graph.node)
+    taken = {*used, *(node.op_type for node in model.graph.node)}
+    operators = {node.op_type for node in model.graph.node}
+    for place, node in enumerate(model.graph.node):
+        if node.name and used[node.name] == 1 and node.name not in operators:
+            continue
+        name = f"{node.op_type}_{place}"
+        while name in taken:
+            name += "_"
+        node.name = name
+        taken.add(name)
 
 
 def open_dimensions(model: ModelProto) -> dict[str, tuple[str, int]]:

@@ -67,7 +67,7 @@ def described(archive: Path, name: str, package: str, version: str, member: str)
     licence, read_in = _licence(
         fields.get_all("Classifier", []), fields.get("License-Expression"), fields.get("License")
     )
-    members = (member, *notices)
+    members: tuple[str, ...] = (member, *notices)
     return Package(
         name=name,
         what=f"{Path(member).name} of {package}: {_text(fields.get('Summary') or 'no summary')}",
@@ -111,11 +111,11 @@ def written_row(package: Package, root: Path, *, contrib: bool) -> Path:
     file = root / ("contrib/utils/fetch" if contrib else "utils/fetch") / f"{package.name}.yaml"
     if package.name in packages():
         return file
-    keys = ("name", "what", "registry", "package", "version", "sha256", "size")
-    lines = [f"{key}: {json.dumps(getattr(package, key), ensure_ascii=False)}" for key in keys]
+    first = ("name", "what", "registry", "package", "version", "sha256", "size")
+    last = ("unpacked", "licence", "read_in", "use", *(["attribution"] if package.attribution else []))
+    lines = [f"{key}: {json.dumps(getattr(package, key), ensure_ascii=False)}" for key in first]
     lines += ["members:", *(f"  - {json.dumps(path, ensure_ascii=False)}" for path in package.members)]
-    keys = ("unpacked", "licence", "read_in", "use", *(["attribution"] if package.attribution else []))
-    lines += [f"{key}: {json.dumps(getattr(package, key), ensure_ascii=False)}" for key in keys]
+    lines += [f"{key}: {json.dumps(getattr(package, key), ensure_ascii=False)}" for key in last]
     text = "# Written by teco adapt, from the wheel itself.\n\n- " + "\n  ".join(lines) + "\n"
     try:
         file.write_text(text, encoding="utf-8")

@@ -71,6 +71,14 @@ def test_three_forms_with_all_metadata(tmp_path: Path) -> None:
     assert [one.path.read_bytes() for one in again] == [one.path.read_bytes() for one in results]
 
 
+def test_nodes_get_names_of_their_own(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Abs", ["x"], ["a"], "Abs"), helper.make_node("Neg", ["a"], ["b"])]
+    nodes += [helper.make_node("Abs", ["b"], ["c"]), helper.make_node("Neg", ["c"], ["y"], "own")]
+    source = saved(tmp_path / "s.onnx", nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, {})
+    export_onnx_file(source, tmp_path / "m", forms=["dyn"])
+    assert [node.name for node in onnx.load(tmp_path / "m_dyn.onnx").graph.node] == ["Abs_0", "Neg_1", "Abs_2", "own"]
+
+
 def test_provenance_of_the_source_stays(tmp_path: Path) -> None:
     source = product(tmp_path / "s.onnx", provenance='{"source": "theirs", "weights": "random"}')
     export_onnx_file(source, tmp_path / "m", forms=["dyn"], provenance={"source": "us"})

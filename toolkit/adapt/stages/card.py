@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,12 @@ class OnCard(Stage):
             "why_dependent": why,
         }
         files = [one for one in (passes,) if one is not None]
-        status = "done" if found.verdict in _ENOUGH else FAILED
-        return Outcome(f"{_line(found, report.metric)}; {_rows(independent, why)}", facts, files, found.notes, status)
+        works = passes is None or math.isclose(report.metric, after.metric, rel_tol=TOLERANCE, abs_tol=1e-9)
+        line = (
+            _line(found, report.metric) if works else f"the pass file {passes} has no effect on {model_file(work).name}"
+        )
+        status = "done" if found.verdict in _ENOUGH and works else FAILED
+        return Outcome(f"{line}; {_rows(independent, why)}", facts, files, found.notes, status)
 
 
 def gate(work: Work, passes: Path | None, out: Path) -> Fix:
