@@ -28,7 +28,8 @@ def drawn(dataset: Dataset, target: Path, labels: Sequence[str] = ()) -> list[st
     """Draw the first samples below one another into a PNG file; return a line of text per sample.
 
     Args:
-        dataset: with or without targets. target: the file. labels: names of classes that are numbers.
+        dataset: with or without targets. target: the file; names of samples below its folder are relative to it.
+        labels: names of classes that are numbers.
     """
     from PIL import Image
 
@@ -41,9 +42,9 @@ def drawn(dataset: Dataset, target: Path, labels: Sequence[str] = ()) -> list[st
     targets: Sequence[Any] = [None] * count if batch.targets is None else list(batch.targets)
     lines, panels = [], []
     for name, sample, wanted in zip(batch.names, batch.samples, targets, strict=True):
-        line = f"{one_line(name)}: {in_words(sample)}" + (
-            "" if wanted is None else f"; target: {in_words(wanted, labels)}"
-        )
+        told = [] if isinstance(sample, Path) else [in_words(sample)]
+        told += [] if wanted is None else [f"target {in_words(wanted, labels)}"]
+        line = f"{one_line(name).removeprefix(f'{target.parent}/')}: {'; '.join(told)}"
         lines.append(shortened(line, _LONGEST, end=False))
         panel = _panel(sample, wanted)
         panels.append(draw_answer(panel or Image.new("RGB", (_WIDTH, 1)), [lines[-1]]))
