@@ -31,7 +31,7 @@ LONGEST = 40  # largest number of characters of a name, which limits the length 
 SET = ("batch_size",)
 """Flags that the templates set."""
 
-_PATHS = {
+PATHS = {
     "core": "sys.path.insert(0, str(Path(__file__).resolve().parents[3]))",
     "contrib": """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
@@ -39,7 +39,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, after the
 }
 """Lines of a script in a clone that add the zoo's packages to the path."""
 
-_INSTALLED = """\
+INSTALLED = """\
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # this project's modules, after the zoo's
 import tecoinfer_modelzoo
 
@@ -92,8 +92,8 @@ def create(
         TecoInferError: the model file or its data cannot be read; nothing was changed.
     """
     place = "contrib" if contrib else "core"
-    _check_names(domain, model, root)
-    _check_case(model, root)
+    check_names(domain, model, root)
+    check_case(model, root)
     found = _task(domain, task, root)
     template = _template(found, contrib, root)
     if given is not None:
@@ -103,7 +103,7 @@ def create(
     folder, config = f"{PLACES[place].folder}/{domain}/{model}", PLACES[place].config
     in_clone = has_packages(root)
     words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder}
-    words["paths"] = _PATHS[place] if in_clone else _INSTALLED
+    words["paths"] = PATHS[place] if in_clone else INSTALLED
     words["install"] = "python -m pip install ." if in_clone else f"python -m pip install {NAME}"
     try:
         files = _write(root / folder, root / config, template, words | {"task": found.name}, root)
@@ -158,12 +158,12 @@ def _adopting(task: type[Task], template: Template, model: str, given: Given) ->
         raise ConfigError(
             f"task {task.name!r} has no template for a model file; leave out --ckpt, or add --task arrays"
         )
-    values = _defaults(task, given.defaults)
+    values = defaults_of(task, given.defaults)
     values = values if given.data else {**adoption.without_data, **values}
     shared = [key for key, flag in _flags_of(task).items() if set(flag.scripts) == set(SCRIPTS)]
     words = {
-        "defaults": _keywords(values),
-        "shared_defaults": _keywords({name: values[name] for name in shared if name in values}),
+        "defaults": keywords(values),
+        "shared_defaults": keywords({name: values[name] for name in shared if name in values}),
     }
     return Template(adoption.folder, lambda folder: {**adoption.fill(folder, model, given.ckpt, given.data), **words})
 
@@ -181,7 +181,7 @@ def _publishing(task: type[Task], template: Template, arch: str) -> Template:
     return Template(published.folder, lambda folder: {**template.fill(folder), **words})
 
 
-def _defaults(task: type[Task], words: Sequence[str]) -> dict[str, Any]:
+def defaults_of(task: type[Task], words: Sequence[str]) -> dict[str, Any]:
     """Return the values of ``FLAG=VALUE`` by the flags' keys. Raises ConfigError if a word is not such a value."""
     flags = _flags_of(task)
     values: dict[str, list[Any]] = {}
@@ -208,7 +208,7 @@ def _flags_of(task: type[Task]) -> dict[str, Flag]:
     return {flag.key: flag for flag in (*task.flags, *COMMON) if flag.key not in SET and flag.type is not Path}
 
 
-def _keywords(values: Mapping[str, Any]) -> str:
+def keywords(values: Mapping[str, Any]) -> str:
     """Return keyword arguments of a call, each on a line of its own."""
     return "".join(f"\n        {name}={_literal(value)}," for name, value in values.items())
 
@@ -227,12 +227,13 @@ def _write(folder: Path, config: Path, template: Template, words: dict[str, str]
         words, files = _fill(partial, template, words)
         partial.rename(folder)
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
-        _append(config, _rendered(template.folder / f"{CASE}.tmpl", words), words["model"], root, undo)
+        append_case(config, _rendered(template.folder / f"{CASE}.tmpl", words), words["model"], root, undo)
         undo.pop_all()
     return files
 
 
-def _check_names(domain: str, model: str, root: Path) -> None:
+def check_names(domain: str, model: str, root: Path) -> None:
+    """Raise ConfigError if a name cannot be that of a folder, or the folder exists."""
     for what, name in (("domain", domain), ("model", model)):
         if not _usable(name):
             near = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()
@@ -250,7 +251,7 @@ def _usable(name: str) -> bool:
     return bool(re.fullmatch(rf"[a-z][a-z0-9_]{{0,{LONGEST - 1}}}", name)) and not keyword.iskeyword(name)
 
 
-def _check_case(name: str, root: Path) -> None:
+def check_case(name: str, root: Path) -> None:
     """Raise ConfigError if a case of this name exists in any file."""
     for case in read_cases(config_files(root), root)[0]:
         if case.name == name:
@@ -304,7 +305,7 @@ def _rendered(file: Path, words: Mapping[str, str]) -> str:
         raise ConfigError(f"template {file}: {error}; write a dollar sign as $$") from error
 
 
-def _append(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> None:
+def append_case(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> None:
     """Append a case to a file of cases, and verify the result before replacing the file.
 
     Raise ConfigError if the file with the case cannot be read.

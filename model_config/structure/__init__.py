@@ -38,6 +38,7 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
     "readme-steps": readme.check_steps,
     "readme-commands": readme.check_commands,
     "readme-files": readme_files.check_files,
+    "readme-open": readme.check_open,
     "requirements-lines": requirements.check_lines,
     "requirements-twice": requirements.check_duplicates,
     "requirements-torch": requirements.check_torch,

@@ -296,6 +296,18 @@ def _check_command(folder: Folder, line: int, script: str, arguments: list[str])
             yield folder.readme.broken(line, f"{script} has no flag {flag}", instead(flag, flags))
 
 
+OPEN = re.compile(r"\s*[-*+] \[ \] (.+)")
+"""An item of a task list that is not done."""
+
+
+def check_open(folder: Folder) -> Iterator[Broken]:
+    """No item of a task list is open: ``- [ ]`` is a question to the contributor."""
+    for part in sections(folder.readme):
+        for line, text in part.prose:
+            if found := OPEN.fullmatch(text):
+                yield folder.readme.broken(line, f"is open: {found[1]}", "answer it in the text, and remove the item")
+
+
 def check_links(source: SourceFile) -> Iterator[Broken]:
     """Links in Markdown lead to files of the repository that exist; those to the web are not followed."""
     if source.suffix != ".md":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -194,6 +194,19 @@ def _rewrite(cut: ModelProto | None, table: Table, trial: Trial | None) -> Rewri
         return trial(made) or ""
 
     return find_rewrite(cut, runs)
+
+
+def rewrite_of(path: Path, name: str, like: Judgement, table: Table, trial: Trial) -> Rewrite | None:
+    """Return a verified equivalent of another node that needs the same operator as a judged one, or ``None``.
+
+    Args:
+        path: the file. name: of a node of its main graph. like: judgement of such a node. table, trial: of the target.
+    """
+    from toolkit.graph.nodes import load_named
+
+    model, _ = _shaped(load_named(path), 1, None, None)
+    node = next((one for one in model.graph.node if one.name == name), None)
+    return None if node is None else _rewrite(_cut(model, replace(like.need, first=node)), table, trial)
 
 
 def _advice(need: Need, refused: str | None) -> str:

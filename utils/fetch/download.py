@@ -64,6 +64,25 @@ def download(package: Package, folder: Path) -> Path:
     raise UnreachableError(f"{package.title} cannot be downloaded ({'; '.join(reasons)}); check the network, {fix}")
 
 
+def first_download(package: Package, folder: Path) -> Path:
+    """Write the archive of a package whose hash is not known yet into an empty folder, and return its path.
+
+    Raises UnreachableError if all downloads fail, FetchError if the folder cannot be written.
+    """
+    reasons: list[str] = []
+    for number, (name, way) in enumerate(_ways(package)):
+        place = folder / str(number)
+        try:
+            place.mkdir()
+            return way(package, place)
+        except UnreachableError as error:
+            reasons.append(f"{name}: {error}")
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+    title = f"{package.registry} {package.package} {package.version}"
+    raise UnreachableError(f"{title} cannot be downloaded ({'; '.join(reasons)}); check the network, and the version")
+
+
 def wrong_archive(archive: Path, package: Package) -> str:
     """Return how a file differs from a package's archive (SHA-256, size), or an empty string."""
     size, digest = archive.stat().st_size, hash_files(archive)

@@ -418,6 +418,10 @@ BROKEN: dict[str, tuple[Change, str, str, int, str]] = {
         readme("classification/tiny_net", "classification/resnet"),
         *("readme-commands", "README.md", 18, f"leads to another model; write 'cd {RUN_DIR}'"),
     ),
+    "an open item": (
+        readme("A network, see", "- [ ] Who published it?\n\nA network, see"),
+        *("readme-open", "README.md", 5, "is open: Who published it?"),
+    ),
     "no command for the export": (
         readme("python export_onnx.py --out .  # about", "# takes about"),
         *("readme-steps", "README.md", 22, "'### 2.3 获取ONNX文件' has no command that runs 'export_onnx.py'"),

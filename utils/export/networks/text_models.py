@@ -94,7 +94,7 @@ def classifier_model(
     ``pooling``: one of :data:`.POOLINGS` for a classifier of the pooled vector; ``None`` for BERT's and RoBERTa's
     heads. Other arguments and errors: :func:`encoder_model`.
     """
-    labels = _labels(_config(Path(folder)), Path(folder, "config.json"))
+    labels = labels_of(_config(Path(folder)), Path(folder, "config.json"))
     make = partial(Classified, classes=len(labels), pooling=pooling)
     return encoder_model(folder, make, tokenizer=tokenizer, max_length=max_length, labels=labels)
 
@@ -106,7 +106,7 @@ def tagger_model(
 
     Arguments and errors: :func:`encoder_model`.
     """
-    labels = _labels(_config(Path(folder)), Path(folder, "config.json"))
+    labels = labels_of(_config(Path(folder)), Path(folder, "config.json"))
     make = partial(TokenClassified, classes=len(labels))
     return encoder_model(folder, make, tokenizer=tokenizer, max_length=max_length, labels=labels)
 
@@ -264,7 +264,7 @@ def _weights(folder: Path) -> Path:
     return found
 
 
-def _labels(config: Mapping[str, Any], path: Path) -> list[str]:
+def labels_of(config: Mapping[str, Any], path: Path) -> list[str]:
     """Return the class names in ``config.json``."""
     named = config.get("id2label")
     if named is None:

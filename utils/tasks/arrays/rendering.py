@@ -93,7 +93,7 @@ def save(name: str, outputs: Mapping[str, Array], lines: list[str], folder: Path
 
     from utils.draw import save_drawn
 
-    panels = [_DRAWN[kind_of(array)](array) for array in outputs.values()]
+    panels = [drawing_of(array) for array in outputs.values()]
     width = max(panel.width for panel in panels)
     canvas = Image.new("RGB", (width, sum(panel.height for panel in panels) + EDGE * (len(panels) - 1)))
     top = 0
@@ -138,6 +138,11 @@ def _curve(array: Array) -> Image.Image:
 
 
 _DRAWN = {"image": _image, "map": _map, "curve": _curve}
+
+
+def drawing_of(array: Array) -> Image.Image:
+    """Draw an array of which :func:`kind_of` is not empty."""
+    return _DRAWN[kind_of(array)](array)
 
 
 def _squeezed(array: Array) -> Array:

@@ -1,0 +1,120 @@
+"""Run of the stages: those whose inputs hold are skipped, and the state is saved after each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import ConfigError, TecoInferError
+from tecoinfer_modelzoo.files import hash_files
+from tecoinfer_modelzoo.text import did_you_mean, one_line
+from toolkit.adapt.stage import Stage
+from toolkit.adapt.work import NOTED, Outcome, Record, Work, digest
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A line of the progress view: number of the stage, its record, and whether it was skipped."""
+
+    number: int
+    stage: Stage
+    record: Record
+    skipped: bool
+
+
+class StageError(TecoInferError):
+    """A stage failed; those before it are kept."""
+
+
+def run_stages(
+    work: Work,
+    stages: Sequence[Stage],
+    *,
+    only: str = "",
+    again: str = "",
+    on_start: Callable[[int, Stage], None] = lambda number, stage: None,
+    on_end: Callable[[Shown], None] = lambda shown: None,
+) -> None:
+    """Run the stages in order.
+
+    Args:
+        only: run this stage again, and no other. again: run this stage again even if its inputs hold, and others as
+            usual. on_start, on_end: called before a stage runs, and when its record is known.
+
+    Raises:
+        ConfigError: a stage is unknown, or ``only`` needs stages that have not run.
+        StageError: a stage failed; the state is saved.
+        KeyboardInterrupt: the state of the finished stages is saved.
+    """
+    named = {stage.name: stage for stage in stages}
+    for flag, name in (("--only", only), ("--again", again)):
+        if name and name not in named:
+            raise ConfigError(f"{flag} {name!r} is not a stage;{did_you_mean(name, named)} stages: {', '.join(named)}")
+    if only:
+        missing = [name for name in named[only].needs if name not in work.records]
+        if missing:
+            raise ConfigError(f"--only {only} needs the results of {', '.join(missing)}; run without --only first")
+    for number, stage in enumerate(stages, start=1):
+        if only and stage.name != only:
+            continue
+        _run_one(work, number, stage, stage.name in (only, again), on_start, on_end)
+
+
+def _run_one(
+    work: Work,
+    number: int,
+    stage: Stage,
+    anew: bool,
+    on_start: Callable[[int, Stage], None],
+    on_end: Callable[[Shown], None],
+) -> None:
+    inputs = _inputs(work, stage)
+    before = work.records.get(stage.name)
+    if before is not None and not anew and before.inputs == inputs and _files_hold(work, before):
+        on_end(Shown(number, stage, before, True))
+        return
+    on_start(number, stage)
+    start = time.perf_counter()
+    try:
+        outcome = stage.run(work)
+    except TecoInferError as error:
+        work.records.pop(stage.name, None)
+        work.save()
+        if not stage.optional:
+            raise StageError(f"{stage.name}: {one_line(error)}") from error
+        outcome = Outcome(f"not done: {one_line(error)}", status=NOTED)
+    record = Record(
+        # again: a stage may change what it depends on, such as the files of the model's folder
+        _inputs(work, stage),
+        one_line(outcome.line),
+        outcome.status,
+        round(time.perf_counter() - start, 3),
+        dict(outcome.facts),
+        {_name(work, file): hash_files(file) for file in outcome.files},
+        list(outcome.notes),
+    )
+    work.records[stage.name] = record
+    work.save()
+    on_end(Shown(number, stage, record, False))
+
+
+def _inputs(work: Work, stage: Stage) -> str:
+    """Return the hash of all that a stage's result depends on."""
+    needed = {name: digest(work.facts(name)) for name in stage.needs}
+    return digest({"own": stage.inputs(work), "needs": needed})
+
+
+def _name(work: Work, file: Path) -> str:
+    """Return a file relative to the working folder, or else absolute."""
+    return str(file.relative_to(work.folder)) if file.is_relative_to(work.folder) else str(file.resolve())
+
+
+def _files_hold(work: Work, record: Record) -> bool:
+    """Return whether the files that a stage wrote are there, unchanged."""
+    for name, content in record.files.items():
+        file = work.folder / name
+        if not file.is_file() or hash_files(file) != content:
+            return False
+    return True

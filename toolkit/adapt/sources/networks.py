@@ -1,0 +1,97 @@
+"""Classification networks by name: ``torchvision:NAME`` and ``timm:NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import Any, ClassVar
+
+from engine import TargetError
+from toolkit.adapt.sources.base import Export, Source, Taken, rendered
+from toolkit.adapt.work import Work
+from utils.export.forms import FORMS
+
+RANDOM, PUBLISHED = "random", "DEFAULT"
+"""Values of ``--weights``."""
+
+
+class _Network(Source):
+    """A network of a package; nothing is copied: the export builds it."""
+
+    package: ClassVar[str]
+    path: ClassVar[str]
+    """What precedes the name in the export script."""
+
+    @property
+    def usual_name(self) -> str:
+        """The network's name."""
+        return self.word.partition(".")[0]
+
+    def inputs(self, work: Work) -> Mapping[str, Any]:
+        """The weights, and the package's version."""
+        return work.request.part("name", "weights", "source", "licence") | {"version": self._about()["version"]}
+
+    def _about(self) -> Mapping[str, Any]:
+        """Return the package's metadata, with names in lower case and underscores."""
+        try:
+            return metadata(self.package).json
+        except PackageNotFoundError as error:
+            raise TargetError(f"{self.package} is not installed; run: pip install {self.package}") from error
+
+    def take(self, work: Work) -> Taken:
+        """Read what the package says of itself."""
+        about, request = self._about(), work.request
+        licence = str(about.get("license_expression") or about.get("license") or "")
+        is_random = request.weights == RANDOM
+        urls = [str(line).partition(",")[2].strip() for line in about.get("project_url") or []]
+        home = about.get("home_page") or next(iter(urls), f"pip install {self.package}")
+        return Taken(
+            kind=self.kind,
+            title=self.word,
+            publisher=request.source or f"{self.package} {about['version']}: {home}",
+            # Random weights are nobody's; published ones have a licence of their own, which the package does not tell.
+            licence=request.licence or (licence if is_random else ""),
+            licence_from="--licence" if request.licence else f"the metadata of {self.package}" if is_random else "",
+            task="classification",
+            reason=f"{self.package} has it among its classifiers",
+            random=is_random,
+            about={"weights": request.weights or PUBLISHED},
+        )
+
+    def export(self, work: Work) -> Export:
+        """Return a script that builds the network."""
+        weights = work.request.weights or PUBLISHED
+        script = rendered("export_network.py", arch=f"{self.path}{self.word}", package=self.package, word=self.word)
+        return Export(
+            script=script,
+            stem=self.word,
+            params={"weights": weights},
+            requirements=["onnxsim>=0.4.36", *dict.fromkeys(("torch>=2.9", "torchvision", self.package))],
+            flags=[
+                (
+                    "`--weights`",
+                    "a published name, path of a `.pth` or `.safetensors` file, or `random`",
+                    f"`{PUBLISHED}`",
+                ),
+                ("`--input_size`", "height (and width) in pixels", "that of the weights"),
+                ("`--forms`", f"the files to write: {', '.join(FORMS)}", "all"),
+                ("`--out`", "folder of the ONNX files", "this folder"),
+            ],
+            text=f"It builds the network with {self.package}, and compares each file with it.",
+        )
+
+
+class Torchvision(_Network):
+    """A classifier of torchvision."""
+
+    prefix = package = "torchvision"
+    form, kind = "torchvision:NAME", "network of torchvision"
+    path = ""
+
+
+class Timm(_Network):
+    """A classifier of timm."""
+
+    prefix = package = "timm"
+    form, kind = "timm:NAME", "network of timm"
+    path = "timm/"

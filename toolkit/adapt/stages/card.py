@@ -1,0 +1,93 @@
+"""The accuracy gate on the simulated card; where it fails, the nodes that must stay float32 are found."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from engine import EngineSpec, open_engine
+from toolkit.adapt.running import data_words, evaluated, model_file, task_request
+from toolkit.adapt.stage import Stage
+from toolkit.adapt.work import FAILED, Outcome, Work
+from toolkit.fix.fixing import Fix, fix
+
+FOLDER = "fix"
+TOLERANCE = 0.001
+"""Relative tolerance of the gate, that of the check."""
+
+_ENOUGH = ("passes", "fixed")
+
+
+class OnCard(Stage):
+    """Run the gate, repair the model by a pass file if it fails, and run it again."""
+
+    name, title, needs = "sdaa", "sdaa", ("take_in", "export", "task", "data", "onnx")
+
+    def run(self, work: Work) -> Outcome:
+        """Return the gate's result, the pass file, and whether samples are independent."""
+        independent, why = _independence(model_file(work))
+        found = gate(work, None, work.folder / FOLDER)
+        passes = found.pass_file if found.verdict == "fixed" else None
+        report = evaluated(work, "sdaa", "float16", pass_path=passes)
+        after = found.after if found.after is not None else found.before
+        facts: dict[str, Any] = {
+            "verdict": found.verdict,
+            "metric_name": report.metric_name,
+            "metric": report.metric,
+            "before": found.before.metric,
+            "baseline": found.baseline,
+            "reason": after.reason,
+            "nodes": found.culprits,
+            "overflows": sorted(found.overflows),
+            "given_up": found.cost.given_up if found.cost is not None else 0.0,
+            "runs": len(found.trials),
+            "pass": "" if passes is None else passes.relative_to(work.folder).as_posix(),
+            "independent": independent,
+            "why_dependent": why,
+        }
+        files = [one for one in (passes,) if one is not None]
+        works = passes is None or math.isclose(report.metric, after.metric, rel_tol=TOLERANCE, abs_tol=1e-9)
+        line = (
+            _line(found, report.metric) if works else f"the pass file {passes} has no effect on {model_file(work).name}"
+        )
+        status = "done" if found.verdict in _ENOUGH and works else FAILED
+        return Outcome(f"{line}; {_rows(independent, why)}", facts, files, found.notes, status)
+
+
+def gate(work: Work, passes: Path | None, out: Path) -> Fix:
+    """Return the result of the accuracy gate with a pass file, after the search for a fix if it fails."""
+    asked, dims = task_request(work)
+    how: dict[str, Any] = {"tolerance": TOLERANCE, "batch": work.request.batch, "dims": dims, "asked": asked}
+    return fix(model_file(work), data_words(work), None, out, pass_path=passes, **how)
+
+
+def _line(found: Fix, metric: float) -> str:
+    name = f"{found.metric} {metric:.6g} against {found.baseline:.6g}"
+    if found.verdict == "passes":
+        return f"{name}: the gate passes"
+    if found.verdict == "fixed":
+        lost = f", {found.cost.given_up:.1%} of the simulated speed" if found.cost is not None else ""
+        names = ", ".join(found.culprits[:3]) + (", ..." if len(found.culprits) > 3 else "")
+        return (
+            f"{name}: the gate passes with {len(found.culprits)} nodes in float32 ({names}{lost}); "
+            f"{found.before.metric:.6g} without"
+        )
+    return f"{name}: the gate fails ({found.before.reason}), and float32 nodes do not help; see teco overflow"
+
+
+def _independence(file: Path) -> tuple[bool | None, str]:
+    """Return whether samples are proven independent from one another, and why not."""
+    with open_engine("onnx", EngineSpec(ckpt=file, dtype="float32")) as engine:
+        engine.batching.learn()
+        return engine.independent, engine.batching.why_dependent
+
+
+def _rows(independent: bool | None, why: str) -> str:
+    if independent:
+        return "samples are proven independent: all 4 SPA are used"
+    if independent is None:
+        return (
+            f"independence of samples is tried on the first call ({why})" if why else "independence of samples is tried"
+        )
+    return f"samples depend on one another ({why}): a call runs on one SPA"
