@@ -113,7 +113,7 @@ def settings(found: Network) -> dict[str, Any]:
     made: dict[str, Any] = {
         "input_names": list(of.inputs),
         "output_names": list(of.outputs),
-        "dynamic": {name: axes for name in of.inputs},
+        "dynamic": dict.fromkeys(of.inputs, axes),
         "provenance": {"source": of.source, "weights": found.weights},
         "notes": dict(of.notes(found.asked)),
     }

@@ -10,7 +10,8 @@ def _yolo(name: str) -> Architecture:
     return Architecture(
         build=lambda asked: YoloSegment(name, len(asked.categories.labels)),
         source="YOLOv8 seg of Ultralytics",
-        size=(640, 640), multiple=STRIDES[-1], scale=UNIT, highest=1.0, inputs=("images",), outputs=("output0", "output1"),
+        size=(640, 640), multiple=STRIDES[-1], scale=UNIT, highest=1.0,
+        inputs=("images",), outputs=("output0", "output1"),
         notes=lambda asked: {"detection": {"layout": "yolo_seg", "iou_threshold": 0.7}},
     )  # fmt: skip
 

@@ -125,7 +125,7 @@ def _edsr(scale: int, blocks: int, width: int, factor: float) -> Architecture:
 
 
 WINDOW = 8
-"""Side of the windows of Swin2SR's published configurations; inputs of other multiples are padded within the network."""
+"""Side of the windows of Swin2SR's published configurations; sides of inputs are multiples of it."""
 
 SWIN = {"upscale": 2, "window_size": WINDOW, "upsampler": "pixelshuffle"}
 LIGHT = {"depths": [6] * 4, "num_heads": [6] * 4, "embed_dim": 60, "upsampler": "pixelshuffledirect"}

@@ -178,7 +178,7 @@ def test_invalid_flags_are_one_line(words: list[str], message: str, tmp_path: Pa
 
 
 def test_folders_of_other_models_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not a folder with a config.json"):
+    with pytest.raises(ConfigError, match=r"not a folder with a config\.json"):
         network(ARCHS, "psmnet", str(tmp_path), folders=from_folder)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises((ConfigError, ModelError), match=str(tmp_path)) as got:
