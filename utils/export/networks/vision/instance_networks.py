@@ -8,7 +8,7 @@ from utils.export.networks.vision.yolov8 import DEPTHS_AND_WIDTHS, STRIDES, Yolo
 
 def _yolo(name: str) -> Architecture:
     return Architecture(
-        build=lambda asked: YoloSegment(name, len(asked.categories.labels)),
+        build=lambda asked: YoloSegment(name, len(asked.categories.labels), asked.size),
         source="YOLOv8 seg of Ultralytics",
         size=(640, 640), multiple=STRIDES[-1], scale=UNIT, highest=1.0,
         inputs=("images",), outputs=("output0", "output1"),

@@ -116,7 +116,9 @@ def _rtmpose(name: str) -> Architecture:
 
 def _yolo(name: str) -> Architecture:
     return Architecture(
-        build=lambda asked: YoloPose(name, len(asked.categories.labels), len(asked.categories.points)),
+        build=lambda asked: YoloPose(
+            name, len(asked.categories.labels), len(asked.categories.points), asked.size
+        ),
         source="YOLOv8 pose of Ultralytics",
         size=(640, 640), multiple=STRIDES[-1], scale=UNIT, highest=1.0, inputs=("images",), outputs=("output0",),
         notes=lambda asked: {"detection": _points("yolo_pose", asked.categories) | {"iou_threshold": 0.7}},

@@ -69,10 +69,11 @@ class C2f(nn.Module):  # type: ignore[misc]
         half = outputs // 2
         self.cv1, self.cv2 = Conv(inputs, 2 * half), Conv((2 + blocks) * half, outputs)
         self.m = nn.ModuleList(Bottleneck(half, shortcut) for _ in range(blocks))
+        self.half = half
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return N x outputs x H x W."""
-        parts = list(self.cv1(x).chunk(2, dim=1))
+        parts = list(self.cv1(x).split(self.half, dim=1))
         for block in self.m:
             parts.append(block(parts[-1]))
         found: torch.Tensor = self.cv2(torch.cat(parts, dim=1))
@@ -96,17 +97,19 @@ class SPPF(nn.Module):  # type: ignore[misc]
 
 
 class Distances(nn.Module):  # type: ignore[misc]
-    """The mean of a distribution over distances (Li et al., 2020): N x 64 x A to N x 4 x A."""
+    """The mean of a distribution over distances (Li et al., 2020): N x 64 x A to N x 4 x A; ``cells``: A."""
 
-    def __init__(self) -> None:
+    def __init__(self, cells: int) -> None:
         super().__init__()
+        self.cells = cells
         self.conv = nn.Conv2d(BINS, 1, 1, bias=False).requires_grad_(False)
         with torch.no_grad():
             self.conv.weight.copy_(torch.arange(BINS, dtype=torch.float32).reshape(1, BINS, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the distances in cells."""
-        found: torch.Tensor = self.conv(x.unflatten(1, (4, BINS)).transpose(1, 2).softmax(dim=1))[:, 0]
+        shares = x.reshape(-1, 4, BINS, self.cells).transpose(1, 2).softmax(dim=1)
+        found: torch.Tensor = self.conv(shares).reshape(-1, 4, self.cells)
         return found
 
 
@@ -118,59 +121,68 @@ class Head(nn.Module):  # type: ignore[misc]
     """Boxes, scores and further numbers of every cell of three levels.
 
     Args:
-        widths: channels of the levels. classes: C. extra: further numbers per cell.
+        widths: channels of the levels. classes: C. extra: further numbers per cell. size: H and W of the input.
     """
 
-    def __init__(self, widths: Sequence[int], classes: int, extra: int) -> None:
+    def __init__(self, widths: Sequence[int], classes: int, extra: int, size: tuple[int, int]) -> None:
         super().__init__()
         boxes, scores = max(16, widths[0] // 4, 4 * BINS), max(widths[0], min(classes, 100))
         others = max(widths[0] // 4, extra)
         self.cv2 = nn.ModuleList(_branch(width, boxes, 4 * BINS) for width in widths)
         self.cv3 = nn.ModuleList(_branch(width, scores, classes) for width in widths)
         self.cv4 = nn.ModuleList(_branch(width, others, extra) for width in widths)
-        self.dfl = Distances()
+        self.cells = [(size[0] // stride) * (size[1] // stride) for stride in STRIDES]
+        self.dfl = Distances(sum(self.cells))
+        centres, pixels = _cells(size)
+        self.register_buffer("centres", centres, persistent=False)
+        self.register_buffer("pixels", pixels, persistent=False)
         for branch in self.cv3:
             nn.init.constant_(branch[2].bias, RARE)
 
     def decoded(self, levels: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return centres, sizes (N x 2 x A, pixels), scores (N x C x A), and the further numbers (N x E x A); then
-        the cells' centres in cells (2 x A) and their pixels (A).
-        """
+        """Return centres, sizes (N x 2 x A, pixels), scores (N x C x A), and the further numbers (N x E x A)."""
+        # all sizes but the batch are written out, so that a traced file has them too
         boxes, scores, others = (
-            torch.cat([branch(one).flatten(2) for branch, one in zip(branches, levels, strict=True)], dim=2)
+            torch.cat(
+                [
+                    branch(one).reshape(-1, branch[2].out_channels, cells)
+                    for branch, one, cells in zip(branches, levels, self.cells, strict=True)
+                ],
+                dim=2,
+            )
             for branches in (self.cv2, self.cv3, self.cv4)
         )
-        centres, pixels = _cells(levels)
         before, after = self.dfl(boxes).split(2, dim=1)
         # cells before pixels, because float16 rounds small numbers less
-        middle, size = (centres + (after - before) / 2) * pixels, (before + after) * pixels
-        return middle, size, scores.sigmoid(), others, centres, pixels
+        middle = (self.centres + (after - before) / 2) * self.pixels
+        return middle, (before + after) * self.pixels, scores.sigmoid(), others
 
 
-def _cells(levels: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def _cells(size: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the centres of all cells, x and y in cells (2 x A), and the pixels of each (A)."""
     centres, pixels = [], []
-    for level, stride in zip(levels, STRIDES, strict=True):
-        rows, columns = (torch.arange(side, dtype=level.dtype, device=level.device) + 0.5 for side in level.shape[2:])
+    for stride in STRIDES:
+        rows, columns = (torch.arange(side // stride) + 0.5 for side in size)
         grid = torch.meshgrid(rows, columns, indexing="ij")
         centres.append(torch.stack(grid[::-1]).flatten(1))
-        pixels.append(torch.full_like(centres[-1][0], stride))
+        pixels.append(torch.full((centres[-1].shape[1],), float(stride)))
     return torch.cat(centres, dim=1), torch.cat(pixels)
 
 
 class Pose(Head):
     """Boxes, scores and points: N x (4 + C + 3K) x A, in pixels of the input."""
 
-    def __init__(self, widths: Sequence[int], classes: int, points: int) -> None:
-        super().__init__(widths, classes, 3 * points)
+    def __init__(self, widths: Sequence[int], classes: int, points: int, size: tuple[int, int]) -> None:
+        super().__init__(widths, classes, 3 * points, size)
+        self.points = points
 
     def forward(self, levels: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the rows."""
-        middle, size, scores, others, centres, pixels = self.decoded(levels)
-        points = others.unflatten(1, (-1, 3))
-        places = (points[:, :, :2] * 2 + (centres - 0.5)) * pixels
-        rows = torch.cat([places, points[:, :, 2:].sigmoid()], dim=2).flatten(1, 2)
-        return torch.cat([middle, size, scores, rows], dim=1)
+        middle, extent, scores, others = self.decoded(levels)
+        points = others.reshape(-1, self.points, 3, sum(self.cells))
+        places = (points[:, :, :2] * 2 + (self.centres - 0.5)) * self.pixels
+        rows = torch.cat([places, points[:, :, 2:].sigmoid()], dim=2).reshape(-1, 3 * self.points, sum(self.cells))
+        return torch.cat([middle, extent, scores, rows], dim=1)
 
 
 class Prototypes(nn.Module):  # type: ignore[misc]
@@ -191,14 +203,14 @@ class Prototypes(nn.Module):  # type: ignore[misc]
 class Segment(Head):
     """Boxes, scores and coefficients, N x (4 + C + 32) x A, and prototypes, N x 32 x H/4 x W/4."""
 
-    def __init__(self, widths: Sequence[int], classes: int, prototype_width: int) -> None:
-        super().__init__(widths, classes, PROTOTYPES)
-        self.proto = Prototypes(widths[0], prototype_width)
+    def __init__(self, widths: Sequence[int], classes: int, width: int, size: tuple[int, int]) -> None:
+        super().__init__(widths, classes, PROTOTYPES, size)
+        self.proto = Prototypes(widths[0], width)
 
     def forward(self, levels: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the rows and the prototypes."""
-        middle, size, scores, others, _, _ = self.decoded(levels)
-        return torch.cat([middle, size, scores, others], dim=1), self.proto(levels[0])
+        middle, extent, scores, others = self.decoded(levels)
+        return torch.cat([middle, extent, scores, others], dim=1), self.proto(levels[0])
 
 
 class _Yolo(nn.Module):  # type: ignore[misc]
@@ -263,12 +275,12 @@ class YoloPose(_Yolo):
     """YOLOv8 for poses: N x 3 x H x W in 0..1 to N x (4 + C + 3K) x A; H and W are multiples of 32.
 
     Args:
-        name: of :data:`DEPTHS_AND_WIDTHS`. classes: C. points: K.
+        name: of :data:`DEPTHS_AND_WIDTHS`. classes: C. points: K. size: H and W, which the weights do not depend on.
     """
 
-    def __init__(self, name: str, classes: int, points: int) -> None:
+    def __init__(self, name: str, classes: int, points: int, size: tuple[int, int]) -> None:
         super().__init__(name)
-        self.model.append(Pose(self.widths[1:], classes, points))
+        self.model.append(Pose(self.widths[1:], classes, points, size))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return centre, width, height, class scores, and x, y and score of each point, in columns of cells."""
@@ -280,12 +292,12 @@ class YoloSegment(_Yolo):
     """YOLOv8 for instances: N x 3 x H x W in 0..1 to N x (4 + C + 32) x A and N x 32 x H/4 x W/4.
 
     Args:
-        name: of :data:`DEPTHS_AND_WIDTHS`. classes: C.
+        name: of :data:`DEPTHS_AND_WIDTHS`. classes: C. size: H and W, which the weights do not depend on.
     """
 
-    def __init__(self, name: str, classes: int) -> None:
+    def __init__(self, name: str, classes: int, size: tuple[int, int]) -> None:
         super().__init__(name)
-        self.model.append(Segment(self.widths[1:], classes, self.prototype_width))
+        self.model.append(Segment(self.widths[1:], classes, self.prototype_width, size))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return centre, width, height, class scores and coefficients in columns of cells, and the prototypes."""

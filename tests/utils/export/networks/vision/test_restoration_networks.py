@@ -35,9 +35,9 @@ PUBLISHED = {
     "edsr_x3": 43.7,
     "edsr_x4": 43.1,
     "swin2sr_lightweight_x2": 1.0,
-    "swin2sr_classical_x2": 12.09,
+    "swin2sr_classical_x2": 12.1,
 }
-"""Millions of parameters: EDSR by the paper and its authors' logs, Swin2SR by counting the published files."""
+"""Millions of parameters: EDSR by the paper and its authors' logs, Swin2SR by its paper."""
 
 MEAN_SHIFTS = 24 / 1e6
 """Of EDSR's fixed layers, which its authors count."""
@@ -89,7 +89,7 @@ def test_outputs_and_metric_equal_pytorchs(arch: str, tmp_path: Path) -> None:
     found = network(ARCHS, arch, "random", SIZES[arch])
     ckpt = exported(found, tmp_path)
     check_outputs(found, ckpt)
-    check_metric(ImageRestoration, found, ckpt, originals(tmp_path), input_size=found.asked.size, y_channel=True)
+    check_metric(ImageRestoration, found, ckpt, originals(tmp_path), input_size=list(found.asked.size), y_channel=True)
 
 
 def test_edsr_with_zero_weights_returns_the_mean() -> None:
@@ -114,7 +114,7 @@ def test_a_folder_of_transformers(tmp_path: Path) -> None:
     assert small.of.notes(small.asked)["restoration"]["scale"] == 3
     check_outputs(small, exported(small, tmp_path))
     assert export_network("x", tmp_path, RESTORATION, [
-        "--weights", str(tmp_path / "mine"), "--input_size", "16", "--forms", "float16_dyn", "--exporter", "torchscript"
+        "--weights", str(tmp_path / "mine"), "--input_size", "16", "--forms", "float16_dyn"
     ]) == 0  # fmt: skip
     assert (tmp_path / "mine_float16_dyn.onnx").is_file()
 
