@@ -79,11 +79,24 @@ def seeded(
 
 def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> None:
     """Divide the layers of a module without norms by the standard deviations of their outputs for noise; otherwise each
-    layer of torchvision's detection heads shrinks its values tenfold, until they vanish in float16.
+    layer of a detection or depth head shrinks its values tenfold, until they vanish in float16.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         _divide_layers(model, part, [_noise(size)])
+
+
+def lift(model: nn.Module, layer: Any, size: tuple[int, int]) -> None:
+    """Change the bias of a layer so that its outputs for noise have a mean of three of their standard deviations; where
+    a ReLU follows, random weights otherwise may give 0 everywhere.
+    """
+    seen: list[torch.Tensor] = []
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        hook = layer.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+        model(_noise(size))
+        hook.remove()
+        layer.bias.add_(3 * seen[0].std() - seen[0].mean())
 
 
 def _noise(size: tuple[int, int] | None, channels: int = 3) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean
-from utils.export.networks.random_weights import RANDOM, seeded
+from utils.export.networks.random_weights import RANDOM, divide_layers, lift, seeded
 from utils.export.networks.vision.categories import Categories
 from utils.export.weight_files import is_weights_file, load_weights
 from utils.preprocess.image.modes import MEAN, STD
@@ -57,6 +57,8 @@ class Architecture:
         free: whether height and width are dynamic in the dynamic files.
         exported: returns the module to export, made of the network; its outputs are tensors.
         ignored: prefixes of keys of weights that only the training uses.
+        without_norms, clipped: for random weights: parts of the network whose layers are scaled by their outputs, and
+            the layer before the last ReLU.
     """
 
     build: Callable[[Asked], torch.nn.Module]
@@ -74,6 +76,8 @@ class Architecture:
     free: bool = False
     exported: Callable[[torch.nn.Module], torch.nn.Module] = torch.nn.Module.eval
     ignored: tuple[str, ...] = ()
+    without_norms: tuple[str, ...] = ()
+    clipped: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,12 +132,7 @@ def network(
         raise ConfigError(f"unknown arch {arch!r};{did_you_mean(arch, archs)} known: {', '.join(archs)}")
     asked = Asked(_sides(found, name, size), categories or Categories(), disparities)
     if weights == RANDOM:
-
-        def make() -> torch.nn.Module:
-            return found.exported(found.build(asked))
-
-        module = seeded(make, asked.size, inputs=len(found.inputs), channels=found.channels)
-        return Network(module, found, name, asked, RANDOM)
+        return Network(_random(found, asked), found, name, asked, RANDOM)
     built = found.build(asked)
     if not is_folder:
         if not is_weights_file(weights):
@@ -143,6 +142,22 @@ def network(
             )
         load_weights(built, weights, found.ignored)
     return Network(found.exported(built.eval()).eval(), found, name, asked, Path(weights).resolve().name)
+
+
+def _random(found: Architecture, asked: Asked) -> torch.nn.Module:
+    """Return the module to export with random weights (:mod:`utils.export.networks.random_weights`)."""
+    built: list[torch.nn.Module] = []
+
+    def make() -> torch.nn.Module:
+        built.append(found.build(asked))
+        return found.exported(built[0])
+
+    module = seeded(make, asked.size, inputs=len(found.inputs), channels=found.channels)
+    for part in found.without_norms:
+        divide_layers(module, built[0].get_submodule(part), asked.size)
+    if found.clipped:
+        lift(module, built[0].get_submodule(found.clipped), asked.size)
+    return module
 
 
 def _sides(found: Architecture, name: str, given: Sequence[int] | None) -> Size:

@@ -30,7 +30,7 @@ def _midas(build: Any, side: int) -> Architecture:
         build=lambda asked: build(),
         source="MiDaS v2.1 of isl-org/MiDaS",
         size=(side, side), multiple=32, outputs=("inverse_depth",), interpolation="bicubic",
-        notes=lambda asked: INVERSE,
+        notes=lambda asked: INVERSE, without_norms=("scratch",), clipped="scratch.output_conv.4",
     )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def _transformer(kind: str, build: Any, patch: int, side: int, scale: Any, notes
         size=(side, side), multiple=patch, outputs=("inverse_depth" if notes is INVERSE else "depth",),
         scale=scale, interpolation="bicubic", notes=lambda asked: notes,
         exported=lambda made: Picked(made, "predicted_depth"),
+        without_norms=("neck", "head"), clipped="head.head.4" if kind == "dpt" else "head.conv3",
     )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def test_disparity_of_two_images_equals_pytorchs(tmp_path: Path) -> None:
     found = network(ARCHS, "psmnet", "random", [256, 256], disparities=16)
     ckpt, data = exported(found, tmp_path), scenes(tmp_path)
     check_outputs(found, ckpt, batch=2)
-    assert check_metric(DenseRegression, found, ckpt, data) > 0
+    assert check_metric(DenseRegression, found, ckpt, data, limit=1) > 0
 
 
 def small_folder(folder: Path, kind: str, **config: Any) -> Network:
