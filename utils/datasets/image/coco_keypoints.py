@@ -82,7 +82,7 @@ def load_keypoints(path: Path, form: str | None = None) -> PosedImages:
     if not files:
         return PosedImages(load_boxes(path, IMAGES))
     content = read_json(files[0])
-    names, skeleton = _points_of(content, files[0])
+    names, skeleton = points_of(content, files[0])
     gathered = load_coco(files[0], None, content, partial(_posed, len(names)))
     gathered.ids |= {POINT_NAMES: names, SKELETON: skeleton}
     found = gathered.dataset()
@@ -106,7 +106,7 @@ def _evaluated(target: Any) -> Array:
     return boxes
 
 
-def _points_of(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+def points_of(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
     """Return the names of the points, and the connected pairs, of a file's categories, which all must have the same."""
     found: dict[tuple[str, ...], tuple[tuple[int, int], ...]] = {}
     for where, entry in entries(content, "categories", file):

@@ -37,9 +37,10 @@ IMAGES = 2
 
 _RESIDUAL = re.compile(
     r"_?(BasicBlock|Bottleneck|Bottle2neck|InvertedResidual|EdgeResidual|UniversalInvertedResidual|MBConv|FusedMBConv"
-    r"|ResBottleneckBlock|DepthwiseSeparableConv|ResNestBottleneck|SequentialAttentionBlock|DarkBlock|GhostBottleneck)"
+    r"|ResBottleneckBlock|DepthwiseSeparableConv|ResNestBottleneck|SequentialAttentionBlock|DarkBlock|GhostBottleneck"
+    r"|CSPNeXtBlock)"
 )
-"""torchvision's and timm's classes of residual blocks whose branch ends in a batch norm."""
+"""torchvision's, timm's and our own classes of residual blocks whose branch ends in a batch norm."""
 
 _SHORTCUTS = re.compile(r"(downsample|shortcut|proj)\b")
 """Modules on the shortcut of a block."""
@@ -51,15 +52,25 @@ _NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
 
 def seeded(
-    make: Callable[[], nn.Module], size: tuple[int, int] | None = None, example: torch.Tensor | None = None
+    make: Callable[[], nn.Module],
+    size: tuple[int, int] | None = None,
+    *,
+    inputs: int = 1,
+    channels: int = 3,
+    example: torch.Tensor | None = None,
 ) -> nn.Module:
     """Return a network with seeded random weights in eval mode; the caller's random state is not changed.
 
     Args:
-        make: returns the network, with three input channels unless there is an ``example``.
+        make: returns the network.
         size: height and width of its images; ``None``: any.
+        inputs, channels: the number of its image inputs, and of the channels of each.
         example: input for the statistics of another network than one of images.
     """
+
+    def noise() -> list[torch.Tensor]:
+        return [_noise(size, channels) for _ in range(inputs)] if example is None else [example]
+
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         model = make()
@@ -72,24 +83,37 @@ def seeded(
             norm.bias.fill_(BIAS)
         model.eval()
         if norms:
-            _take_statistics(model, norms, _noise(size) if example is None else example)
+            _take_statistics(model, norms, noise())
         elif not any(isinstance(module, _NORMS) for module in model.modules()):
-            _divide_layers(model, model, _noise(size) if example is None else example)
+            _divide_layers(model, model, noise())
     return model.eval()
 
 
 def divide_layers(model: nn.Module, part: nn.Module, size: tuple[int, int]) -> None:
     """Divide the layers of a module without norms by the standard deviations of their outputs for noise; otherwise each
-    layer of torchvision's detection heads shrinks its values tenfold, until they vanish in float16.
+    layer of a detection or depth head shrinks its values tenfold, until they vanish in float16.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        _divide_layers(model, part, _noise(size))
+        _divide_layers(model, part, [_noise(size)])
 
 
-def _noise(size: tuple[int, int] | None) -> torch.Tensor:
+def lift(model: nn.Module, layer: Any, size: tuple[int, int]) -> None:
+    """Change the bias of a layer so that its outputs for noise have a mean of three of their standard deviations; where
+    a ReLU follows, random weights otherwise may give 0 everywhere.
+    """
+    seen: list[torch.Tensor] = []
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        hook = layer.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+        model(_noise(size))
+        hook.remove()
+        layer.bias.add_(3 * seen[0].std() - seen[0].mean())
+
+
+def _noise(size: tuple[int, int] | None, channels: int = 3) -> torch.Tensor:
     height, width = size or (SIZE, SIZE)
-    return torch.randn(max(IMAGES, -(-IMAGES * SIZE * SIZE // (height * width))), 3, height, width)
+    return torch.randn(max(IMAGES, -(-IMAGES * SIZE * SIZE // (height * width))), channels, height, width)
 
 
 def _fill_constants(model: nn.Module) -> None:
@@ -118,20 +142,20 @@ def _last_norms(model: nn.Module) -> Iterator[Any]:
             yield named[-1]
 
 
-def _take_statistics(model: nn.Module, norms: list[Any], noise: torch.Tensor) -> None:
+def _take_statistics(model: nn.Module, norms: list[Any], noise: list[torch.Tensor]) -> None:
     """Run noise through the network with only the batch norms in training mode."""
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 1.0  # take the statistics of this one batch
         norm.train()
-    model(noise)
+    model(*noise)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
         norm.eval()
 
 
-def _divide_layers(model: nn.Module, part: nn.Module, noise: torch.Tensor) -> None:
-    """Divide each layer of a module by the standard deviation of its output for noise, in execution order."""
+def _divide_layers(model: nn.Module, part: nn.Module, noise: list[torch.Tensor]) -> None:
+    """Divide each trainable layer of a module by the standard deviation of its output for noise, in execution order."""
     done = set()
 
     def divide(layer: Any, _: Any, output: torch.Tensor) -> torch.Tensor:
@@ -144,7 +168,8 @@ def _divide_layers(model: nn.Module, part: nn.Module, noise: torch.Tensor) -> No
             layer.bias.div_(spread)
         return output / spread
 
-    hooks = [one.register_forward_hook(divide) for one in part.modules() if isinstance(one, _LAYERS)]
-    model(noise)
+    layers = [one for one in part.modules() if isinstance(one, _LAYERS) and one.weight.requires_grad]
+    hooks = [one.register_forward_hook(divide) for one in layers]
+    model(*noise)
     for hook in hooks:
         hook.remove()

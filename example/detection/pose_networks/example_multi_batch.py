@@ -1,0 +1,12 @@
+"""Find the objects and their key points in every image of a folder."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.keypoints.task import Keypoints
+
+if __name__ == "__main__":
+    cli.multi(Keypoints, ckpt="yolov8n_pose_dyn.onnx", data_path="../digit_pose/data/samples", batch_size=16)

@@ -1,0 +1,14 @@
+"""Find the objects of one image and their masks."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from utils.pipeline import cli
+from utils.tasks.instance_segmentation.task import InstanceSegmentation
+
+DATA = "../digit_instances/data/samples/0300.jpg"
+
+if __name__ == "__main__":
+    cli.single(InstanceSegmentation, ckpt="yolov8n_seg_dyn.onnx", data_path=DATA, batch_size=1)
