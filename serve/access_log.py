@@ -20,11 +20,9 @@ class AccessLog:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._own, self._stream = False, None
-        if path is None:
-            return
-        if path == STDOUT:
-            self._stream: TextIO | None = sys.stdout
+        self._own = False
+        self._stream: TextIO | None = sys.stdout if path == STDOUT else None
+        if path is None or path == STDOUT:
             return
         try:
             self._stream, self._own = path.open("a", encoding="utf-8", buffering=1), True

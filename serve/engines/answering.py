@@ -53,6 +53,7 @@ class _Sample:
     name: str
     ready: PreparedBatch | None = None
     failure: str = ""
+    is_unreadable: bool = False
     outputs: list[Array] | None = None
     entry: dict[str, Any] = field(default_factory=dict)
 
@@ -127,7 +128,7 @@ class Answering:
             ready = sample.ready
             if ready is None or ready.arrays is None:
                 continue
-            arrays = list(ready.arrays)
+            arrays: list[Array] = [*ready.arrays]  # no shards: these come from a `collate` of the task
             key = tuple((array.shape, array.dtype.str) for array in arrays) if not self._opened.reason else object()
             groups.setdefault(key, []).append((sample, ready, arrays))
         for key, group in groups.items():
@@ -154,10 +155,12 @@ class Answering:
                 batch.names[0].replace(str(folder), "").lstrip("/"), ready if ready.arrays is not None else None
             )
             if ready.failures:
-                sample.failure = _without(ready.failures[0].text, str(folder))
+                sample.failure, sample.is_unreadable = _without(ready.failures[0].text, str(folder)), True
             if ready.nan_inputs:
                 sample.entry["nan_input"] = True
             found.append(sample)
+        if all(sample.is_unreadable for sample in found):
+            raise DataError(found[0].failure)
         return found
 
     def _loaded(self, body: Body, folder: Path) -> Dataset:
@@ -213,7 +216,8 @@ class Answering:
             return {**entry, "answer": None, "error": sample.failure}
         if rendered and shown is not None and shown.save is not None:
             entry["rendering"] = _file_of(shown, folder)
-        return _plain(entry, str(folder))
+        plain: dict[str, Any] = _plain(entry, str(folder))
+        return plain
 
 
 def _file_of(shown: Rendering, folder: Path) -> dict[str, str]:

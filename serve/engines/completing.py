@@ -61,6 +61,7 @@ def _with(task: Task, request: Mapping[str, Any]) -> Task:
         if not changes["do_sample"]:
             del changes["temperature"]
     found = copy.copy(task)
+    found.state = task.state  # which copies leave out
     found.options = Options(**{**vars(task.options), **changes})
     found.check()
     return found

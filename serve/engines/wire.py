@@ -37,17 +37,19 @@ def packed(header: Mapping[str, Any], arrays: Sequence[Array] = ()) -> list[byte
     body: list[bytes | memoryview] = []
     size = 0
     for array in arrays:
-        data = (
-            to_bytes(array)
-            if array.dtype.hasobject
-            else memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-        )
+        data = to_bytes(array) if array.dtype.hasobject else _memory(array)
         layout.append([array.dtype.str, list(array.shape), len(data)])
         padding = -len(data) % _ALIGNMENT
         body += [data, bytes(padding)] if padding else [data]
         size += len(data) + padding
     head = json.dumps({**header, "arrays": layout}).encode()
     return [PREFIX.pack(len(head), size), head, *body]
+
+
+def _memory(array: Array) -> memoryview:
+    """Return the bytes of an array, without a copy if they are contiguous."""
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat)
 
 
 def unpacked(head: bytes, body: bytes | bytearray) -> Message:

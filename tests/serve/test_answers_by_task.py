@@ -114,15 +114,9 @@ def test_a_rendered_answer(server: Served) -> None:
 )
 def test_bodies_that_cannot_be_answered(server: Served, body: bytes, kind: str, status: int) -> None:
     found = server.ask("/v2/models/digits/answer", body, content_type=kind)
-    if found.status == 200:  # a sample that cannot be read is reported as such
-        assert status == 400
-        assert [one["answer"] for one in found.json["answers"]] == [None]
-        text = found.json["answers"][0]["error"]
-    else:
-        assert found.status == status
-        text = found.json["error"]
-    assert "\n" not in text
-    assert "teco_serve" not in text
+    assert found.status == status
+    assert "\n" not in found.json["error"]
+    assert "teco_serve" not in found.json["error"]
 
 
 def test_texts_that_cannot_be_answered(server: Served) -> None:
@@ -143,8 +137,7 @@ def test_an_image_that_is_too_large_when_it_is_decoded() -> None:
     assert len(content.getvalue()) < 100_000
     with serving("digits", "--max_pixels", "1000000") as server:
         found = server.ask("/v2/models/digits/answer", content.getvalue(), content_type="image/png")
-        text = json.dumps(found.json)
-        assert "1000000 pixels" in text
+        assert (found.status, "pixels" in found.json["error"]) == (400, True)
         assert server.ask("/v2/models/digits/answer", IMAGE.read_bytes(), content_type="image/png").status == 200
 
 

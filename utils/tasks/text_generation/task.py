@@ -234,10 +234,11 @@ class TextGeneration(JoinedRows, Task):
     def stream(self, engines: Mapping[str, Engine], text: str, emit: Callable[[str], bool]) -> Streamed:
         """Continue a prompt, and pass on every piece of text as soon as later tokens cannot change it."""
         (engine,), prompt = engines.values(), Prompt(text)
-        (context,) = self.prepare([prompt]).contexts or ()
+        contexts: list[Text] = self.prepare([prompt]).contexts or []
+        context = contexts[0]
         tokens, stop = Tokens.of(self.model, self.options), self.options.stop or ()
         pieces = Pieces(partial(_added, tokens, context), max(map(len, stop), default=1) - 1, emit)
-        (made,) = self._continued([context], engine.timeline, pieces.see)
+        (made,) = self._continued(contexts, engine.timeline, pieces.see)
         found = _answer(tokens, context, made, stop)
         pieces.end(found.text)
         if made.why == "nan":
