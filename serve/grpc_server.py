@@ -12,7 +12,7 @@ import grpc
 from engine import ConfigError, TecoInferError
 from serve.errors import ServeError
 from serve.metadata import model_metadata, server_metadata
-from serve.protocol.infer_messages import parsed_request, response_of
+from serve.protocol.infer_messages import decoded, parsed_request, response_of
 from serve.protocol.messages import SERVICE, messages
 from serve.repository import VERSION, Repository, Timing
 
@@ -75,12 +75,9 @@ class GrpcServer:
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
         }
-        known, handlers = messages(), dict[str, Any]()
-        for name, call in known.calls.items():
-            ways = {
-                "request_deserializer": getattr(known, call.input_type.name).FromString,
-                "response_serializer": getattr(known, call.output_type.name).SerializeToString,
-            }
+        handlers = dict[str, Any]()
+        for name, call in messages().calls.items():
+            ways = {"response_serializer": getattr(messages(), call.output_type.name).SerializeToString}
             if name == "ModelStreamInfer":
                 handlers[name] = grpc.stream_stream_rpc_method_handler(self._stream, **ways)
             else:
@@ -88,12 +85,14 @@ class GrpcServer:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
-        """Return a handler that checks the token, and answers errors by their status."""
+        """Return a handler of undecoded requests that checks the token, and answers errors by their status."""
+        kind = messages().calls[name].input_type.name
 
-        async def call(request: Any, context: Any) -> Any:
+        async def call(content: bytes, context: Any) -> Any:
             start, entry, code = time.perf_counter(), dict[str, Any](), "CANCELLED"
             try:
                 self._check_token(name, context)
+                request = decoded(kind, content)
                 found = await (self._inferred(request, entry) if name == "ModelInfer" else handler(request))
                 code = "OK"
                 return found
@@ -163,21 +162,23 @@ class GrpcServer:
     async def _infer(self, request: Any) -> Any:
         return await self._inferred(request, {})
 
-    async def _stream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Answer the requests of a stream in their order; an error is part of the stream."""
         kind = messages().ModelStreamInferResponse
         try:
             self._check_token("ModelStreamInfer", context)
         except ServeError as error:
             await context.abort(getattr(grpc.StatusCode, error.code), str(error))
-        async for request in requests:
-            start, entry, code = time.perf_counter(), dict[str, Any](), "OK"
+        async for content in requests:
+            start, entry, code, identifier = time.perf_counter(), dict[str, Any](), "OK", ""
             try:
+                request = decoded("ModelInferRequest", content)
+                identifier = request.id
                 answer = kind(infer_response=await self._inferred(request, entry))
             except ServeError as error:
                 code = error.code
                 answer = kind(error_message=str(error))
-                answer.infer_response.id = request.id
+                answer.infer_response.id = identifier
             self._note("ModelStreamInfer", context, entry, code, time.perf_counter() - start)
             yield answer
 

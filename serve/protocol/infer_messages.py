@@ -40,6 +40,16 @@ _CONTENTS = {
 """Field of ``InferTensorContents`` by data type; FP16 is always raw."""
 
 
+def decoded(kind: str, content: bytes) -> Any:
+    """Return the message of some bytes; ``kind``: its name. Raises ServeError if they are not such a message."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return getattr(messages(), kind).FromString(content)
+    except DecodeError as error:
+        raise invalid(f"the request is not a {kind} of the protocol") from error
+
+
 def parsed_request(message: Any, limits: Limits) -> InferRequest:
     """Return the request of a message. Raises ServeError if it does not follow the protocol."""
     request = InferRequest(message.model_name, message.id)

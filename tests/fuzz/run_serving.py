@@ -14,8 +14,7 @@ from engine import EngineSpec, TecoInferError, open_engine
 from serve.http.bodies import parse_object
 from serve.http.completions import checked_fields
 from serve.http.infer_body import encode_infer, parse_infer
-from serve.protocol.infer_messages import parsed_request, response_of
-from serve.protocol.messages import messages
+from serve.protocol.infer_messages import decoded, parsed_request, response_of
 from serve.protocol.request import Signature
 from serve.settings import Limits
 from tests.fuzz.case import ROOT
@@ -46,14 +45,7 @@ def main(kind: str, file: str, header: str | None = None) -> int:
 
 
 def _of_message(body: bytes) -> Any:
-    """Return the request of a message; what protobuf itself refuses never reaches the server's code."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        message = messages().ModelInferRequest.FromString(body)
-    except DecodeError as error:
-        raise TecoInferError("not a message") from error
-    return parsed_request(message, LIMITS)
+    return parsed_request(decoded("ModelInferRequest", body), LIMITS)
 
 
 if __name__ == "__main__":

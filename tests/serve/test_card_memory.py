@@ -26,7 +26,7 @@ def small_card(tmp_path: Path) -> str:
     with open_engine("sdaa", EngineSpec(ckpt=MODEL, batch_size=8, dtype="float32")) as engine:
         size = engine.device_report()["memory_per_spa"]
     card = yaml.safe_load((ROOT / "engine/sdaa/t1.yaml").read_text(encoding="utf-8"))
-    card["memory_mb"] = 2.5 * size / 2**20
+    card["memory_mb"]["value"] = 2.5 * size / 2**20
     file = tmp_path / "card.yaml"
     file.write_text(yaml.safe_dump(card), encoding="utf-8")
     return str(file)
