@@ -15,7 +15,7 @@ from tecoinfer_modelzoo.errors import ConfigError
 _CORE = ("PIL", "onnx", "onnx_ir", "onnxconverter_common", "onnxruntime", "onnxscript", "tqdm", "yaml")
 """Import names of the packages that an installation without extras provides."""
 
-_OWN = ("engine", "model_config", "tecoexec", "tecoinfer_modelzoo", "toolkit", "transplant", "utils")
+_OWN = ("engine", "model_config", "serve", "tecoexec", "tecoinfer_modelzoo", "toolkit", "transplant", "utils")
 
 
 @contextmanager

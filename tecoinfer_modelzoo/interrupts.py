@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """Exit code of an interrupted command (128 + SIGINT, the shell convention)."""
 
-_OURS = ("contrib", "example", "model_config", "tecoexec", "toolkit", "transplant")
+_OURS = ("contrib", "example", "model_config", "serve", "tecoexec", "toolkit", "transplant")
 _COMMANDS = ("teco", "tecoexec", "teco-smi")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _message_of: list[Callable[[], str]] = []

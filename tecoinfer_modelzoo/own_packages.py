@@ -11,7 +11,7 @@ from types import ModuleType, TracebackType
 
 from tecoinfer_modelzoo.distribution import HOME
 
-PACKAGES = ("engine", "utils", "tecoexec", "model_config", "toolkit", "transplant")
+PACKAGES = ("engine", "utils", "tecoexec", "model_config", "toolkit", "transplant", "serve")
 """Packages of the zoo whose names other projects use too."""
 
 

@@ -32,6 +32,7 @@ FLOORS = {
     "tecoexec": 3,
     "model_config": 3,
     "transplant": 3,
+    "serve": 3,
     "toolkit": 4,
     "example": 5,
     "contrib": 5,
@@ -85,6 +86,12 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "paddle2onnx": ("utils/export/paddle_export.py",),
     "mlperf_loadgen": ("tecoexec/load/loadgen.py",),
     "mpi4py": ("utils/pipeline/launch/mpi.py",),
+    "fastapi": ("serve/http/app.py", "serve/http/bodies.py", "serve/http/openapi.py"),
+    "starlette": ("serve/http/app.py",),
+    "uvicorn": ("serve/server.py",),
+    "grpc": ("serve/grpc_server.py",),
+    "grpc_tools": ("serve/protocol/compile.py",),
+    "prometheus_client": ("serve/metrics.py",),
     "ray": ("utils/pipeline/launch/ray_launcher.py",),
     "cv2": ("example/face/centerface/eval_opencv.py",),
     "gymnasium": ("utils/environments.py",),
@@ -93,6 +100,9 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "soxr": ("utils/preprocess/audio/resampling.py",),
 }
 """Each vendor package and the only files that may import it."""
+
+SERVER = ("fastapi", "uvicorn", "grpc")
+"""Packages that whole modules of serve/ are about; those are imported by the running server only."""
 
 BLOCKED = (
     "torch",
@@ -111,6 +121,11 @@ BLOCKED = (
     "rdkit",
     "gymnasium",
     "mlperf_loadgen",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "grpc",
+    "prometheus_client",
     "pygame",
     "rich",
     "jinja2",
@@ -259,7 +274,9 @@ HISTORICAL = re.compile(r"engine\.(base|tecoinfer_\w+)")
 PUBLIC = frozenset({"engine.measures", "engine.signature", "engine.spec"})
 """Modules of ``engine`` that others import as well."""
 
-OTHERS = python_files("torch_sdaa", "utils", "tecoexec", "model_config", "toolkit", "example", "contrib", "benchmarks")
+OTHERS = python_files(
+    *("torch_sdaa", "utils", "tecoexec", "model_config", "serve", "toolkit", "example", "contrib", "benchmarks")
+)
 TESTS = [name for name in python_files("tests") if not name.startswith("tests/engine/")]
 
 
@@ -392,7 +409,7 @@ def test_every_module_imports_in_a_bare_environment(run_python: RunPython) -> No
     """Only files for torch or paddle may require them."""
     own = {
         file
-        for vendor in ("torch", "torch_sdaa", "torchvision", "paddle", "libcst")
+        for vendor in ("torch", "torch_sdaa", "torchvision", "paddle", "libcst", *SERVER)
         for pattern in VENDORS[vendor]
         for file in ROOT.glob(pattern)
     } | {ROOT / "toolkit/commands/transplant.py"}

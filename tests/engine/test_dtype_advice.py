@@ -57,7 +57,7 @@ def test_a_task_gives_the_same_advice(dtype: str, advice: str) -> None:
 
 def test_every_name_of_numpys_in_a_message_exists() -> None:
     names = set()
-    for folder in ("engine", "utils", "toolkit", "tecoexec", "model_config", "torch_sdaa", "transplant"):
+    for folder in ("engine", "utils", "toolkit", "tecoexec", "model_config", "torch_sdaa", "transplant", "serve"):
         for file in (ROOT / folder).rglob("*.py"):
             names |= set(re.findall(r"\bnp\.([a-z_0-9]+)", file.read_text(encoding="utf-8")))
     assert len(names) > 100

@@ -22,7 +22,7 @@ from utils.datasets.base import Batch, Dataset
 from utils.metrics.base import Metric
 from utils.tasks.model import Model
 from utils.tasks.options import Options as Options
-from utils.tasks.prepared import Prepared, Shards
+from utils.tasks.prepared import Prepared, Shards, Streamed
 
 SCRIPTS = ("valid", "single", "multi")
 """The scripts of every model: for a data set, one sample, a folder."""
@@ -243,6 +243,17 @@ class Calls(_Bound):
         """
         (engine,) = engines.values()
         return engine.call_shards(arrays) if isinstance(arrays, Shards) else engine(arrays)
+
+    def stream(self, engines: Mapping[str, Engine], text: str, emit: Callable[[str], bool]) -> Streamed:
+        """Continue a text; a task that generates text overrides this.
+
+        Args:
+            engines: by the names of :attr:`models`. text: the prompt.
+            emit: gets the continuation piece by piece as it arises; returns ``False`` to end it early.
+
+        Raises DataError if the text cannot be continued, such as a too long one.
+        """
+        raise NotImplementedError
 
     @property
     def one_call(self) -> bool:

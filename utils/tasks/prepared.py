@@ -33,5 +33,14 @@ class NoAnswer(NamedTuple):
     reason: str  # printed after the sample's name
 
 
+class Streamed(NamedTuple):
+    """Returned by ``stream`` when the text is complete."""
+
+    text: str  # the whole continuation
+    prompt_tokens: int  # number of tokens of the prompt
+    tokens: int  # number of new tokens
+    complete: bool  # it ended by itself or at a stop string, not at the limit of tokens
+
+
 class Shards(list[list[Array]]):
     """One list of arrays per SPA, returned by a ``collate`` whose samples cannot be split by rows."""

@@ -26,6 +26,7 @@ KINDS = {
     "images": "images, and what lies where an image should",
     "results": "results of runs that are killed, lose their output or share a folder",
     "saved": "saved engines",
+    "serving": "requests of the network protocols",
     "steps": "scripts of models under `teco check`",
     "texts": "text tables, question sets, rankings, tokenizers",
     "tools": "the tools of `teco` on broken models and on broken results of their own",

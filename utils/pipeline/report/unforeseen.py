@@ -16,7 +16,7 @@ from tecoinfer_modelzoo.text import printable, shortened
 TRACEBACK = "TECO_TRACEBACK"
 """Environment variable: print the traceback too, if set and not 0."""
 
-_OWN = ("engine", "model_config", "tecoexec", "toolkit", "transplant", "utils")
+_OWN = ("engine", "model_config", "serve", "tecoexec", "toolkit", "transplant", "utils")
 """Packages whose argument parsers may end the process: --help, --version, invalid arguments."""
 
 

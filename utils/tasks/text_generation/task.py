@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, Timeline
+from engine import Array, ConfigError, DataError, Engine, EngineError, Timeline
 from utils.datasets.base import Dataset, ListDataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
@@ -18,6 +18,7 @@ from utils.preprocess.text.tokens import Tokens
 from utils.tasks import Flag, Model, OpenSizes, Options, Prepared, Rendering, Task, at_least, str2bool
 from utils.tasks.common import generation
 from utils.tasks.common.class_scores import JoinedRows
+from utils.tasks.prepared import Streamed
 from utils.tasks.templates import sample_tables
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ ENDS = {
     "nan": "NaN",
 }
 """Reasons of the end of a text (:class:`~utils.tasks.common.generation.Continuation`), in words."""
+
+_PARTIAL = "\ufffd"
+"""Replacement of bytes that are not a character."""
 
 ANSWERS = ("single", "multi")
 """Scripts that continue prompts; ``valid`` scores texts."""
@@ -227,12 +231,30 @@ class TextGeneration(JoinedRows, Task):
             return self._scored(contexts, engine.timeline)
         return [(one.score, one) for one in self._continued(contexts, engine.timeline)]
 
-    def _continued(self, contexts: Sequence[Text], timeline: Timeline) -> list[generation.Continuation]:
+    def stream(self, engines: Mapping[str, Engine], text: str, emit: Callable[[str], bool]) -> Streamed:
+        """Continue a prompt, and pass on every piece of text as soon as later tokens cannot change it."""
+        (engine,), prompt = engines.values(), Prompt(text)
+        contexts: list[Text] = self.prepare([prompt]).contexts or []
+        context = contexts[0]
+        tokens, stop = Tokens.of(self.model, self.options), self.options.stop or ()
+        pieces = Pieces(partial(_added, tokens, context), max(map(len, stop), default=1) - 1, emit)
+        (made,) = self._continued(contexts, engine.timeline, pieces.see)
+        found = _answer(tokens, context, made, stop)
+        pieces.end(found.text)
+        if made.why == "nan":
+            raise EngineError(f"{self.model.ckpt}: its logits hold NaN; use --dtype float32")
+        return Streamed(found.text, len(context.ids), found.tokens, made.why != "limit")
+
+    def _continued(
+        self, contexts: Sequence[Text], timeline: Timeline, seen: Callable[[Sequence[int]], bool] | None = None
+    ) -> list[generation.Continuation]:
+        """Continue prompts; ``seen`` gets the new tokens of a text after each, and returns whether to end it."""
         options, stored = self.options, Notes.of(self.model)
         stop = frozenset(() if stored.end is None or options.ignore_end else (stored.end,))
         how = Sampling(options.do_sample, options.temperature, options.top_k, options.top_p, options.repetition_penalty)
         seeds = [seed_of(options.seed, one.prompt.text, one.prompt.again) for one in contexts] if how.random else ()
-        ended = partial(_says, Tokens.of(self.model, options), tuple(options.stop)) if options.stop else None
+        says = partial(_says, Tokens.of(self.model, options), tuple(options.stop)) if options.stop else None
+        ended = says if seen is None else lambda ids: seen(ids) or (says is not None and says(ids))
         limits = generation.Limits(options.max_new_tokens, stop, ended)
         return generation.generate(self.state, [one.ids for one in contexts], limits, Chooser(how, seeds), timeline)
 
@@ -319,12 +341,48 @@ def _says(tokens: Tokens, strings: Sequence[str], ids: Sequence[int]) -> bool:
 
 
 def _answer(tokens: Tokens, given: Text, made: generation.Continuation, stop: Sequence[str]) -> Answer:
-    """Return the text that new tokens add to the prompt: some tokenizers decode a first token differently."""
-    before, whole = tokens.decode(given.ids), tokens.decode([*given.ids.tolist(), *made.ids])
-    text = whole[len(before) :] if whole.startswith(before) else tokens.decode(made.ids)
+    """Return the answer: the text of the new tokens up to a stop string."""
+    text = _added(tokens, given, made.ids)
     ends = [place for place in (text.find(one) for one in stop) if place >= 0]
     text = text[: min(ends)] if ends else text
     return Answer(given.prompt.text, text, len(made.ids), made.why, made.score / max(made.counted, 1))
+
+
+def _added(tokens: Tokens, given: Text, ids: Sequence[int]) -> str:
+    """Return the text that new tokens add to the prompt: some tokenizers decode a first token differently."""
+    before, whole = tokens.decode(given.ids), tokens.decode([*given.ids.tolist(), *ids])
+    return whole[len(before) :] if whole.startswith(before) else tokens.decode(ids)
+
+
+class Pieces:
+    """Passes on a growing text piece by piece.
+
+    Args:
+        text_of: returns the text of the new tokens so far.
+        held: characters at the end that wait, as they may begin a stop string.
+        emit: takes a piece; returns ``False`` to end the text.
+    """
+
+    def __init__(self, text_of: Callable[[Sequence[int]], str], held: int, emit: Callable[[str], bool]) -> None:
+        self._text_of, self._held, self._emit = text_of, held, emit
+        self._shown = ""
+
+    def see(self, ids: Sequence[int]) -> bool:
+        """Take in the tokens so far; return whether the text is to end."""
+        text = self._text_of(ids)
+        if text.endswith(_PARTIAL):  # the bytes of a character are not complete yet
+            return False
+        return not self._pass_on(text[: len(text) - self._held] if self._held else text)
+
+    def end(self, text: str) -> None:
+        """Pass on the rest of the complete text."""
+        self._pass_on(text)
+
+    def _pass_on(self, text: str) -> bool:
+        if len(text) <= len(self._shown) or not text.startswith(self._shown):
+            return True
+        piece, self._shown = text[len(self._shown) :], text
+        return self._emit(piece)
 
 
 def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:

@@ -1,0 +1,114 @@
+"""The engine processes of one model: each is replaced when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from engine import TecoInferError
+from serve.batching.process import EngineProcess
+from serve.settings import Limits
+from serve.source import ModelSource
+
+_log = logging.getLogger("serve")
+
+MOST_FAILURES = 5
+"""Starts that fail one after the other until a model is given up."""
+
+_TICK = 0.02  # seconds between looks at processes that are to end
+_PAUSE = 0.2  # seconds before the second try; doubled for each further one
+
+
+class Workers:
+    """Keeps a number of engine processes running.
+
+    Attributes:
+        running: the processes that take calls. replaced: number of processes that were replaced.
+        failure: why no process can be started any more; empty: it can.
+        changed: called when a process starts or ends, or the model is given up.
+    """
+
+    def __init__(self, source: ModelSource, limits: Limits, count: int, changed: Callable[[], None]) -> None:
+        self._source, self._limits, self._count = source, limits, count
+        self.changed = changed
+        self.running: list[EngineProcess] = []
+        self.replaced = 0
+        self.failure = ""
+        self._keepers: list[asyncio.Task[None]] = []
+        self._all: set[EngineProcess] = set()
+
+    async def start(self) -> dict[str, Any]:
+        """Start all processes; return the description of the model. Raises TecoInferError if it cannot be opened."""
+        first = await self._started()
+        self._keep(first)
+        others = await asyncio.gather(*(self._started() for _ in range(self._count - 1)), return_exceptions=True)
+        for one in others:
+            if isinstance(one, EngineProcess):
+                self._keep(one)
+        failed = next((one for one in others if isinstance(one, BaseException)), None)
+        if failed is not None:
+            await self.end()
+            raise failed
+        return first.description
+
+    def free(self, depth: int) -> EngineProcess | None:
+        """Return the process that holds the fewest batches, if these are fewer than ``depth``."""
+        usable = (one for one in self.running if not one.ended.is_set())
+        found = min(usable, key=lambda one: one.held, default=None)
+        return found if found is not None and found.held < depth else None
+
+    async def finished(self) -> None:
+        """Wait until no process holds a batch; the caller gives them no more calls."""
+        while any(one.held for one in self.running):
+            await asyncio.sleep(_TICK)
+
+    async def end(self) -> None:
+        """End all processes."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        self.running.clear()
+        await asyncio.gather(*(one.end() for one in self._all))
+        self._all.clear()
+
+    async def _started(self) -> EngineProcess:
+        found = await EngineProcess.start(self._source, self._limits)
+        self._all.add(found)
+        return found
+
+    def _keep(self, process: EngineProcess) -> None:
+        self.running.append(process)
+        self._keepers.append(asyncio.create_task(self._keeping(process), name=f"keep {self._source.name}"))
+
+    async def _keeping(self, process: EngineProcess) -> None:
+        """Replace a process whenever it ends."""
+        while True:
+            await process.ended.wait()
+            self.running.remove(process)
+            self.changed()
+            await process.end()
+            self._all.discard(process)
+            _log.warning("model %s: engine process %d ended; it is replaced", self._source.name, process.pid)
+            found = await self._again()
+            if found is None:
+                return
+            process = found
+            self.replaced += 1
+            self.running.append(process)
+            self.changed()
+
+    async def _again(self) -> EngineProcess | None:
+        """Start a new process, after some tries if necessary; ``None``: the model is given up."""
+        for number in range(MOST_FAILURES):
+            if number:
+                await asyncio.sleep(_PAUSE * 2**number)
+            try:
+                return await self._started()
+            except TecoInferError as error:
+                _log.warning("model %s: %s", self._source.name, error)
+                reason = str(error)
+        self.failure = reason
+        self.changed()
+        return None

@@ -1,0 +1,1 @@
+"""HTTP: the REST form of the protocol, answers of tasks, completions of texts, metrics and pages."""

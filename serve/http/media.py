@@ -1,0 +1,39 @@
+"""Media types of bodies that tasks answer, and the endings of the files that they would be."""
+
+from __future__ import annotations
+
+from serve.errors import ServeError
+
+ENDINGS = {
+    "image/jpeg": ".jpg",
+    "image/png": ".png",
+    "image/bmp": ".bmp",
+    "image/webp": ".webp",
+    "image/tiff": ".tif",
+    "audio/wav": ".wav",
+    "audio/x-wav": ".wav",
+    "audio/vnd.wave": ".wav",
+    "audio/flac": ".flac",
+    "audio/x-flac": ".flac",
+    "audio/ogg": ".ogg",
+    "audio/mpeg": ".mp3",
+    "text/plain": ".txt",
+    "text/csv": ".csv",
+    "text/tab-separated-values": ".tsv",
+    "application/json": ".json",
+    "application/jsonl": ".jsonl",
+    "application/x-ndjson": ".jsonl",
+    "application/x-npz": ".npz",
+}
+"""File ending by media type. Formats that can hold code, such as pickles, are not among them."""
+
+IMAGES = tuple(media for media in ENDINGS if media.startswith("image/"))
+TEXTS = ("text/plain",)
+
+
+def ending_of(media: str) -> str:
+    """Return the file ending of a media type with parameters. Raises ServeError for others."""
+    found = ENDINGS.get(media.partition(";")[0].strip().lower())
+    if found is None:
+        raise ServeError("media", f"content type {media[:60]!r} must be one of: {', '.join(ENDINGS)}")
+    return found

@@ -1,0 +1,1 @@
+"""Data types and messages of the Open Inference Protocol, version 2."""
