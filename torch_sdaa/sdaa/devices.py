@@ -15,6 +15,8 @@ from torch_sdaa.reports import publish
 Device: TypeAlias = "int | str | torch.device | None"
 """Index of a device, ``"sdaa"``, ``"sdaa:1"``, ``torch.device``; ``None``: the current one."""
 
+_initialized = False
+
 
 def index_of(device: Device, none: int | None = None) -> int:
     """Return the index of a device; the current one's if it has none.
@@ -58,8 +60,8 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Return ``True``: importing ``torch_sdaa`` is sufficient."""
-    return True
+    """Return whether this process has used or selected a device: ``init_device_mesh`` selects one only before that."""
+    return _initialized
 
 
 def init() -> None:
@@ -68,7 +70,9 @@ def init() -> None:
     Raises:
         RuntimeError: the process was forked from one that has used the device.
     """
+    global _initialized
     C.check_process()
+    _initialized = True
 
 
 def device_count() -> int:
@@ -90,9 +94,11 @@ def set_device(device: Device) -> None:
     """
     if device is None:
         raise ValueError("set_device needs a device: its index, 'sdaa:0' or torch.device('sdaa', 0), not None")
+    global _initialized
     index = index_of(device, none=-1)
     if index >= 0:
         torch.accelerator.set_device_index(index)
+        _initialized = True
 
 
 def synchronize(device: Device = None) -> None:
@@ -177,6 +183,8 @@ def ipc_collect() -> None:
 
 def _lazy_init() -> None:
     """Start publishing to ``teco-smi``: PyTorch calls this before the first tensor on the device."""
+    global _initialized
+    _initialized = True
     publish.start()
 
 

@@ -20,9 +20,13 @@ _on = False
 _announced = False
 
 
-def start() -> None:
-    """Redirect CUDA's names to sdaa; a second call does nothing."""
+def start(announced: bool = False) -> None:
+    """Redirect CUDA's names to sdaa; a second call does nothing.
+
+    ``announced``: whether another process has reported it; else the first one writes a line.
+    """
     global _on, _announced
+    _announced |= announced
     if _on:
         return
     _on = True
