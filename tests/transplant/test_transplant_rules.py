@@ -281,3 +281,10 @@ def test_scripts_that_choose_the_accelerator_need_the_import_only(before: str, a
     new, script = moved(before)
     assert new == after
     assert [found for found in script.findings if found.kind == TODO] == []
+
+
+def test_lightning_is_run_by_the_redirection() -> None:
+    for text in ("import lightning as L\n", "from pytorch_lightning import Trainer\n"):
+        (found,) = [one for one in moved(text)[1].findings if one.kind == TODO]
+        assert "torch_sdaa.run" in found.fix
+        assert "CUDA's names" in found.reason

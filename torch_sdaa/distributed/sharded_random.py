@@ -55,8 +55,8 @@ def _whole_draws(enabled: bool, spec: Any, generator: torch.Generator | None) ->
         yield
         return
     own = sdaa.default_generators[sdaa.current_device()]
-    before = own.get_state()
     if generator is not None:
+        before = own.get_state()
         own.set_state(generator.get_state())
     try:
         if any(map(_splits, spec.placements)):

@@ -28,7 +28,7 @@ def _change() -> None:
     original = sys.modules[_PACKAGE].safe_open
     opening = _opening(original)
     for name, module in list(sys.modules.items()):  # modules that imported it by name before
-        if vars(module).get("safe_open") is original and name != f"{_PACKAGE}._safetensors_rust":
+        if getattr(module, "__dict__", {}).get("safe_open") is original and name != f"{_PACKAGE}._safetensors_rust":
             module.safe_open = opening  # type: ignore[attr-defined]
 
 

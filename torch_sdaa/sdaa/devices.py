@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -186,6 +187,11 @@ def _lazy_init() -> None:
     global _initialized
     _initialized = True
     publish.start()
+
+
+def _lazy_call(callable: Callable[[], object], **_: Any) -> None:
+    """Call a function, which CUDA would do when it is initialized: this device always is."""
+    callable()
 
 
 def _is_in_bad_fork() -> bool:

@@ -14,9 +14,6 @@ from typing import NoReturn
 
 from torch_sdaa.transfer import switch
 
-RUNNER = "TORCH_SDAA_RUNNER"
-"""Environment variable with the prefix of this Python, for the processes that a script starts."""
-
 _CHILDREN = Path(__file__).resolve().parent / "children"
 _OURS = Path(__file__).resolve().parents[1]
 
@@ -76,7 +73,8 @@ def reach_children() -> None:
 
     It redirects CUDA when they import torch: workers of ``torch.multiprocessing``, ``subprocess``, ranks of a launcher.
     """
-    os.environ[RUNNER] = sys.prefix
+    os.environ[switch.RUNNER] = sys.prefix
+    os.environ[switch.VARIABLE] = "1"
     rest = os.environ.get("PYTHONPATH")
     if str(_CHILDREN) not in (rest or "").split(os.pathsep):
         os.environ["PYTHONPATH"] = f"{_CHILDREN}{os.pathsep}{rest}" if rest else str(_CHILDREN)

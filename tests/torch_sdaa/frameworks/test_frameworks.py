@@ -118,6 +118,31 @@ def test_lightning_trains_as_on_the_cpu(run_python: RunPython, devices: int, tmp
     assert "cuda" not in cpu.stdout
 
 
+# ----------------------------------------------------------------------------------------------------- PEFT, torchrl
+
+
+@needs("peft")
+@needs("accelerate")
+def test_adapters_of_peft_train_as_on_the_cpu(run_python: RunPython, tmp_path: Path) -> None:
+    script = SCRIPTS / "peft_script.py"
+    there = run_python(script, tmp_path / "there", cwd=tmp_path)
+    runner = run_python("-m", "torch_sdaa.run", script, tmp_path / "runner", cwd=tmp_path, SDAA_VISIBLE_DEVICES="0")
+    cpu = run_python(script, tmp_path / "cpu", "cpu", cwd=tmp_path)
+    assert len(losses(cpu)) == 6
+    assert losses(there) == losses(runner) == losses(cpu)
+    assert ["device sdaa" in there.stdout, "device cuda" in runner.stdout, "device cpu" in cpu.stdout] == [True] * 3
+    assert all("the same after loading True" in done.stdout for done in (there, runner, cpu))
+
+
+@needs("torchrl")
+def test_a_loss_of_torchrl_trains_as_on_the_cpu(run_python: RunPython, tmp_path: Path) -> None:
+    there = run_python("-m", "torch_sdaa.run", SCRIPTS / "torchrl_script.py", cwd=tmp_path)
+    cpu = run_python(SCRIPTS / "torchrl_script.py", "cpu", cwd=tmp_path)
+    assert len(losses(cpu)) == 6
+    assert losses(there) == losses(cpu)
+    assert "cuda" in there.stdout
+
+
 # ------------------------------------------------------------------------------------------------------- DeepSpeed
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_sdaa")
 
 from torch_sdaa.loading.core import C  # noqa: E402
-from torch_sdaa.transfer.runner import RUNNER  # noqa: E402
+from torch_sdaa.transfer.switch import RUNNER  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long]
 
@@ -35,6 +35,7 @@ if __name__ == "__main__":
     os.chdir("/")
     for code in (
         "import torch; print('child', torch.cuda.is_available(), torch.ones(1, device='cuda:2'))",
+        "import torch_sdaa, torch; print('other order', torch.cuda.is_available())",
         "import sys; import json; print('plain', 'torch' in sys.modules, 'torch_sdaa' in sys.modules)",
         "import os, subprocess, sys; subprocess.run([sys.executable, '-c', "
         "\\"import torch; print('grandchild', torch.zeros(1).cuda().is_cuda)\\"], check=True)",
@@ -54,6 +55,7 @@ def test_children_are_redirected_when_they_import_torch(run_python: RunPython, t
     assert sorted(done.stdout.splitlines()) == [
         "child True tensor([1.], device='sdaa:2')",
         "grandchild True",
+        "other order True",
         "plain False False",
         "worker 0 True",
         "worker 1 True",

@@ -24,7 +24,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
 
 class _AfterTorch(MetaPathFinder, Loader):
-    """Finds torch like the standard finder, and starts the redirection after its import."""
+    """Finds torch like the standard finder, and imports ``torch_sdaa`` after it."""
 
     def __init__(self) -> None:
         self._own: Loader | None = None
@@ -46,7 +46,7 @@ class _AfterTorch(MetaPathFinder, Loader):
         return self._own.create_module(spec) if self._own is not None else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute torch, then redirect."""
+        """Execute torch, then import ``torch_sdaa``, unless that is why torch is imported."""
         if self._own is None:
             return
         if module.__spec__ is not None:
@@ -54,9 +54,7 @@ class _AfterTorch(MetaPathFinder, Loader):
         self._own.exec_module(module)
         if importlib.util.find_spec("torch_sdaa") is None:
             sys.path.append(_ROOT)
-        from torch_sdaa.transfer.switch import start
-
-        start(announced=True)
+        import torch_sdaa  # noqa: F401 -- TORCH_SDAA_TRANSFER, which the runner sets, starts the redirection
 
 
 def _load_hidden() -> None:
