@@ -364,7 +364,7 @@ def test_a_script_that_would_train_on_the_cpu_is_reported(
     script.write_text(text, encoding="utf-8")
     assert main(["-i", str(script), "-o", str(tmp_path / "out"), "--json", str(report)]) == code
     found = json.loads(report.read_text(encoding="utf-8"))
-    assert [note["place"] for note in found["notes"] if note["kind"] == "to do"] == lines
+    assert [row["place"] for row in found["rows"] if row["kind"] == "to do"] == lines
 
 
 def test_a_script_whose_modules_select_the_device_is_not_reported(project: Path) -> None:

@@ -60,7 +60,7 @@ def _processing(original: Callable[..., Any], by_frame: bool = False) -> Callabl
         if _depth == 0:  # after the functions that it calls
             for function in _compiled():
                 if function.qualified_name not in _processed:
-                    _redirect(function.graph, function.graph)
+                    _redirect_graph(function.graph)
                     _processed.add(function.qualified_name)
         return made
 
@@ -74,7 +74,7 @@ def _processing_files(original: Callable[..., Any]) -> Callable[..., Any]:
         for module in made.modules():
             for name in module._c._method_names():
                 graph = module._c._get_method(name).graph
-                _redirect(graph, graph)
+                _redirect_graph(graph)
         return made
 
     return load
@@ -86,10 +86,15 @@ def _processing_units(original: Callable[..., Any]) -> Callable[..., Any]:
         _one_frame_more(kwargs)
         made = original(*args, **kwargs)
         for function in made.get_functions():
-            _redirect(function.graph, function.graph)
+            _redirect_graph(function.graph)
         return made
 
     return compilation_unit
+
+
+def _redirect_graph(graph: Any) -> None:
+    _redirect(graph, graph)
+    graph.setInsertPoint(graph.return_node())  # where passes of PyTorch begin; it may be a node that was removed
 
 
 def _redirect(graph: Any, block: Any) -> None:

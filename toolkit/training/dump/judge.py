@@ -98,7 +98,7 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
         result.pairs.sort(key=lambda pair: pair.b.index)
     judge.steps()
     judge.unmatched()
-    if result.precision == "float32" and result.first_off is not None:
+    if result.precision == "float32" and (result.first_bad or result.first_off):
         result.notes += filter(None, [uncleared(a, b, result.limit, THRESHOLD["float32"])])
     result.notes += _notes(a, b, result, repeater)
     return result

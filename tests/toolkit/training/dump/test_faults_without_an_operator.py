@@ -104,8 +104,8 @@ def test_gradients_that_were_not_cleared_are_recognized_by_their_sums(optimizer:
     found = [line for line in notes(a, train(tmp_path / "b.h5", "sdaa", optimizer, cleared=False)) if "cleared" in line]
     assert len(found) == 1
     assert type(optimizer([torch.zeros(1)])).__name__ in found[0]
-    for other in (optimizer, lambda p: SGD(p, 0.3)):
-        right = notes(a, train(tmp_path / "c.h5", "sdaa", other))
+    for name, other in (("c.h5", optimizer), ("d.h5", lambda p: SGD(p, 0.3))):
+        right = notes(a, train(tmp_path / name, "sdaa", other))
         assert not [line for line in right if "cleared" in line]
 
 

@@ -47,7 +47,7 @@ def test_the_first_differing_step_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "step", "pointed"), [((0.9,), 0, True), ((0.9,), 1, False), ((0.8, 0.7), 0, False)]
+    ("metrics", "step", "pointed"), [((0.9,), 0, True), ((0.9,), 1, False), ((0.80, 0.82, 0.81, 0.83), 0, False)]
 )
 def test_losses_that_differ_before_the_first_update_point_to_the_comparison_of_dumps(
     metrics: Sequence[float], step: int, pointed: bool
