@@ -111,7 +111,8 @@ def test_a_trainer_over_several_devices_is_an_error_with_the_ways_out(run_python
 def test_lightning_trains_as_on_the_cpu(run_python: RunPython, devices: int, tmp_path: Path) -> None:
     script = SCRIPTS / "lightning_script.py"
     there = run_python("-m", "torch_sdaa.run", script, devices, "gpu", cwd=tmp_path)
-    cpu = run_python(script, devices, "cpu", cwd=tmp_path)
+    # Under the runner too: Lightning imports torchvision, whose usual wheel does not load with a PyTorch for CPUs.
+    cpu = run_python("-m", "torch_sdaa.run", script, devices, "cpu", cwd=tmp_path)
     assert len(losses(cpu)) == 8
     assert losses(there) == losses(cpu)
     assert "cuda" in there.stdout
@@ -137,7 +138,7 @@ def test_adapters_of_peft_train_as_on_the_cpu(run_python: RunPython, tmp_path: P
 @needs("torchrl")
 def test_a_loss_of_torchrl_trains_as_on_the_cpu(run_python: RunPython, tmp_path: Path) -> None:
     there = run_python("-m", "torch_sdaa.run", SCRIPTS / "torchrl_script.py", cwd=tmp_path)
-    cpu = run_python(SCRIPTS / "torchrl_script.py", "cpu", cwd=tmp_path)
+    cpu = run_python("-m", "torch_sdaa.run", SCRIPTS / "torchrl_script.py", "cpu", cwd=tmp_path)
     assert len(losses(cpu)) == 6
     assert losses(there) == losses(cpu)
     assert "cuda" in there.stdout
