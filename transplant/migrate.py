@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from transplant.compiling import choose_backend
 from transplant.cuda import leave_names, rewrite_names
 from transplant.multi_card import is_distributed, make_multi_card
 from transplant.names import names
@@ -17,7 +18,8 @@ from transplant.user_rules import UserRules, use_rules
 
 INTERESTING = re.compile(
     r"(?i)cuda|nccl|DataParallel|apex|pynvml|triton|flash_attn|xformers|bitsandbytes|deepspeed|horovod|tensorrt"
-    r"|lightning|cupy|cuml|cudf|nvidia"
+    r"|lightning|cupy|cuml|cudf|nvidia|torch\.accelerator|accelerate|transformers|torch\.compile"
+    r"|\.compile\(\s*(?:backend|mode|fullgraph|dynamic|options)\s*="
 )
 """Built-in rules do not change a file without any of these words."""
 
@@ -56,6 +58,7 @@ def migrate(text: str, options: Options, *, run: bool = False, main: bool = Fals
     which = EVERY if several else FIXED if options.choose else ""
     rewrite_names(script, names(), options.similar, which)
     rewrite_texts(script, which)
+    choose_backend(script)
     leave_names(script)
     if options.target:
         make_multi_card(script, options.target, main)

@@ -22,7 +22,7 @@ class Names:
 
     Attributes:
         same: module -> its names that ``torch.sdaa`` has. absent: dotted name -> replacement.
-        elsewhere, harmless, packages: prefix of a dotted name -> advice.
+        elsewhere, harmless, packages, redirected: prefix of a dotted name -> advice.
         similar: dotted name -> replacement with ``-sim``.
     """
 
@@ -31,6 +31,7 @@ class Names:
     elsewhere: dict[str, str]
     harmless: dict[str, str]
     packages: dict[str, str]
+    redirected: dict[str, str]
     similar: dict[str, str]
 
     def lacking(self, name: str) -> str | None:
@@ -51,8 +52,14 @@ class Names:
         return _longest(self.harmless, name)
 
     def of_package(self, name: str) -> str | None:
-        """Return the advice for a package of CUDA, or ``None``."""
-        return _longest(self.packages, name)
+        """Return the advice for a package of CUDA, or for one that selects devices by CUDA's names, or ``None``."""
+        return _longest({**self.packages, **self.redirected}, name)
+
+    def reason(self, name: str) -> str:
+        """Return why a name of a package needs manual work."""
+        if _longest(self.redirected, name):
+            return f"{name} selects its devices by CUDA's names"
+        return f"{name} does not run on the card"
 
 
 def _longest(table: dict[str, str], name: str) -> str | None:
@@ -68,4 +75,5 @@ def names() -> Names:
     modules: dict[str, dict[str, Any]] = found["modules"]
     same = {module: frozenset(entry["same"].split()) for module, entry in modules.items()}
     absent = {f"{module}.{name}": text for module, entry in modules.items() for name, text in entry["absent"].items()}
-    return Names(same, absent, found["elsewhere"], found["harmless"], found["packages"], found["similar"])
+    tables = (found[name] for name in ("elsewhere", "harmless", "packages", "redirected", "similar"))
+    return Names(same, absent, *tables)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from transplant.compiling import uses_accelerator
 from transplant.edits import line_end
 from transplant.script import Script, module_path, path_of
 
@@ -14,6 +15,12 @@ CHOSEN = "SDAA_CALCULATE_DEVICE"
 _ROOTS = frozenset({"torch", "torchvision", "torchaudio", "torchtext"})
 _APEX = frozenset({"apex"})
 """Package that torch_sdaa provides if it is not installed, available after its import."""
+
+_CHOOSING = frozenset({"accelerate", "torchtitan"})
+"""Packages that use the card once it is registered: their scripts need the import, and no other change."""
+
+_TRAINERS = frozenset({"Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments"})
+"""Names of transformers that use the card once it is registered."""
 
 _RULE, _WHY = "import torch_sdaa", "registers the device sdaa in PyTorch"
 
@@ -29,8 +36,10 @@ def imports_torch(script: Script) -> bool:
 
 
 def needs_card(script: Script) -> bool:
-    """Return whether a script imports a package that torch_sdaa provides, without needing other changes."""
-    return any(_APEX & _roots(node) for node in script.nodes)
+    """Return whether a script uses the card once it is registered, or a package that torch_sdaa provides."""
+    return uses_accelerator(script) or any(
+        (_APEX | _CHOOSING) & _roots(node) or _imports_trainer(node) for node in script.nodes
+    )
 
 
 def place_import(script: Script, entry: bool, choose: bool) -> None:
@@ -44,7 +53,10 @@ def place_import(script: Script, entry: bool, choose: bool) -> None:
     more = _chosen() if choose and entry and CHOSEN not in script.text else []
     if has_import(script):
         return
-    found = [node for node in script.nodes if (_ROOTS | _APEX) & _roots(node) and not _for_types(script, node)]
+    roots = _ROOTS | _APEX
+    if not any(roots & _roots(node) for node in script.nodes):
+        roots = _CHOOSING | {"transformers"}
+    found = [node for node in script.nodes if roots & _roots(node) and not _for_types(script, node)]
     outside = [node for node in found if not _in_function(script, node)]
     if outside:
         _next_to(script, outside[0], more)
@@ -98,6 +110,13 @@ def _roots(node: cst.CSTNode) -> frozenset[str]:
 
 def _in_function(script: Script, node: cst.CSTNode) -> bool:
     return any(isinstance(one, (cst.FunctionDef, cst.ClassDef, cst.Lambda)) for one in script.above(node))
+
+
+def _imports_trainer(node: cst.CSTNode) -> bool:
+    """Return whether an import is of a class of transformers that trains."""
+    if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
+        return False
+    return _roots(node) == {"transformers"} and any(path_of(alias.name) in _TRAINERS for alias in node.names)
 
 
 def _for_types(script: Script, node: cst.CSTNode) -> bool:

@@ -17,7 +17,7 @@ from transplant.migrate import INTERESTING, Options, migrate
 from transplant.notebook import Notebook, NotNotebookError, migrate_notebook
 from transplant.operators import called, level_of
 from transplant.others import is_read, look
-from transplant.placing import imports_torch
+from transplant.placing import imports_torch, needs_card
 from transplant.script import Script
 from transplant.source import Decoded, NotPythonError, decode
 
@@ -48,6 +48,19 @@ LOG, CHANGES, OPERATORS, LAUNCHER = (
 
 MOST = 4 << 20
 """Maximum bytes of an analysed Python file."""
+
+_TRAINS = re.compile(r"\.backward\(|\.fit\(|\.train\(\)|\.train_step\(")
+"""Calls of scripts that train."""
+
+_PLACED = re.compile(r"(?i)sdaa|cuda|lightning|\b(xpu|npu|mps|hpu)\b")
+"""Words of scripts that select a device, were migrated before, or have a finding of their own."""
+
+_PLACELESS = frozenset({"torch.compile", "import torch_sdaa"})
+"""Rules that select no device."""
+
+_IMPORTS_TORCH = re.compile(r"(?m)^\s*(?:import|from)\s+torch\b")
+
+_PLACE = "import torch_sdaa, and move the model and every batch to the device with .to('sdaa')"
 
 _GUARD = re.compile(r"""__name__\s*==\s*['"]__main__|['"]__main__['"]\s*==""")
 
@@ -120,6 +133,7 @@ class Project:
     Attributes:
         root: folder of the input. only: the file, if the input is a single file.
         options: of the rules. levels: how the card serves operators, by name; empty if unknown.
+        placeless: executed scripts whose own code selects no device.
     """
 
     root: Path
@@ -127,6 +141,7 @@ class Project:
     options: Options
     levels: Mapping[str, frozenset[str]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
+    placeless: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
         """Read every file, and determine its changes."""
@@ -143,9 +158,11 @@ class Project:
                 self._notebook(name, content)
             elif is_read(name):
                 self._other(name, content)
-        if self.outcome.changes:
-            for name in idle:
+        for name in idle:
+            if self.outcome.changes:
                 self._start(name)
+        for name in self.placeless:
+            self._unplaced(name)
         return self.outcome
 
     # --------------------------------------------------------------------------------------------------------- folder
@@ -217,6 +234,7 @@ class Project:
         main = bool(self.options.target) and name == self.options.entry
         if not (INTERESTING.search(stored.text) or self.options.rules.rules or self.options.target or self.levels):
             idle += [name] if run else []
+            self.placeless += [name] if run else []
             return
         if len(content) > MOST:
             self._problem(name, f"has more than {MOST >> 20} MiB; migrate it by hand")
@@ -231,6 +249,8 @@ class Project:
             return
         if run and not script.edits:
             idle.append(name)
+        if run and {edit.rule for edit in script.edits} <= _PLACELESS and not needs_card(script):
+            self.placeless.append(name)
         self._keep_script(name, stored, script)
 
     def _keep_script(self, name: str, stored: Decoded, script: Script) -> None:
@@ -253,10 +273,25 @@ class Project:
             script = Script(stored.text)
         except (OSError, NotPythonError):
             return  # already reported
-        if not imports_torch(script) and not _imports_own(script, self.root, name):
+        if not imports_torch(script) and not _imports_own(script.text, self.root, name):
             return
         place_import(script, True, self.options.choose)
         self._keep_script(name, stored, script)
+
+    def _unplaced(self, name: str) -> None:
+        """Report an executed script that trains, and selects no device: it would train on the CPU."""
+        try:
+            text = decode(read_regular(self.root / name)).text
+        except (OSError, NotPythonError):
+            return  # already reported
+        found = _TRAINS.search(text)
+        if found is None or _PLACED.search(text) or not _IMPORTS_TORCH.search(text):
+            return
+        if self.outcome.changes and _imports_own(text, self.root, name):
+            return  # a module of the project selects it
+        line = text.count("\n", 0, found.start()) + 1
+        note = Note(name, str(line), line, TODO, found[0], "nothing selects a device: it trains on the CPU", _PLACE)
+        self.outcome.notes.append(note)
 
     def _store(self, name: str, stored: Decoded, edits: list[Edit]) -> None:
         if not edits:
@@ -312,10 +347,10 @@ class Project:
             self.outcome.notes.append(note)
 
 
-def _imports_own(script: Script, root: Path, name: str) -> bool:
+def _imports_own(text: str, root: Path, name: str) -> bool:
     """Return whether a script imports a module of the project."""
     here = (root / name).parent
-    words = set(re.findall(r"(?m)^\s*(?:from|import)\s+\.*(\w+)", script.text))
+    words = set(re.findall(r"(?m)^\s*(?:from|import)\s+\.*(\w+)", text))
     return any((base / word).is_dir() or (base / f"{word}.py").is_file() for word in words for base in (here, root))
 
 

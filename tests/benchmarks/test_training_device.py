@@ -1,4 +1,4 @@
-"""benchmarks/bench_training_device.py in its quick mode: what it prints and stores, not how fast it was."""
+"""The benchmarks of the training device in their quick mode: what they print and store, not how fast it was."""
 
 from __future__ import annotations
 
@@ -34,3 +34,24 @@ def test_operators_and_a_step_compared_with_the_cpu(tmp_path: Path):
     differences = sorted(row["difference_us"] for row in told["operators"].values())
     assert told["overhead_us"] == differences[len(differences) // 2]
     assert len(told["step_sdaa_ms"]) == len(told["step_cpu_ms"]) == 3
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_steps_of_networks_compiled_and_not(tmp_path: Path):
+    pytest.importorskip("transformers")
+    from tests.torch_sdaa.hard.check import environment
+
+    file = tmp_path / "result.json"
+    words = ["--quick", "--models", "squeezenet1_1", "lstm", "--ways", "CPU", "sdaa", "sdaa compiled"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "training_step.py"), *words, "--json", str(file)]
+    env = {**os.environ, **environment(), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [line.split()[1] for line in done.stdout.splitlines()[2:]] == ["squeezenet1_1", "lstm"]
+    assert "failed" not in done.stdout
+    told = json.loads(file.read_text())
+    assert (told["schema_version"], told["benchmark"], told["quick"]) == (1, "training_step", True)
+    for found in told["steps_ms"].values():
+        assert set(found) == {"CPU", "sdaa", "sdaa compiled", "sdaa, simulated", "sdaa compiled, simulated"}
+        assert all(len(values) == 1 and values[0] > 0 for values in found.values())

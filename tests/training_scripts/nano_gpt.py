@@ -99,7 +99,7 @@ groups = [
 use_fused = 'fused' in inspect.signature(torch.optim.AdamW).parameters and device_type == 'cuda'
 optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), **(dict(fused=True) if use_fused else {}))
 if compile:
-    model = torch.compile(model, **({} if compile is True else {'backend': compile}))
+    model = torch.compile(model)
 if ddp:
     model = DDP(model, device_ids=[ddp_local_rank] if device_type == 'cuda' else None)
 

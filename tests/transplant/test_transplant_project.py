@@ -341,3 +341,37 @@ def test_by_its_other_names(project: Path) -> None:
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert (project.parent / f"out{number}" / "proj_msft" / "train.py").read_text(encoding="utf-8") == MOVED
+
+
+PLACELESS = "import torch\n\nmodel = torch.nn.Linear(2, 1)\nloss = model(torch.ones(1, 2)).sum()\nloss.backward()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "lines"),
+    [
+        (PLACELESS, 1, ["5"]),
+        (PLACELESS.replace("model(", "torch.compile(model)("), 1, ["5"]),
+        (PLACELESS.replace("loss.backward()", "print(loss)"), 0, []),
+        (PLACELESS.replace("import torch\n", "import torch\nimport torch_sdaa\n"), 0, []),
+        (PLACELESS.replace("ones(1, 2)", "ones(1, 2, device=torch.accelerator.current_accelerator())"), 0, []),
+        ("from accelerate import Accelerator\nAccelerator().backward(loss)\n", 0, []),
+    ],
+)
+def test_a_script_that_would_train_on_the_cpu_is_reported(
+    tmp_path: Path, text: str, code: int, lines: list[str]
+) -> None:
+    script, report = tmp_path / "train.py", tmp_path / "report.json"
+    script.write_text(text, encoding="utf-8")
+    assert main(["-i", str(script), "-o", str(tmp_path / "out"), "--json", str(report)]) == code
+    found = json.loads(report.read_text(encoding="utf-8"))
+    assert [row["place"] for row in found["rows"] if row["kind"] == "to do"] == lines
+
+
+def test_a_script_whose_modules_select_the_device_is_not_reported(project: Path) -> None:
+    (project / "train.py").write_text(
+        PLACELESS + "if __name__ == '__main__':\n    import tools.work\n", encoding="utf-8"
+    )
+    (project / "tools" / "work.py").write_text(SCRIPT, encoding="utf-8")
+    out = run(project)
+    assert (out / "train.py").read_text(encoding="utf-8").startswith("import torch\nimport torch_sdaa\n")
+    assert "trains on the CPU" not in (out / "msFmkTranspltlog.txt").read_text(encoding="utf-8")

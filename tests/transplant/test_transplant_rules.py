@@ -214,3 +214,77 @@ def test_a_long_script_takes_time_in_proportion() -> None:
     script = migrate(text, Options())
     assert len(script.edits) == 401
     assert max(map(len, script._bound.values())) >= 400  # it is kept: every later look-up is one of a dictionary
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("model = torch.compile(model)", 'model = torch.compile(model, backend="sdaa")'),
+        ("model = torch.compile(\n    model,  # it\n)", 'model = torch.compile(\n    model, backend="sdaa",  # it\n)'),
+        ("model = torch.compile(model, dynamic=True)", 'model = torch.compile(model, dynamic=True, backend="sdaa")'),
+        ("f = torch.compile(m, mode='max-autotune', fullgraph=True)", 'f = torch.compile(m, backend="sdaa", fullgraph=True)'),
+        ("f = torch.compile(m, backend='inductor')", "f = torch.compile(m, backend='sdaa')"),
+        ("@torch.compile\ndef f(x):\n    return x", '@torch.compile(backend="sdaa")\ndef f(x):\n    return x'),
+        ("@torch.compile()\ndef f(x):\n    return x", '@torch.compile(backend="sdaa")\ndef f(x):\n    return x'),
+        ("from torch import compile as c\nf = c(m)", 'from torch import compile as c\nf = c(m, backend="sdaa")'),
+        ("model.compile(mode='reduce-overhead')", 'model.compile(backend="sdaa")'),
+        ("model.compile(fullgraph=True)", 'model.compile(fullgraph=True, backend="sdaa")'),
+    ],
+)  # fmt: skip
+def test_compiling_uses_the_backend_of_the_card(before: str, after: str) -> None:
+    assert line(before) == after
+    assert findings(HEAD + before) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f = torch.compile(m, backend='aot_eager')",
+        "f = torch.compile(m, backend=args.backend)",
+        "import re\np = re.compile('a*')",
+        "model.compile(optimizer=o, loss='mse')",
+        "if hasattr(torch, 'compile'): pass",
+    ],
+)
+def test_other_compilers_stay(text: str) -> None:
+    assert line(text) == text
+    assert findings(HEAD + text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("f = torch.compile(m, **options)", "torch.compile(m, **options)"),
+        ("f = torch.compile(m, mode=args.mode)", "torch.compile(m, mode=args.mode)"),
+        ("f = torch.compile(m, options={'triton.cudagraphs': True})", None),
+        ("use(torch.compile)", "torch.compile"),
+    ],
+)
+def test_compilers_that_the_tool_cannot_read_are_left(text: str, what: str | None) -> None:
+    assert line(text) == text
+    assert findings(HEAD + text) == [what or text.removeprefix("f = ")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import torch\nd = torch.accelerator.current_accelerator()\n", CARD + "d = torch.accelerator.current_accelerator()\n"),
+        ("from torch import accelerator as a\nd = a.current_accelerator()\n", "from torch import accelerator as a\nimport torch_sdaa\nd = a.current_accelerator()\n"),
+        ("from accelerate import Accelerator\n", "from accelerate import Accelerator\nimport torch_sdaa\n"),
+        ("import torch\nfrom transformers import Trainer\n", CARD + "from transformers import Trainer\n"),
+        ("from transformers import AutoModel\n", "from transformers import AutoModel\n"),
+        ("from transformers import Trainer, TrainingArguments\n", "from transformers import Trainer, TrainingArguments\nimport torch_sdaa\n"),
+        ("from torchtext import accelerator\n", "from torchtext import accelerator\n"),
+    ],
+)  # fmt: skip
+def test_scripts_that_choose_the_accelerator_need_the_import_only(before: str, after: str) -> None:
+    new, script = moved(before)
+    assert new == after
+    assert [found for found in script.findings if found.kind == TODO] == []
+
+
+def test_lightning_is_run_by_the_redirection() -> None:
+    for text in ("import lightning as L\n", "from pytorch_lightning import Trainer\n"):
+        (found,) = [one for one in moved(text)[1].findings if one.kind == TODO]
+        assert "torch_sdaa.run" in found.fix
+        assert "CUDA's names" in found.reason

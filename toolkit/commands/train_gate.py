@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
-from model_config.results import EXIT_CODES
+from model_config.results import EXIT_CODES, Verdict
 from toolkit.arguments import Parser
 from toolkit.model_arguments import between, positive, split_flags
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
@@ -45,6 +45,11 @@ COLUMNS = (
 
 _CHARTS = 4
 """Largest number of seeds whose curves are drawn."""
+
+_AT_ONCE = (
+    "the losses differ before the first update, so that more seeds do not explain it: compare dumps of one step on "
+    "both devices, which find the first operator that differs (teco train compare, docs/training_accuracy.md)"
+)
 
 _POINTS = 1000
 """Largest number of points of a drawn curve; longer curves are subsampled."""
@@ -127,6 +132,8 @@ def _notes(pairs: Sequence[Pair], outcome: Outcome) -> list[str]:
         first = min(parted, key=lambda pair: pair.parted or 0)
         where = f"the curves of {len(parted)} of {len(pairs)} seeds diverge, the first at step {first.parted}"
         notes.append(f"{where} (seed {first.baseline.seed})")
+        if outcome.verdict is Verdict.INCONCLUSIVE and first.parted == first.baseline.steps[0]:
+            notes.append(_AT_ONCE)
     elif not parted and any(not pair.same for pair in pairs):
         notes.append("all losses are equal but the metrics differ; check the evaluation")
     if len(pairs) > _CHARTS:

@@ -12,8 +12,9 @@ def register() -> None:
     """Register ``tccl``, and make it the device's default backend; do nothing without ``torch.distributed``."""
     if not torch.distributed.is_available():
         return
-    from torch_sdaa.distributed import backend, joining, same_model
+    from torch_sdaa.distributed import backend, joining, same_model, sharded_random
 
     backend.register()
     joining.explain()
     same_model.verify_first()
+    sharded_random.offer()

@@ -20,7 +20,7 @@ IR_VERSION = 10
 
 KINDS: Mapping[torch.dtype, int] = {
     torch.float32: TensorProto.FLOAT,
-    torch.float16: TensorProto.FLOAT16,
+    torch.float16: TensorProto.FLOAT,
     torch.float64: TensorProto.DOUBLE,
     torch.int8: TensorProto.INT8,
     torch.int16: TensorProto.INT16,
@@ -30,13 +30,16 @@ KINDS: Mapping[torch.dtype, int] = {
     torch.bool: TensorProto.BOOL,
     torch.bfloat16: TensorProto.FLOAT,
 }
-"""Dtypes that a partition may contain. ONNX Runtime does not compute bfloat16 on a CPU: it is stored as float32 and
-rounded to bfloat16 after every operator of the traced network (:meth:`Builder.rounded`).
+"""Dtypes that a partition may contain. Narrow ones are stored as float32 and rounded after every operator of the traced
+network (:meth:`Builder.rounded`): on a CPU, ONNX Runtime does not compute bfloat16, and computes several operators in
+float16 as if they were one in float32, without rounding or overflow between them.
 """
+
+NARROW: Mapping[torch.dtype, int] = {torch.float16: TensorProto.FLOAT16, torch.bfloat16: TensorProto.BFLOAT16}
+"""Dtypes that are stored as float32, and their numbers in ONNX."""
 
 _NUMPY: Mapping[torch.dtype, type[np.generic]] = {
     torch.float32: np.float32,
-    torch.float16: np.float16,
     torch.float64: np.float64,
     torch.int8: np.int8,
     torch.int16: np.int16,
@@ -88,8 +91,8 @@ class Builder:
         self._name = ""
         self._orders: dict[str, tuple[Value, list[int]]] = {}
         """Name of a transposed value -> its source, and the permutation."""
-        self._rounded: set[str] = set()
-        """Names of values that are exact in bfloat16, or not floating-point."""
+        self._rounded: dict[torch.dtype, set[str]] = {dtype: set() for dtype in NARROW}
+        """Names of values that are exact in a narrow dtype, or not floating-point."""
 
     # --------------------------------------------------------------------------------------------------------- inputs
 
@@ -100,8 +103,9 @@ class Builder:
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Value:
         """Return an input of the graph."""
         self.inputs.append(helper.make_tensor_value_info(name, kind_of(dtype), list(shape)))
-        if dtype is torch.bfloat16 or not dtype.is_floating_point:
-            self._rounded.add(name)
+        for narrow, names in self._rounded.items():
+            if dtype is narrow or not dtype.is_floating_point:
+                names.add(name)
         return Value(name, tuple(shape), dtype)
 
     def constant(self, array: Any, dtype: torch.dtype = torch.int64) -> str:
@@ -110,8 +114,9 @@ class Builder:
         key = (made.tobytes(), made.dtype.str, made.shape)
         if key not in self._constants:
             self._constants[key] = numpy_helper.from_array(made, f"constant_{len(self._constants)}")
-            if made.dtype.kind != "f" or _is_bfloat16(made):
-                self._rounded.add(self._constants[key].name)
+            for narrow, names in self._rounded.items():
+                if made.dtype.kind != "f" or _is_exact(made, narrow):
+                    names.add(self._constants[key].name)
         return self._constants[key].name
 
     def scalar(self, number: complex | bool, dtype: torch.dtype) -> str:
@@ -148,8 +153,9 @@ class Builder:
                 made.append(Value(name, tuple(each[1]), each[0]))
         given = [value.name if isinstance(value, Value) else value for value in inputs]
         label = f"{self._name}/{kind}_{self._count}"
-        moves = kind in _MOVES and self._rounded.issuperset(filter(None, given))
-        self._rounded.update(value.name for value in made if moves or not value.dtype.is_floating_point)
+        for rounded in self._rounded.values():
+            moves = kind in _MOVES and rounded.issuperset(filter(None, given))
+            rounded.update(value.name for value in made if moves or not value.dtype.is_floating_point)
         self.nodes.append(helper.make_node(kind, given, names, name=label, **more))
         return made
 
@@ -161,18 +167,18 @@ class Builder:
             value = self.op("Cast", [value], torch.int64, value.shape, to=kind_of(torch.int64))
         return self.op("Cast", [value], dtype, value.shape, to=kind_of(dtype))
 
-    def rounded(self, value: Value) -> Value:
-        """Return float32 values rounded to bfloat16, stored as float32."""
+    def rounded(self, value: Value, dtype: torch.dtype) -> Value:
+        """Return float32 values rounded to a narrow dtype, stored as float32; beyond its range they are infinite."""
         shape = value.shape
-        if value.name not in self._rounded:
-            narrow = self.op("Cast", [value], torch.bfloat16, shape, to=TensorProto.BFLOAT16)
-            value = self.op("Cast", [narrow], torch.bfloat16, shape, to=TensorProto.FLOAT)
-            self._rounded.add(value.name)
-        return Value(value.name, shape, torch.bfloat16)
+        if value.name not in self._rounded[dtype]:
+            narrow = self.op("Cast", [value], dtype, shape, to=NARROW[dtype])
+            value = self.op("Cast", [narrow], dtype, shape, to=TensorProto.FLOAT)
+            self._rounded[dtype].add(value.name)
+        return Value(value.name, shape, dtype)
 
     def is_narrow(self, value: Value) -> bool:
         """Return whether a value has few bits, so that ties are likely."""
-        return value.dtype is torch.float16 or value.name in self._rounded
+        return any(value.name in names for names in self._rounded.values())
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a value in another shape."""
@@ -261,9 +267,14 @@ class Builder:
         return made
 
 
-def _is_bfloat16(array: Any) -> bool:
-    """Return whether bfloat16 represents all elements of an array: the upper half of float32's bits."""
-    return array.dtype == np.float32 and not (array.view(np.uint32) & 0xFFFF).any()
+def _is_exact(array: Any, dtype: torch.dtype) -> bool:
+    """Return whether a narrow dtype represents all elements of an array."""
+    if array.dtype != np.float32:
+        return False
+    if dtype is torch.bfloat16:  # the upper half of float32's bits
+        return not (array.view(np.uint32) & 0xFFFF).any()
+    with np.errstate(over="ignore"):
+        return np.array_equal(array.astype(np.float16).astype(np.float32), array, equal_nan=True)
 
 
 def kind_of(dtype: torch.dtype) -> int:

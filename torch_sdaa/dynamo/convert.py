@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 from tecoinfer_modelzoo.text import typed_reason
 from torch_sdaa.dynamo.aten import TABLE, Meta
 from torch_sdaa.dynamo.aten.table import STRIDED
-from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
+from torch_sdaa.dynamo.builder import NARROW, Builder, Unsupported, Value, kind_of
 from torch_sdaa.dynamo.sizes import Sizes
 
 _PASSED_ON = tuple(getattr(torch.ops.aten, name).default for name in ("lift_fresh_copy", "alias", "detach", "clone"))
@@ -70,12 +70,12 @@ def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         return values[node.args[0]][node.args[1]]
     writer = TABLE[node.target]
     b.begin(node)
-    narrow = any(_is_narrow(values[source]) for source in node.all_input_nodes)
+    narrow = next((values[source].dtype for source in node.all_input_nodes if _is_narrow(values[source])), None)
     args = _plain(b, map_arg(node.args, lambda each: _wide(values[each])))
     kwargs = _plain(b, map_arg(node.kwargs, lambda each: _wide(values[each])))
-    if narrow and node.target in _ROUNDING:
-        args = [_like_bfloat16(each) for each in args]
-        kwargs = {name: _like_bfloat16(each) for name, each in kwargs.items()}
+    if narrow is not None and node.target in _ROUNDING:
+        args = [_rounded_number(each, narrow) for each in args]
+        kwargs = {name: _rounded_number(each, narrow) for name, each in kwargs.items()}
     meta = _meta(b, node)
     made = writer(b, meta.wide(), *args, **kwargs)
     if not isinstance(made, (tuple, list)):
@@ -84,24 +84,24 @@ def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
 
 
 def _is_narrow(value: Any) -> bool:
-    return isinstance(value, Value) and value.dtype is torch.bfloat16
+    return isinstance(value, Value) and value.dtype in NARROW
 
 
 def _wide(value: Any) -> Any:
-    """Return a value for computation: bfloat16 as float32."""
+    """Return a value for computation: narrow dtypes as float32."""
     return Value(value.name, value.shape, torch.float32) if _is_narrow(value) else value
 
 
 def _narrow(b: Builder, value: Any, expected: tuple[Any, torch.dtype] | None) -> Any:
-    """Return a result, rounded if it is bfloat16."""
-    if not isinstance(value, Value) or expected is None or expected[1] is not torch.bfloat16:
+    """Return a result, rounded if its dtype is narrow."""
+    if not isinstance(value, Value) or expected is None or expected[1] not in NARROW:
         return value
-    return b.rounded(value)
+    return b.rounded(value, expected[1])
 
 
-def _like_bfloat16(argument: Any) -> Any:
-    """Return a scalar rounded to bfloat16 if it is a float."""
-    return torch.tensor(argument, dtype=torch.bfloat16).item() if isinstance(argument, float) else argument
+def _rounded_number(argument: Any, dtype: torch.dtype) -> Any:
+    """Return a scalar rounded to a narrow dtype if it is a float."""
+    return torch.tensor(argument, dtype=dtype).item() if isinstance(argument, float) else argument
 
 
 def _plain(b: Builder, argument: Any) -> Any:

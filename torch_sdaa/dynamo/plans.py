@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any
 
 import torch
-from onnx import TensorProto
 from torch import fx
 
 from engine import ModelError
@@ -23,7 +22,7 @@ from engine.passes import PassOptions
 from engine.sdaa import Lowered, lowered
 from torch_sdaa.cost import prices
 from torch_sdaa.dynamo import artefacts, cache, records
-from torch_sdaa.dynamo.builder import KINDS, Unsupported
+from torch_sdaa.dynamo.builder import KINDS, NARROW, Unsupported
 from torch_sdaa.dynamo.convert import results_of, written
 from torch_sdaa.dynamo.kernels import work_of
 from torch_sdaa.dynamo.options import Options
@@ -140,13 +139,9 @@ class Partition(torch.nn.Module):
 
     def _built(self, sizes: Sizes) -> cache.Entry:
         model = written(self._graph, sizes)
-        half = KINDS[torch.float16]
-        ends = (*model.graph.input, *model.graph.output)
-        halves = any(value.type.tensor_type.elem_type == half for value in ends)
         shapes = {info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim) for info in model.graph.input}
-        if not halves and not any(
-            node.op_type == "Cast" and any(a.i in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for a in node.attribute)
-            for node in model.graph.node
+        if not any(  # the passes could move values across a rounding
+            node.op_type == "Cast" and any(a.i in NARROW.values() for a in node.attribute) for node in model.graph.node
         ):
             made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
             model = made.stored
@@ -155,7 +150,7 @@ class Partition(torch.nn.Module):
 
 def _for_host(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of a tensor in a model."""
-    return torch.float32 if dtype is torch.bfloat16 else dtype
+    return torch.float32 if dtype in NARROW else dtype
 
 
 class _Plan:

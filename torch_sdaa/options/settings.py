@@ -251,7 +251,7 @@ TABLE: tuple[Setting, ...] = (
 """Settings of the guides, in the order of the page."""
 
 OURS = (
-    *("TORCH_SDAA_BANNER", "TORCH_SDAA_STRICT", "TORCH_SDAA_RANDOM", "TORCH_SDAA_SCRIPT", "TORCH_SDAA_OP_FAULTS"),
+    *("TORCH_SDAA_BANNER", "TORCH_SDAA_STRICT", "TORCH_SDAA_RANDOM", "TORCH_SDAA_RUNNER", "TORCH_SDAA_OP_FAULTS"),
     _BUDGET,
 )
 """This project's variables with the checked prefixes."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +22,9 @@ def register_when_imported() -> None:
     """Register the device in dynamo and inductor, now or as soon as they are imported."""
     late_imports.when_imported("torch._dynamo", register)
     late_imports.when_imported("torch._dynamo.backends.registry", register_backend)
-    late_imports.when_imported("torch._inductor.codegen.common", refuse_inductor)
+    late_imports.when_imported("torch._inductor.codegen.common", refuse_code)
+    late_imports.when_imported("torch._inductor.compile_fx", refuse_inductor)
+    late_imports.when_imported("torch.nn.attention.flex_attention", allow_flex_attention)
 
 
 def register() -> None:
@@ -53,7 +58,39 @@ def register_backend() -> None:
 
 
 def refuse_inductor() -> None:
-    """Let inductor raise a clear error for the device instead of a ``KeyError``."""
+    """Let inductor raise a clear error for a graph with tensors of the device, before it generates code."""
+    from torch._inductor import compile_fx
+
+    compile_fx.compile_fx = _refusing(compile_fx.compile_fx)
+
+
+def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+    from torch._dynamo.exc import ShortenTraceback
+
+    class NoInductorError(ShortenTraceback):
+        """Inductor does not support the device; dynamo passes this error on, and adds lines to other ones."""
+
+        def __str__(self) -> str:
+            return NO_INDUCTOR
+
+    @functools.wraps(original)
+    def compile_fx(model_: Any, example_inputs_: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_on_device(model_, example_inputs_):
+            raise NoInductorError(NO_INDUCTOR, first_useful_frame=inspect.currentframe())
+        return original(model_, example_inputs_, *args, **kwargs)
+
+    return compile_fx
+
+
+def _is_on_device(graph: Any, inputs: Any) -> bool:
+    """Return whether a graph's inputs, or its values as dynamo traced them, are on the device."""
+    nodes = graph.graph.nodes if isinstance(graph, torch.fx.GraphModule) else ()
+    traced = [node.meta.get("example_value") for node in nodes]
+    return any(isinstance(each, torch.Tensor) and each.device.type == "sdaa" for each in (*inputs, *traced))
+
+
+def refuse_code() -> None:
+    """Let inductor's code generator raise the same error where a graph reaches it in another way."""
     from torch._inductor.codegen import common
 
     common.register_device_op_overrides("sdaa", common.DeviceOpOverrides())
@@ -65,6 +102,9 @@ class _NoCode:
 
     supports_caching = False
 
+    def __init__(self, *args: Any) -> None:
+        raise RuntimeError(NO_INDUCTOR)
+
     @classmethod
     def create(cls, *args: Any) -> Any:
         """Raise an error; inductor calls this first.
@@ -73,6 +113,20 @@ class _NoCode:
             RuntimeError: always.
         """
         raise RuntimeError(NO_INDUCTOR)
+
+
+def allow_flex_attention() -> None:
+    """Let FlexAttention compute on the device, in PyTorch's unfused form; PyTorch has a list of device types."""
+    from torch.nn.attention import flex_attention
+
+    original = flex_attention._validate_device
+
+    @functools.wraps(original)
+    def validate(query: Any, key: Any, value: Any) -> None:
+        if query.device.type != "sdaa":
+            original(query, key, value)
+
+    flex_attention._validate_device = validate
 
 
 def _outside_graphs(function: Any) -> Any:

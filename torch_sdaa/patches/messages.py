@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.nn import DataParallel, Module
+from torch.nn import Module
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch
 
-from torch_sdaa.sdaa.devices import device_count, is_available
 from torch_sdaa.utils import PREFIX
 
-DATA_PARALLEL = (
-    "DataParallel does not run on sdaa: use torch.nn.parallel.DistributedDataParallel, one process for each device "
-    "(torchrun --nproc_per_node={count} script.py)"
-)
 CUDA_NAMES = (
     "; this process has sdaa: use torch.sdaa instead of torch.cuda (torch.sdaa.current_stream().synchronize(), "
     "torch.sdaa.Event(...)), .sdaa() instead of .cuda(), and 'sdaa' instead of 'cuda'"
@@ -35,11 +30,6 @@ NOT_FROM_A_WORKER = (
 
 def improve() -> None:
     """Add the fixes to the messages."""
-    DataParallel.__init__ = _refuse_data_parallel(DataParallel.__init__)
-    DataParallel.forward = _refuse_data_parallel(DataParallel.forward)
-    for module in (torch.nn.parallel, torch.nn.parallel.data_parallel):
-        if callable(getattr(module, "data_parallel", None)):
-            module.data_parallel = _refuse_data_parallel(module.data_parallel)
     Module.load_state_dict = _with_prefix_fix(Module.load_state_dict)
     for name in ("share_memory_", "_share_fd_cpu_", "_share_filename_cpu_"):
         setattr(torch.UntypedStorage, name, _of_one_process(getattr(torch.UntypedStorage, name)))
@@ -51,16 +41,6 @@ def improve() -> None:
         torch.cuda.set_device = _after_cuda_starts(torch.cuda.set_device)
         for kind in (torch.cuda.Stream, torch.cuda.Event):
             kind.__new__ = _with_cuda_fix(kind.__new__)
-
-
-def _refuse_data_parallel(original: Any) -> Any:
-    @functools.wraps(original)
-    def refusing(*args: Any, **kwargs: Any) -> Any:
-        if is_available():
-            raise RuntimeError(DATA_PARALLEL.format(count=device_count()))
-        return original(*args, **kwargs)
-
-    return refusing
 
 
 def _with_cuda_fix(original: Any) -> Any:

@@ -87,6 +87,7 @@ def main() -> None:
     """Profile the script in the arguments."""
     answer, steps, script, *arguments = sys.argv[1:]
     switch.start()
+    runner.reach_children()
     why = profiled(script, arguments, int(steps), Path(answer))
     if why:
         (Path(answer) / FAILURE).write_text(why, encoding="utf-8")

@@ -18,7 +18,7 @@ class Origin:
     Attributes:
         phase: forward, backward or update. step: number of returned optimizer steps.
         line: index in ``Collected.lines``; for a backward the line of its forward; -1 if unknown.
-        module: likewise in ``modules``. node: autograd node that ran it, or "".
+        module: likewise in ``modules``. node: autograd node that ran it, for an update the optimizer's class, or "".
         begin, end: of the enclosing runtime call, else of the launch; nanoseconds of the host.
         worker: whether an autograd thread ran it.
         own: whether the line is in a backward, hook or recomputed forward of the script.
@@ -60,8 +60,8 @@ def origins(found: Collected) -> dict[int, Origin]:
         phase = FORWARD
         if nodes or span.worker:
             phase = BACKWARDS
-        elif _updates(ranges):
-            phase = UPDATE
+        elif optimizer := _updates(ranges):
+            phase, node = UPDATE, optimizer
         outer = next((one for one in reversed(chain) if one.doing > RANGE), span)
         step = bisect_left(found.steps, span.begin)
         line = line if line >= 0 else last
@@ -69,10 +69,13 @@ def origins(found: Collected) -> dict[int, Origin]:
     return out
 
 
-def _updates(ranges: list[str]) -> bool:
-    """Return whether an optimizer step is active, by the names of the ranges, outermost first; not in its closure."""
+def _updates(ranges: list[str]) -> str:
+    """Return the class of the optimizer whose step is active, by the names of the ranges, outermost first.
+
+    "" if there is none, and in its closure. PyTorch names the range ``Optimizer.step#SGD.step``.
+    """
     inner = next((name for name in reversed(ranges) if name == CLOSURE or name.startswith("Optimizer.")), CLOSURE)
-    return inner != CLOSURE
+    return "" if inner == CLOSURE else inner.rpartition("#")[2].partition(".")[0] or inner
 
 
 def _makers(found: Collected) -> dict[tuple[int, int], tuple[int, int]]:

@@ -16,6 +16,14 @@ _log = logging.getLogger("torch_sdaa")
 _handler: logging.Handler | None = None
 
 
+def _is_on(level: int) -> bool:
+    """Return whether lines of a level are requested for this logger itself: the root logger's level has no effect.
+
+    A script that sets the root logger to INFO means its own lines, not one for every distinct launch.
+    """
+    return _log.level != logging.NOTSET and _log.isEnabledFor(level)
+
+
 def set_level(value: str) -> None:
     """Set the logger's level: ``0`` (debug) to ``4`` (off)."""
     _log.setLevel(LEVELS[int(value)])
@@ -23,7 +31,7 @@ def set_level(value: str) -> None:
 
 def flush() -> None:
     """Price pending launches, so that they are logged."""
-    if _log.isEnabledFor(logging.INFO):
+    if _is_on(logging.INFO):
         C.settle()
 
 
@@ -45,7 +53,7 @@ def logged(pricer: Callable[[Sequence[prices.Launch]], list[prices.Price]]) -> C
 
     def price(launches: Sequence[prices.Launch]) -> list[prices.Price]:
         found = pricer(launches)
-        if _log.isEnabledFor(logging.INFO):
+        if _is_on(logging.INFO):
             for launch, each in zip(launches, found, strict=True):
                 _note(launch, each)
         return found

@@ -18,6 +18,7 @@ from torch_sdaa.sdaa.absent import refusal as _refusal
 from torch_sdaa.sdaa.devices import (
     _exchange_device as _exchange_device,
     _is_in_bad_fork as _is_in_bad_fork,
+    _lazy_call as _lazy_call,
     _lazy_init as _lazy_init,
     _maybe_exchange_device as _maybe_exchange_device,
     can_device_access_peer,

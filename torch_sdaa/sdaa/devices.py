@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -14,6 +15,8 @@ from torch_sdaa.reports import publish
 
 Device: TypeAlias = "int | str | torch.device | None"
 """Index of a device, ``"sdaa"``, ``"sdaa:1"``, ``torch.device``; ``None``: the current one."""
+
+_initialized = False
 
 
 def index_of(device: Device, none: int | None = None) -> int:
@@ -58,8 +61,8 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Return ``True``: importing ``torch_sdaa`` is sufficient."""
-    return True
+    """Return whether this process has used or selected a device: ``init_device_mesh`` selects one only before that."""
+    return _initialized
 
 
 def init() -> None:
@@ -68,7 +71,9 @@ def init() -> None:
     Raises:
         RuntimeError: the process was forked from one that has used the device.
     """
+    global _initialized
     C.check_process()
+    _initialized = True
 
 
 def device_count() -> int:
@@ -90,9 +95,11 @@ def set_device(device: Device) -> None:
     """
     if device is None:
         raise ValueError("set_device needs a device: its index, 'sdaa:0' or torch.device('sdaa', 0), not None")
+    global _initialized
     index = index_of(device, none=-1)
     if index >= 0:
         torch.accelerator.set_device_index(index)
+        _initialized = True
 
 
 def synchronize(device: Device = None) -> None:
@@ -177,7 +184,14 @@ def ipc_collect() -> None:
 
 def _lazy_init() -> None:
     """Start publishing to ``teco-smi``: PyTorch calls this before the first tensor on the device."""
+    global _initialized
+    _initialized = True
     publish.start()
+
+
+def _lazy_call(callable: Callable[[], object], **_: Any) -> None:
+    """Call a function, which CUDA would do when it is initialized: this device always is."""
+    callable()
 
 
 def _is_in_bad_fork() -> bool:

@@ -8,7 +8,7 @@ import sys
 import torch
 
 from torch_sdaa import distributed
-from torch_sdaa.loading import apex_import, contrib_import, torchvision_import
+from torch_sdaa.loading import apex_import, contrib_import, safetensors_import, torchvision_import, transformers_import
 from torch_sdaa.loading.core import C
 from torch_sdaa.operators import python_kernels
 from torch_sdaa.patches import nn_modules, small
@@ -26,7 +26,7 @@ def start() -> None:
     torch.utils.rename_privateuse1_backend("sdaa")
     simulated.start()
     from torch_sdaa import sdaa, utils
-    from torch_sdaa.patches import device_interface, messages
+    from torch_sdaa.patches import data_parallel, device_interface, fake_layouts, messages
 
     torch._register_device_module("sdaa", sdaa)
     for name, module in list(sys.modules.items()):
@@ -43,10 +43,14 @@ def start() -> None:
     apex_import.offer()
     contrib_import.offer()
     messages.improve()
+    data_parallel.change()
     sdaa.amp.grad_scaler.mend()
     distributed.register()
     device_interface.register_when_imported()
+    fake_layouts.change_when_imported()
     torchvision_import.ease_when_imported()
+    safetensors_import.serve_when_imported()
+    transformers_import.serve_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)
     atexit.register(simulated.stop)  # called first

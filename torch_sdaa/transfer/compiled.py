@@ -1,4 +1,4 @@
-"""Answers of ``torch.compile`` about devices to a script: CUDA's names, as in eager mode."""
+"""``torch.compile`` for a script: the backend of the device, and answers about devices with CUDA's names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import Any
 import torch
 
 from torch_sdaa.loading import late_imports
-from torch_sdaa.transfer.words import Changes
+from torch_sdaa.sdaa.devices import is_available
+from torch_sdaa.transfer.words import COUNTS, Changes
+
+_FILTER = "guard_filter_fn"
+"""Option of ``torch.compile`` itself, not of inductor."""
 
 
 def begin(changes: Changes) -> None:
-    """Change dynamo's answers, now or when it is imported; drop earlier compilations."""
+    """Change the default backend, and dynamo's answers, now or when it is imported; drop earlier compilations."""
+    changes.set(torch, "compile", _for_the_card(torch.compile))
     changes.later(_reset_dynamo)
     _reset_dynamo()
     changes.later(late_imports.when_imported("torch._dynamo", lambda: _answers(changes)))
@@ -23,6 +28,24 @@ def begin(changes: Changes) -> None:
 def _reset_dynamo() -> None:
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
+
+
+def _for_the_card(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.compile`` with backend ``sdaa`` instead of inductor.
+
+    Modes, and options, of inductor have no effect: they select kernels, and the results are the same.
+    """
+
+    @functools.wraps(original)
+    def compile(model: Any = None, **kwargs: Any) -> Any:
+        if kwargs.get("backend", "inductor") == "inductor" and is_available():
+            COUNTS["torch.compile"] += 1
+            filters = {name: value for name, value in (kwargs.pop("options", None) or {}).items() if name == _FILTER}
+            kwargs.pop("mode", None)
+            kwargs |= {"backend": "sdaa", "options": filters} if filters else {"backend": "sdaa"}
+        return original(model, **kwargs)
+
+    return compile
 
 
 def _answers(changes: Changes) -> None:

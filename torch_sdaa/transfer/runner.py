@@ -1,24 +1,20 @@
-"""Run a script with CUDA's names redirected, like ``python SCRIPT``, including spawned processes."""
+"""Run a script with CUDA's names redirected, like ``python SCRIPT``, including the Python processes that it starts."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing.spawn as spawning
 import os
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from torch_sdaa.transfer import switch
 
-SCRIPT = "TORCH_SDAA_SCRIPT"
-"""Environment variable with the main script, for spawned processes."""
-
-_CHILD = "torch_sdaa.transfer.child"
+_CHILDREN = Path(__file__).resolve().parent / "children"
 _OURS = Path(__file__).resolve().parents[1]
 
 
@@ -41,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.report is not None and not asked.report.resolve().parent.is_dir():
         parser.error(f"--report: {asked.report.resolve().parent} is not a folder")
     switch.start()
+    reach_children()
     sys.argv = [asked.script, *asked.arguments]
     try:
         _run(asked.script, asked.module)
@@ -68,21 +65,19 @@ def _run(script: str, module: bool) -> None:
 def run_as_main(script: str) -> None:
     """Run a script like Python, with its folder on the path; its errors are raised."""
     sys.path[0] = str(Path(script).resolve().parent)
-    os.environ[SCRIPT] = os.path.abspath(script)
-    spawning.get_preparation_data = _for_child(spawning.get_preparation_data)
     runpy.run_path(script, run_name="__main__")
 
 
-def _for_child(original: Any) -> Any:
-    """Let a spawned process import the script through a module that starts the redirection first."""
+def reach_children() -> None:
+    """Let the Python processes that the script starts load ``children/sitecustomize.py``.
 
-    def get_preparation_data(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = original(name)
-        if data.pop("init_main_from_path", None) is not None:
-            data["init_main_from_name"] = _CHILD
-        return data
-
-    return get_preparation_data
+    It redirects CUDA when they import torch: workers of ``torch.multiprocessing``, ``subprocess``, ranks of a launcher.
+    """
+    os.environ[switch.RUNNER] = sys.prefix
+    os.environ[switch.VARIABLE] = "1"
+    rest = os.environ.get("PYTHONPATH")
+    if str(_CHILDREN) not in (rest or "").split(os.pathsep):
+        os.environ["PYTHONPATH"] = f"{_CHILDREN}{os.pathsep}{rest}" if rest else str(_CHILDREN)
 
 
 def _show(error: BaseException, script: str) -> NoReturn:

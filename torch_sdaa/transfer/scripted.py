@@ -25,7 +25,7 @@ def begin(changes: Changes) -> None:
     from torch.jit import _recursive, _script, _serialization
 
     _processed.update(function.qualified_name for function in _compiled())
-    script = _processing(_script.script)
+    script = _processing(_script.script, by_frame=True)
     for module in (_script, torch.jit):
         changes.set(module, "script", script)
         changes.set(module, "CompilationUnit", _processing_units(module.CompilationUnit))
@@ -41,11 +41,18 @@ def _compiled() -> list[Any]:
     return found
 
 
-def _processing(original: Callable[..., Any]) -> Callable[..., Any]:
+def _one_frame_more(kwargs: dict[str, Any]) -> None:
+    """Let the compiler look up names where its caller's code is, past the frame of a function of this module."""
+    kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1
+
+
+def _processing(original: Callable[..., Any], by_frame: bool = False) -> Callable[..., Any]:
     @functools.wraps(original)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         global _depth
         _depth += 1
+        if by_frame:
+            _one_frame_more(kwargs)
         try:
             made = original(*args, **kwargs)
         finally:
@@ -53,7 +60,7 @@ def _processing(original: Callable[..., Any]) -> Callable[..., Any]:
         if _depth == 0:  # after the functions that it calls
             for function in _compiled():
                 if function.qualified_name not in _processed:
-                    _redirect(function.graph, function.graph)
+                    _redirect_graph(function.graph)
                     _processed.add(function.qualified_name)
         return made
 
@@ -67,7 +74,7 @@ def _processing_files(original: Callable[..., Any]) -> Callable[..., Any]:
         for module in made.modules():
             for name in module._c._method_names():
                 graph = module._c._get_method(name).graph
-                _redirect(graph, graph)
+                _redirect_graph(graph)
         return made
 
     return load
@@ -76,12 +83,18 @@ def _processing_files(original: Callable[..., Any]) -> Callable[..., Any]:
 def _processing_units(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compilation_unit(*args: Any, **kwargs: Any) -> Any:
+        _one_frame_more(kwargs)
         made = original(*args, **kwargs)
         for function in made.get_functions():
-            _redirect(function.graph, function.graph)
+            _redirect_graph(function.graph)
         return made
 
     return compilation_unit
+
+
+def _redirect_graph(graph: Any) -> None:
+    _redirect(graph, graph)
+    graph.setInsertPoint(graph.return_node())  # where passes of PyTorch begin; it may be a node that was removed
 
 
 def _redirect(graph: Any, block: Any) -> None:

@@ -15,14 +15,21 @@ from torch_sdaa.transfer.words import COUNTS, REFUSED, Changes
 VARIABLE = "TORCH_SDAA_TRANSFER"
 """Environment variable: ``1`` starts the redirection when ``torch_sdaa`` is imported; ``0`` or unset does not."""
 
+RUNNER = "TORCH_SDAA_RUNNER"
+"""Environment variable with the prefix of the Python of the runner, for the processes that a script starts."""
+
 _changes = Changes()
 _on = False
 _announced = False
 
 
-def start() -> None:
-    """Redirect CUDA's names to sdaa; a second call does nothing."""
+def start(announced: bool = False) -> None:
+    """Redirect CUDA's names to sdaa; a second call does nothing.
+
+    ``announced``: whether another process has reported it; else the first one writes a line.
+    """
     global _on, _announced
+    _announced |= announced
     if _on:
         return
     _on = True
@@ -65,7 +72,7 @@ def start_where_asked() -> None:
     if text not in ("", "0", "1"):
         raise ConfigError(f"environment variable {VARIABLE}={text!r} must be 1 (redirect CUDA's names to sdaa) or 0")
     if text == "1":
-        start()
+        start(announced=RUNNER in os.environ)
 
 
 def report() -> dict[str, dict[str, int]]:

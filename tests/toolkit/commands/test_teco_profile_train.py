@@ -22,6 +22,7 @@ from toolkit.commands.profile_train import main
 from toolkit.training.profile import fixes
 from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.record import checked
+from toolkit.training.profile.report import lead, whole
 
 CACHE = cache_folder("torch_sdaa")
 """Read before a test sets its own cache folder: the compiled extension is kept for all runs."""
@@ -121,6 +122,38 @@ def test_two_profiles_are_compared_per_step(files: tuple[Path, Path], capsys: py
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["schema_version"] == 1
     assert [change["name"] for change in found["against"]["operators"]][:2] == ["aten::sort", "aten::topk"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "wanted", "unwanted"),
+    [
+        ("", "fused=True", "has no fused form"),
+        ("AdamW", "foreach=True or fused=True", "has no fused form"),
+        ("RMSprop", "foreach=True (RMSprop has no fused form)", "foreach=True or fused=True"),
+        ("Muon", "write the step of Muon with torch._foreach_", "foreach=True"),
+        ("Lion", "write the step of Lion with torch._foreach_", "foreach=True"),
+    ],
+)
+def test_the_advice_for_an_optimizer_exists_for_its_class(optimizer: str, wanted: str, unwanted: str) -> None:
+    steps = [
+        launch(
+            f"aten::op{i}", 4e-4, 40, phase="update", node=optimizer, launch_seconds=4e-4, by_step={"1": 20, "2": 20}
+        )
+        for i in range(4)
+    ]
+    (one,) = bottlenecks(checked(profile(*steps), "x"))
+    assert one.kind == fixes.GAPS
+    assert wanted in one.fix
+    assert unwanted not in one.fix
+
+
+@pytest.mark.parametrize(("launching", "bound"), [(3.9e-4, True), (1e-5, False)])
+def test_a_tiny_network_is_bound_by_launches(launching: float, bound: bool) -> None:
+    rows = [launch(f"aten::op{i}", 4e-4, line=20 + i, launch_seconds=launching) for i in range(8)]
+    found = checked(profile(*rows), "x")
+    assert bottlenecks(found) == []
+    assert ("bound by launches" in lead(found, [])) is bound
+    assert whole(found, []).data["launch_share"] == (1.0 if bound else 0.0)
 
 
 def test_a_profile_compared_with_itself_has_no_difference(files: tuple[Path, Path], capsys: Any) -> None:

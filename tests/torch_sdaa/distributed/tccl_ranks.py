@@ -100,8 +100,11 @@ def hosted(folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Host]
         host.close()
 
 
-def join(backend: str | None = "tccl", **options: Any) -> tuple[int, int]:
-    """Add this rank to its job's group, over a store of rank 0 on a port that the system selected."""
+def join(backend: str | None = "tccl", *, select: bool = True, **options: Any) -> tuple[int, int]:
+    """Add this rank to its job's group, over a store of rank 0 on a port that the system selected.
+
+    ``select``: make the rank's device the current one before.
+    """
     from datetime import timedelta
 
     import torch
@@ -116,7 +119,8 @@ def join(backend: str | None = "tccl", **options: Any) -> tuple[int, int]:
         while not port.exists():
             time.sleep(0.002)
         store = dist.TCPStore("127.0.0.1", int(port.read_text()), size, False, wait_for_workers=False)
-    torch.sdaa.set_device(rank % torch.sdaa.device_count())
+    if select:
+        torch.sdaa.set_device(rank % torch.sdaa.device_count())
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=size, **{"timeout": timedelta(seconds=60), **options}
     )

@@ -56,3 +56,27 @@ def test_gradients_are_those_of_float64(way: str, tmp_path: Path) -> None:
     (model,) = tmp_path.glob("backward*.onnx")
     kinds = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
     assert {node.op_type for node in onnx.load(model).graph.node} & kinds == operators
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("last", [nn.Tanh, nn.Flatten, lambda: nn.MaxPool2d(2)])
+def test_layouts_are_those_of_the_uncompiled_device(given: bool, weights: bool, last: Any) -> None:
+    layouts = {True: torch.channels_last, False: torch.contiguous_format}
+    torch.manual_seed(3)
+    plain = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 1), last()).sdaa()
+    plain = plain.to(memory_format=layouts[weights])
+    compiled = torch.compile(plain, backend="sdaa")
+    found = []
+    for model in (plain, compiled):
+        x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)).sdaa()
+        x = x.contiguous(memory_format=layouts[given]).requires_grad_()
+        made = model(x)
+        made.square().sum().backward()
+        with torch.no_grad():
+            alone = model(x)
+        found.append([made, alone, x.grad, *(p.grad.clone() for p in plain.parameters())])
+        plain.zero_grad()
+    assert [each.stride() for each in found[1][:3]] == [each.stride() for each in found[0][:3]]
+    for ours, theirs in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

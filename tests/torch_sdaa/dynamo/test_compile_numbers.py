@@ -137,9 +137,10 @@ def test_a_layer_norm_of_float16_trains(weighted: bool) -> None:
     assert not dynamo.report().fallbacks
 
 
-def test_scalars_with_bfloat16_are_rounded_as_uncompiled() -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scalars_with_narrow_numbers_are_rounded_as_uncompiled(dtype: Any) -> None:
     torch.manual_seed(1)
-    x = torch.randn(8, 40).bfloat16().sdaa()
+    x = torch.randn(8, 40).to(dtype).sdaa()
 
     def function(v: Any) -> Any:
         size = v.abs()

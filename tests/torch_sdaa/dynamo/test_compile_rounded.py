@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile`` in bfloat16, which partitions compute as rounded float32; names in models."""
+"""Backend ``sdaa`` of ``torch.compile`` in float16 and bfloat16, computed as rounded float32; names in models."""
 
 from __future__ import annotations
 
@@ -21,24 +21,56 @@ F = torch.nn.functional
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.usefixtures("compiles_anew")]
 
 
-def narrow(*shape: int) -> Any:
+_NARROW = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+
+
+def narrow(dtype: Any, *shape: int) -> Any:
     torch.manual_seed(1)
-    return torch.randn(*shape).bfloat16().sdaa()
+    return torch.randn(*shape).to(dtype).sdaa()
 
 
-def test_elementwise_results_are_bit_identical_to_the_uncompiled_device() -> None:
+@_NARROW
+def test_elementwise_results_are_bit_identical_to_the_uncompiled_device(dtype: Any) -> None:
     def function(a: Any, b: Any) -> Any:
         moved = torch.cat([a.t(), b.t()], 1)[1:]
         made = a * 0.1 + b, a / b, a.sigmoid(), a.exp() - 1, a.float() * 3, (a > 0.1), a.half(), a.long(), a + 1.5
-        return *made, moved, torch.where(a > b, a, b), a.double().bfloat16(), torch.full_like(a, 0.3), a.relu().amax(1)
+        more = a.bfloat16(), a.double().to(dtype), torch.full_like(a, 0.3), a.relu().amax(1), a.bfloat16().half() + a
+        return *made, moved, torch.where(a > b, a, b), *more
 
-    a, b = narrow(6, 8), narrow(6, 8).flip(0)
+    a, b = narrow(dtype, 6, 8), narrow(dtype, 6, 8).flip(0)
     a[0, 0] = 0.1  # what a number is compared with is rounded too
     made, expected = torch.compile(function, backend="sdaa")(a, b), function(a, b)
     assert not dynamo.report().fallbacks
     for ours, theirs in zip(made, expected, strict=True):
         assert (ours.dtype, ours.device) == (theirs.dtype, theirs.device)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_float16_overflows_and_underflows_between_operators() -> None:
+    def function(a: Any) -> Any:
+        return a * 300 / 300, (a * 1e-5) * 1e5, (a * a).sum(), a.exp().log()
+
+    a = torch.tensor([1.0, 250.0, -3.0, 240.0, 0.001, 11.0]).half().sdaa()
+    made, expected = torch.compile(function, backend="sdaa")(a), function(a)
+    assert expected[0].isinf().any()
+    for ours, theirs in zip(made, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_linear_layer_under_autocast_overflows_as_uncompiled() -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 8, bias=False)).sdaa()
+    with torch.no_grad():
+        layers[0].weight.fill_(32.0)
+        layers[1].weight.fill_(2.0**-14)
+    x = torch.full((4, 64), 40.0).sdaa()
+    with torch.autocast("sdaa", dtype=torch.float16):
+        expected, made = layers(x), torch.compile(layers, backend="sdaa")(x)
+    assert expected.isinf().all()
+    assert torch.equal(made, expected)
+    small = torch.full((4, 64), 1.0).sdaa()
+    with torch.autocast("sdaa", dtype=torch.float16):
+        assert torch.equal(torch.compile(layers, backend="sdaa")(small), layers(small))
+        assert layers(small).isfinite().all()
 
 
 class Mixed(torch.nn.Module):
@@ -55,25 +87,26 @@ class Mixed(torch.nn.Module):
         return self.last(F.scaled_dot_product_attention(query, key, value).mean(1))
 
 
-def trained(function: Any, model: Any, x: Any, whole: bool) -> Any:
-    with torch.autocast("sdaa", dtype=torch.bfloat16, enabled=not whole):
+def trained(function: Any, model: Any, x: Any, dtype: Any, whole: bool) -> Any:
+    with torch.autocast("sdaa", dtype=dtype, enabled=not whole):
         made = function(x)
         loss = F.cross_entropy(made.float(), torch.arange(4, device=x.device))
     loss.backward()
     return [loss.detach().cpu().double()] + [p.grad.cpu().double() for p in model.parameters()]
 
 
+@_NARROW
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_training_step_compiles_whole_and_is_as_exact_as_uncompiled(whole: bool, tmp_path: Path) -> None:
+def test_a_training_step_compiles_whole_and_is_as_exact_as_uncompiled(whole: bool, dtype: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     exact = Mixed()
-    plain = copy.deepcopy(exact).sdaa().to(torch.bfloat16 if whole else torch.float32)
+    plain = copy.deepcopy(exact).sdaa().to(dtype if whole else torch.float32)
     model = copy.deepcopy(plain)
     x = torch.randn(4, 3, 6, 6)
-    given = x.sdaa().to(torch.bfloat16 if whole else torch.float32)
+    given = x.sdaa().to(dtype if whole else torch.float32)
     options = {"keep": str(tmp_path / "kept"), "const_name": True}
-    theirs = trained(plain, plain, given, whole)
-    ours = trained(torch.compile(model, backend="sdaa", options=options), model, given, whole)
+    theirs = trained(plain, plain, given, dtype, whole)
+    ours = trained(torch.compile(model, backend="sdaa", options=options), model, given, dtype, whole)
     loss = F.cross_entropy(exact.double()(x.double()), torch.arange(4))
     loss.backward()
     wanted = [loss.detach(), *(p.grad for p in exact.parameters())]
@@ -98,15 +131,28 @@ def _same_on_the_reference(path: Path) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_numbers_are_rounded_only_if_necessary() -> None:
+@_NARROW
+def test_numbers_are_rounded_only_if_necessary(dtype: Any) -> None:
     b = Builder(Sizes())
-    x = b.input("x", (2, 3), torch.bfloat16)
+    x = b.input("x", (2, 3), dtype)
     moved = b.transpose(Value(x.name, x.shape, torch.float32), [1, 0])
-    assert b.rounded(moved) == Value(moved.name, (3, 2), torch.bfloat16)
+    assert b.rounded(moved, dtype) == Value(moved.name, (3, 2), dtype)
     doubled = b.op("Add", [moved, moved], torch.float32, moved.shape)
-    again = b.rounded(b.rounded(doubled))
+    again = b.rounded(b.rounded(doubled, dtype), dtype)
     assert [node.op_type for node in b.nodes] == ["Transpose", "Add", "Cast", "Cast"]
     assert again.name == b.nodes[-1].output[0]
+
+
+@_NARROW
+def test_constants_are_rounded_unless_they_are_exact(dtype: Any) -> None:
+    b = Builder(Sizes())
+    for number, exact in ((0.5, True), (0.1, False), (float("inf"), True), (1 / 3, False)):
+        before = len(b.nodes)
+        b.rounded(Value(b.scalar(number, torch.float32), (), torch.float32), dtype)
+        assert len(b.nodes) == before + (0 if exact else 2)
+    other = torch.bfloat16 if dtype is torch.float16 else torch.float16
+    b.rounded(b.rounded(b.input("y", (2,), torch.float32), dtype), other)  # exact in one is not exact in the other
+    assert len(b.nodes) == 8
 
 
 def test_names_in_a_model_are_not_those_of_its_inputs() -> None:

@@ -77,10 +77,40 @@ def test_a_compiled_function_follows_the_current_device() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, which inductor imports
-def test_inductor_is_an_error_with_the_backend() -> None:
-    compiled = torch.compile(lambda x: x.relu() + 1)
-    with pytest.raises(Exception, match=r"inductor, .*backend='sdaa'"):
-        compiled(torch.ones(2, device="sdaa"))
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x.relu() + 1,
+        lambda x: torch.nn.functional.layer_norm(x, (2,)).softmax(-1),
+        lambda x: x.cpu() + torch.ones(2, device="sdaa").sum().cpu(),
+    ],
+)
+def test_inductor_is_an_error_of_one_line_with_the_backend(work: Any) -> None:
+    torch.compiler.reset()
+    with pytest.raises(RuntimeError) as caught:
+        torch.compile(work)(torch.ones(2, device="sdaa"))
+    assert "\n" not in str(caught.value)
+    assert "backend='sdaa'" in str(caught.value)
+
+
+@_BACKENDS
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_is_the_attention_that_it_describes(backend: str) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    torch.compiler.reset()
+    made = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 16, 8, generator=made).sdaa().requires_grad_() for _ in range(3))
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="sdaa")
+    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).square().sum().backward()
+    expected = [x.grad for x in (q, k, v)]
+    for attend in (flex_attention, torch.compile(flex_attention, backend=backend)):
+        q.grad = k.grad = v.grad = None
+        found = attend(q, k, v, block_mask=mask)
+        found.square().sum().backward()
+        assert found.device == q.device
+        for mine, theirs in zip((q.grad, k.grad, v.grad), expected, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
 @_BACKENDS

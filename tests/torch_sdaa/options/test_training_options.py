@@ -107,6 +107,17 @@ def test_log_level_and_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert capsys.readouterr().out == ""
 
 
+def test_the_level_of_the_root_logger_prints_no_launches(caplog: pytest.LogCaptureFixture) -> None:
+    x = torch.zeros(3, 5, device="sdaa")
+    log = logging.getLogger("torch_sdaa")
+    for level, lines in ((logging.NOTSET, 0), (logging.INFO, 1), (logging.DEBUG, 2), (logging.WARNING, 0)):
+        caplog.clear()
+        caplog.set_level(logging.DEBUG)
+        log.setLevel(level)
+        launch_lines.logged(lambda launches: [Price(1e-6, 0.0)])([_launch(x)])
+        assert len([one for one in caplog.records if one.name == "torch_sdaa"]) == lines
+
+
 def _launch(x: Any) -> Any:
     meta = ("Float", 4, tuple(x.shape))
     return "aten::neg", [meta], [meta], -1

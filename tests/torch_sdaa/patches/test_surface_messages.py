@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -87,12 +88,13 @@ def test_other_objects_as_devices_are_errors(call: Callable[[Any], Any], device:
 
 
 @pytest.mark.parametrize("module", [nn.DataParallel, torch.nn.parallel.DataParallel])
-@pytest.mark.parametrize("ids", [None, [0], [0, 1]])
-def test_data_parallel_is_an_error_with_a_replacement(module: Any, ids: Any) -> None:
+@pytest.mark.parametrize("ids", [None, [0, 1], [torch.device("sdaa:0"), torch.device("sdaa:1")]])
+def test_data_parallel_over_several_devices_is_an_error_with_the_ways_out(module: Any, ids: Any) -> None:
     message = _said(lambda: module(nn.Linear(2, 2).sdaa(), device_ids=ids), RuntimeError)
 
-    assert "DataParallel does not run on sdaa: use torch.nn.parallel.DistributedDataParallel" in message
-    assert "--nproc_per_node=4" in message
+    for way in ("SDAA_VISIBLE_DEVICES=0", "device_ids=[0]", "DistributedDataParallel"):
+        assert way in message
+    assert f"--nproc_per_node={4 if ids is None else 2} " in message
 
 
 def test_the_function_is_an_error_like_the_module() -> None:
@@ -101,6 +103,36 @@ def test_the_function_is_an_error_like_the_module() -> None:
     assert "DistributedDataParallel" in _said(
         lambda: torch.nn.parallel.data_parallel(nn.Linear(2, 2).sdaa(), x, [0, 1]), RuntimeError
     )
+
+
+@pytest.mark.parametrize("ids", [[1], ["sdaa:1"], (torch.device("sdaa", 1),)])
+def test_data_parallel_over_one_device_trains_like_its_module(ids: Any) -> None:
+    torch.manual_seed(0)
+    alone = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.0), nn.Linear(4, 2))
+    wrapped = nn.DataParallel(copy.deepcopy(alone), device_ids=ids)
+    x = torch.randn(5, 3)
+    alone(x).square().sum().backward()
+    result = wrapped(x)  # moved to the device
+    result.square().sum().backward()
+
+    assert wrapped.module[0].weight.device == result.device == torch.device("sdaa:1")
+    assert list(wrapped.state_dict()) == [f"module.{name}" for name in alone.state_dict()]
+    for mine, own in zip(wrapped.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(mine.grad.cpu(), own.grad)
+    again = nn.parallel.data_parallel(wrapped.module, (x,), ids, output_device=2)
+    assert again.device == torch.device("sdaa:2")
+    assert torch.equal(again.cpu(), result.detach().cpu())
+
+
+def test_data_parallel_moves_named_and_nested_inputs() -> None:
+    class Both(nn.Module):
+        def forward(self, pair: dict[str, Any], *, scale: Any) -> Any:
+            return {"sum": (pair["a"] + pair["b"][0]) * scale}
+
+    wrapped = nn.DataParallel(Both(), device_ids=[0])
+    found = wrapped({"a": torch.ones(2), "b": [torch.ones(2)]}, scale=torch.tensor(3.0))
+    assert found["sum"].device == torch.device("sdaa:0")
+    assert found["sum"].tolist() == [6, 6]
 
 
 def test_out_of_memory_is_an_error() -> None:

@@ -515,6 +515,16 @@ def gaps_by_an_optimizer_that_steps_each_tensor() -> None:
         optimizer.step()  # planted
 
 
+def gaps_by_an_optimizer_without_a_fused_form() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6))).to("sdaa")
+    optimizer = torch.optim.RMSprop(model.parameters(), 0.01, foreach=False)
+    for _, (x, _) in zip(range(STEPS), batches(), strict=False):
+        optimizer.zero_grad()
+        model(x.to("sdaa")).mean().backward()
+        optimizer.step()  # planted
+
+
 class Outer(torch.autograd.Function):
     """A product with a backward row by row."""
 

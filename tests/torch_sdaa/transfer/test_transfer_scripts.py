@@ -116,7 +116,7 @@ def test_import_variable_and_runner_agree(script: str, run_python: RunPython, tm
 @pytest.mark.long
 def test_unsupported_names_are_errors_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
     for name, words in {
-        "data_parallel.py": "data_parallel.py:16: DataParallel does not run on sdaa: use torch.nn.parallel.Distributed",
+        "data_parallel.py": "data_parallel.py:16: DataParallel over 2 devices does not run on sdaa, where one",
         "graph_capture.py": "graph_capture.py:23: transfer_to_sdaa cannot redirect torch.cuda.CUDAGraph to sdaa: the",
     }.items():
         done = run_python("-m", "torch_sdaa.run", SCRIPTS / name, cwd=tmp_path)
@@ -127,16 +127,66 @@ def test_unsupported_names_are_errors_in_one_line(run_python: RunPython, tmp_pat
         assert ("2 GPUs" in done.stdout) == (name == "data_parallel.py")
 
 
+COMPILED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4)).cuda()
+if {how!r} == "method":
+    model.compile({given})
+else:
+    model = torch.compile(model, {given})
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(4):
+    x = torch.randn(8, 6)
+    loss = (model(x.cuda()).softmax(-1) * torch.arange(4).cuda()).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print("loss", round(loss.item(), 4))
+import torch_sdaa
+print("partitions", sum(len(graph.partitions) for graph in torch_sdaa.dynamo.report().graphs))
+"""
+
+
 @pytest.mark.long
-def test_inductor_is_an_error_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import torch\ntorch.compile(lambda x: x * 2 + 1)(torch.ones(2).cuda())\n", encoding="utf-8")
-    done = run_python("-m", "torch_sdaa.run", script)
-    assert done.returncode == 2
-    line = done.stderr.splitlines()[-1]
-    assert line.startswith(
-        f"{script}:2: torch.compile's default backend, inductor, does not support sdaa: pass backend="
-    )
+def test_the_default_compiler_is_that_of_the_card(run_python: RunPython, tmp_path: Path) -> None:
+    printed = {}
+    for how, given in (("function", ""), ("function", "mode='max-autotune'"), ("method", "backend='inductor'")):
+        script = tmp_path / "script.py"
+        script.write_text(COMPILED.format(how=how, given=given), encoding="utf-8")
+        done = run_python("-m", "torch_sdaa.run", script)
+        assert done.returncode == 0, done.stderr
+        printed[how, given] = done.stdout.splitlines()
+        assert printed[how, given][-1] == "partitions 2"
+    uncompiled = tmp_path / "uncompiled.py"
+    uncompiled.write_text(COMPILED.format(how="function", given="backend='eager'"), encoding="utf-8")
+    found = run_python("-m", "torch_sdaa.run", uncompiled).stdout.splitlines()
+    assert {tuple(each[:-1]) for each in printed.values()} == {tuple(found[:-1])}
+    assert len(found) == 5
+
+
+@pytest.mark.long
+def test_a_compiled_gpt_trains_by_import_runner_and_source(run_python: RunPython, tmp_path: Path) -> None:
+    pytest.importorskip("libcst")
+    from toolkit.commands.transplant import main
+
+    text = (SCRIPTS / "nano_gpt.py").read_text(encoding="utf-8")
+    line = "from torch_sdaa.contrib import transfer_to_sdaa"
+    imported = tmp_path / "imported.py"
+    imported.write_text(re.sub(r"^import torch$", f"import torch\n{line}", text, count=1, flags=re.M), encoding="utf-8")
+    assert main(["-i", str(SCRIPTS / "nano_gpt.py"), "-o", str(tmp_path)]) == 0
+    moved = tmp_path / "training_scripts_msft" / "nano_gpt.py"
+    assert 'torch.compile(model, backend="sdaa")' in moved.read_text(encoding="utf-8")
+    flags = "--dtype=float32", "--compile=True"
+    ways = ((imported,), ("-m", "torch_sdaa.run", SCRIPTS / "nano_gpt.py"), (moved,))
+    done = [run_python(*words, *flags, cwd=tmp_path, limit=300) for words in ways]
+    assert [one.returncode for one in done] == [0, 0, 0], done[0].stderr[-2000:]
+    found = [losses(one.stdout) for one in done]
+    assert found[0] == found[1] == found[2]
+    cpu = losses(run_python(SCRIPTS / "nano_gpt.py", cwd=tmp_path).stdout)
+    assert len(cpu) >= 8
+    assert list(map(float, found[0])) == pytest.approx(list(map(float, cpu)), rel=1e-4)
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from toolkit.training.dump.alignment import COPIES, is_cast
 from toolkit.training.dump.isolated import Repeater
 from toolkit.training.dump.matching import Matched, matched, other_arguments, tensors_of
 from toolkit.training.dump.optimizers import ALONE, begun_off, off_after, steps
+from toolkit.training.dump.uncleared import uncleared
 from toolkit.training.dump.unmatched import (
     DRAWS,
     DRAWS_IN_OTHER_DTYPE,
@@ -97,6 +98,8 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
         result.pairs.sort(key=lambda pair: pair.b.index)
     judge.steps()
     judge.unmatched()
+    if result.precision == "float32" and (result.first_bad or result.first_off):
+        result.notes += filter(None, [uncleared(a, b, result.limit, THRESHOLD["float32"])])
     result.notes += _notes(a, b, result, repeater)
     return result
 

@@ -24,7 +24,7 @@ Apart = Callable[[Array, KeptTensor, Array, KeptTensor], float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class Value:
     """A tensor of a call: the k-th of ``inputs`` or ``outputs``."""
 
     call: OpCall
@@ -33,8 +33,13 @@ class _Value:
 
     @property
     def tensor(self) -> KeptTensor:
+        """Description of the tensor: shape, dtype, digest."""
         tensors: tuple[KeptTensor, ...] = getattr(self.call, self.slot)
         return tensors[self.k]
+
+    def array(self, dump: TrainingDump) -> Array:
+        """Return its values, read from the dump that has the call."""
+        return dump.array(self.call, self.slot.removesuffix("s"), self.k)
 
 
 def steps(calls: Iterable[OpCall]) -> dict[tuple[int, str], list[OpCall]]:
@@ -50,7 +55,7 @@ def off_after(
     a: TrainingDump, b: TrainingDump, ours: list[OpCall], theirs: list[OpCall], apart: Apart, limit: float
 ) -> tuple[OpCall, int, float] | None:
     """Return call, output and diff2 of the first tensor that a step makes wrong; ``None`` if its inputs were off."""
-    begun, given = _begins(theirs), _begins(ours)
+    begun, given = begins(theirs), begins(ours)
     before = max((_nearest(a, b, given, one, apart) for one in begun), default=0.0)
     if before > limit:
         return None
@@ -67,7 +72,7 @@ def begun_off(
     a: TrainingDump, b: TrainingDump, ours: list[OpCall], theirs: list[OpCall], apart: Apart, limit: float
 ) -> list[tuple[OpCall, int, float]]:
     """Return call, input index and diff2 of wrong inputs of a step, without those small compared with the others."""
-    begun, given = _begins(theirs), _begins(ours)
+    begun, given = begins(theirs), begins(ours)
     sizes = [_largest(b, one) for one in begun]
     found = []
     for one, size in zip(begun, sizes, strict=True):
@@ -77,54 +82,50 @@ def begun_off(
     return found
 
 
-def _largest(dump: TrainingDump, value: _Value) -> float:
-    return float(np.abs(_array(dump, value)).max(initial=0.0)) if value.tensor.dtype == "float32" else 0.0
+def _largest(dump: TrainingDump, value: Value) -> float:
+    return float(np.abs(value.array(dump)).max(initial=0.0)) if value.tensor.dtype == "float32" else 0.0
 
 
-def _begins(calls: list[OpCall]) -> list[_Value]:
+def begins(calls: list[OpCall]) -> list[Value]:
     """Return the tensors that a step reads and has not made, without scalars."""
     made: set[str] = set()
-    found: dict[str, _Value] = {}
+    found: dict[str, Value] = {}
     for call in calls:
         for k, one in enumerate(call.inputs):
             if one.shape and one.digest not in made:
-                found.setdefault(one.digest, _Value(call, k, "inputs"))
+                found.setdefault(one.digest, Value(call, k, "inputs"))
         made.update(one.digest for one in call.outputs)
     return list(found.values())
 
 
-def _ends(calls: list[OpCall], made_here: bool) -> list[_Value]:
+def _ends(calls: list[OpCall], made_here: bool) -> list[Value]:
     """Return the final values of tensors that a step updates in place; ``made_here``: also of those that it creates.
 
     One run may update a gradient in place (Nesterov momentum with foreach), another may create a new tensor.
     """
     fresh: set[str] = set()
-    found: dict[str, _Value] = {}
+    found: dict[str, Value] = {}
     for call in calls:
         for k, (one, number) in enumerate(zip(call.outputs, call.written, strict=True)):
             if number < 0:
                 if not call.op.startswith(_STATES):
                     fresh.add(one.digest)
                 if made_here and one.shape and not call.view:
-                    found.setdefault(one.digest, _Value(call, k, "outputs"))
+                    found.setdefault(one.digest, Value(call, k, "outputs"))
                 continue
             before = call.inputs[number].digest
             if before in fresh:
                 fresh.add(one.digest)
             found.pop(before, None)
             if one.shape and (made_here or before not in fresh):
-                found[one.digest] = _Value(call, k, "outputs")
+                found[one.digest] = Value(call, k, "outputs")
     return list(found.values())
 
 
-def _nearest(a: TrainingDump, b: TrainingDump, pool: list[_Value], one: _Value, apart: Apart) -> float:
+def _nearest(a: TrainingDump, b: TrainingDump, pool: list[Value], one: Value, apart: Apart) -> float:
     """Return the smallest difference to a tensor of the same shape; infinite if there is none."""
     like = [value for value in pool if value.tensor.shape == one.tensor.shape]
     if any(value.tensor.digest == one.tensor.digest for value in like):
         return 0.0
-    theirs = _array(b, one) if like else None
-    return min((apart(_array(a, x), x.tensor, theirs, one.tensor) for x in like if theirs is not None), default=inf)
-
-
-def _array(dump: TrainingDump, value: _Value) -> Array:
-    return dump.array(value.call, value.slot.removesuffix("s"), value.k)
+    theirs = one.array(b) if like else None
+    return min((apart(x.array(a), x.tensor, theirs, one.tensor) for x in like if theirs is not None), default=inf)

@@ -33,6 +33,9 @@ tensors of a batch, and for fewer.
 LOOP, REPEATED = 32, 8
 """Small launches per line and step from which they are a loop, and repetitions of one operator required among them."""
 
+LAUNCHES = 0.5
+"""Share of device time of small launches from which a training without a loop is bound by launches."""
+
 PREPARING = 8  # small launches that prepare one read
 WARM = 2  # initial steps in which new shapes are normal
 _READ = "aten::_local_scalar_dense"
@@ -65,6 +68,13 @@ def bottlenecks(profile: Profile) -> list[Bottleneck]:
             found += sorted(finder(profile, rows, whole), key=lambda one: -one.share)
         found = [one for one in found if not _explained(one, found)]
     return [*found, *_synchronisations(profile), *_recompiled(list(_shapes(profile)), list(_compiled(profile)))]
+
+
+def launch_share(profile: Profile) -> float:
+    """Return the share of device time of kernels that take longer to launch than to compute, from 0 to 1."""
+    rows = profile.launches()
+    small = [row for row in rows if row.engine == "compute" and row.launch_bound]
+    return total(small) / (total(rows) or 1.0)
 
 
 def _explained(one: Bottleneck, others: Iterable[Bottleneck]) -> bool:
@@ -151,7 +161,7 @@ def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch, beside: Seq
         return fixes.FLOAT64
     if first.phase == "update":
         passes = {row.op for row in group if row.phase == "update"}
-        return fixes.UPDATE_AT_ONCE if len(passes) > 1 else fixes.UPDATE
+        return f"{fixes.at_once(first.node)}; or {fixes.UPDATE}" if len(passes) > 1 else fixes.UPDATE
     if bound == "compute":
         return fixes.COMPUTE_LOWER if _lower(first) else fixes.COMPUTE
     if _multiplies(first):
@@ -298,7 +308,7 @@ def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         count, share = profile.usual(group), total(group) / whole
         update = all(row.phase == "update" for row in group)
         recurrent = all(row.module.endswith(_RECURRENT) for row in group)
-        fix = fixes.OPTIMIZER if update else fixes.RECURRENT if recurrent else fixes.LOOPS
+        fix = fixes.at_once(group[0].node) if update else fixes.RECURRENT if recurrent else fixes.LOOPS
         text = f"{count:.0f} small launches a step from one line, {share:.0%} of the device's time for little work"
         yield _made(profile, fixes.GAPS, group, whole, text, fix)
 

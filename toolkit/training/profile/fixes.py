@@ -32,10 +32,6 @@ ATTENTION = (
 )
 COMPUTE_LOWER = "replace it by a cheaper equivalent, or reduce its work: it has a lower precision already"
 COMPUTE = "replace it by a cheaper equivalent, or compute it in float16 (torch.autocast('sdaa'))"
-UPDATE_AT_ONCE = (
-    "update all tensors in one launch: fused=True, or SdaaFusedAdam, SdaaFusedSGD and others of apex.optimizers; or "
-    "update less often: a larger batch, gradients of several batches for one step"
-)
 UPDATE = "update less often: a larger batch, or gradients of several batches for one step"
 READS = "keep it on the device: sum tensors there, and read them every few steps (.item(), .cpu() wait for the device)"
 OWN_READS = (
@@ -62,10 +58,25 @@ SIBLINGS = (
     "compute modules that read the same operand at once: one module with all their weights (one Linear for all heads, "
     "groups= of a convolution, torch.func.stack_module_state with vmap), or torch.compile"
 )
-OPTIMIZER = (
-    "update all tensors in one launch: foreach=True or fused=True, or SdaaFusedAdam, SdaaFusedSGD and others of "
-    "apex.optimizers"
-)
+_FUSED = frozenset(("Adam", "AdamW", "SGD", "Adagrad"))
+"""Optimizers of ``torch.optim`` with an argument ``fused``."""
+
+_FOREACH = frozenset(("Adadelta", "Adafactor", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"))
+"""Other optimizers of ``torch.optim`` with an argument ``foreach``."""
+
+
+def at_once(optimizer: str) -> str:
+    """Return the advice for an optimizer that updates tensors one by one; ``optimizer``: its class, "" if unknown."""
+    others = "Adam, AdamW, SGD or Adagrad with fused=True"
+    if optimizer in _FOREACH:
+        way = f"foreach=True ({optimizer} has no fused form), or {others}"
+    elif optimizer in _FUSED or not optimizer:
+        way = "foreach=True or fused=True, or SdaaFusedAdam, SdaaFusedSGD and others of apex.optimizers"
+    else:
+        way = f"{others}; or write the step of {optimizer} with torch._foreach_ operators on lists of tensors"
+    return f"update all tensors in one launch: {way}"
+
+
 SHAPES = "keep shapes fixed: pad to a few sizes, drop_last=True in the DataLoader, masks instead of selected rows"
 DYNAMIC = "torch.compile(dynamic=True)"
 GUARDS = f"{DYNAMIC}, or keep the shapes, numbers or options given in the reason fixed"

@@ -9,7 +9,8 @@ from typing import Any
 from tecoinfer_modelzoo.formatting import plural, seconds
 from tecoinfer_modelzoo.text import shortened
 from toolkit.output import PAGES, Column, ToolReport
-from toolkit.training.profile.bottlenecks import Bottleneck
+from toolkit.training.profile import fixes
+from toolkit.training.profile.bottlenecks import LAUNCHES, Bottleneck, launch_share
 from toolkit.training.profile.comparison import Change, Comparison
 from toolkit.training.profile.record import Profile, total
 
@@ -36,7 +37,7 @@ DEVICE_PARTS = ("compute", "copies", "idle")
 
 def whole(profile: Profile, found: Sequence[Bottleneck], comparison: Comparison | None = None) -> ToolReport:
     """Return the full report: OP_INFO as the table; record, layers and bottlenecks in the JSON."""
-    data = {**profile.data, "bottlenecks": [asdict(one) for one in found]}
+    data = {**profile.data, "bottlenecks": [asdict(one) for one in found], "launch_share": launch_share(profile)}
     if comparison:
         data["against"] = asdict(comparison)
     return ToolReport(
@@ -79,7 +80,18 @@ def lead(profile: Profile, found: Sequence[Bottleneck]) -> str:
     kinds = ", ".join(dict.fromkeys(one.kind for one in found))
     step = seconds(profile.per_step(total(profile.launches())))
     verdict = f"{plural(len(found), 'bottleneck')}: {kinds}" if found else "none of the four classic bottlenecks"
-    return f"{verdict}; a step takes {step} of the device (simulated)"
+    return f"{verdict}{_by_launches(profile, found)}; a step takes {step} of the device (simulated)"
+
+
+def _by_launches(profile: Profile, found: Sequence[Bottleneck]) -> str:
+    """Return that a training is bound by launches, as that of a tiny network is; "" if it is not, or a loop is why."""
+    share = launch_share(profile)
+    if share < LAUNCHES or any(one.kind == fixes.GAPS for one in found):
+        return ""
+    return (
+        f"; bound by launches: {share:.0%} of the device's time is for kernels that take longer to launch than to "
+        "compute; use a larger batch or network, or torch.compile, which fuses them"
+    )
 
 
 def notes(profile: Profile) -> list[str]:

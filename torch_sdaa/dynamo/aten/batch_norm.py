@@ -24,7 +24,7 @@ def _channels(b: Builder, x: Value, given: Value | None, number: float) -> Value
 
 def _check(x: Value, *parameters: Value | None) -> None:
     figures = [p.dtype for p in parameters if p is not None]
-    if x.dtype not in (torch.float32, torch.float16) or any(dtype is not torch.float32 for dtype in figures):
+    if x.dtype is not torch.float32 or any(dtype is not torch.float32 for dtype in figures):
         raise Unsupported("a batch norm of a dtype other than float32")
     if x.rank < 2:
         raise Unsupported("a batch norm without channels")

@@ -34,14 +34,7 @@ def embedding_backward(
 
 
 def _added(b: Builder, x: Value, indices: Value, values: Value) -> Value:
-    kind = _added_in(x)
-    made = b.op("ScatterND", [b.cast(x, kind), indices, b.cast(values, kind)], kind, x.shape, reduction="add")
-    return b.cast(made, x.dtype)
-
-
-def _added_in(x: Value) -> torch.dtype:
-    """Return the dtype for additions by index: ONNX Runtime does not add float16."""
-    return torch.float32 if x.dtype is torch.float16 else x.dtype
+    return b.op("ScatterND", [x, indices, b.cast(values, x.dtype)], x.dtype, x.shape, reduction="add")
 
 
 @onnx_of("index_select")
@@ -87,8 +80,7 @@ def scatter_value(b: Builder, meta: Meta, x: Value, axis: int, index: Value, val
 @onnx_of("scatter_add")
 def scatter_add(b: Builder, meta: Meta, x: Value, axis: int, index: Value, source: Value) -> Value:
     """Write a value with additions to elements of every row."""
-    kind = _added_in(x)
-    return b.cast(_scatter(b, b.cast(x, kind), axis, index, b.cast(source, kind), reduction="add"), x.dtype)
+    return _scatter(b, x, axis, index, b.cast(source, x.dtype), reduction="add")
 
 
 # ------------------------------------------------------------------------------------------------------ several indices

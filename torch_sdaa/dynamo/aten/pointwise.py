@@ -90,12 +90,7 @@ def sign(b: Builder, meta: Meta, x: Value) -> Value:
 @onnx_of("expm1")
 def expm1(b: Builder, meta: Meta, x: Value) -> Value:
     """Write ``exp(x) - 1`` as ``2 sinh(x / 2) exp(x / 2)``, which is exact near 0."""
-    return b.cast(_expm1(b, _exact(b, x, meta)), meta.dtype)
-
-
-def _exact(b: Builder, x: Value, meta: Meta) -> Value:
-    """Return a value for a computation in several steps: float16 as float32, against rounding and overflow."""
-    return b.cast(x, torch.float32 if meta.dtype is torch.float16 else meta.dtype)
+    return _expm1(b, b.cast(x, meta.dtype))
 
 
 def _expm1(b: Builder, x: Value) -> Value:
@@ -110,14 +105,14 @@ def _expm1(b: Builder, x: Value) -> Value:
 @onnx_of("log1p")
 def log1p(b: Builder, meta: Meta, x: Value) -> Value:
     """Write ``log(1 + x)``; the rounding error of ``1 + x`` is corrected by ``x / ((1 + x) - 1)``."""
-    x = _exact(b, x, meta)
+    x = b.cast(x, meta.dtype)
     more = b.op("Add", [x, b.scalar(1.0, x.dtype)], x.dtype, x.shape)
     kept = b.op("Sub", [more, b.scalar(1.0, x.dtype)], x.dtype, x.shape)
     whole, none = (b.op("Equal", [kept, each], torch.bool, x.shape) for each in (x, b.scalar(0.0, x.dtype)))
     ratio = b.op("Div", [x, kept], x.dtype, x.shape)
     ratio = b.op("Where", [whole, b.scalar(1.0, x.dtype), ratio], x.dtype, x.shape)  # an infinite x too
     made = b.op("Mul", [b.op("Log", [more], x.dtype, x.shape), ratio], x.dtype, x.shape)
-    return b.cast(b.op("Where", [none, x, made], x.dtype, x.shape), meta.dtype)
+    return b.op("Where", [none, x, made], x.dtype, x.shape)
 
 
 @onnx_of("isnan")
@@ -353,11 +348,11 @@ def gelu(b: Builder, meta: Meta, x: Value, *, approximate: str = "none") -> Valu
 @onnx_of("elu")
 def elu(b: Builder, meta: Meta, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
     """Write ELU and its variants SELU and CELU."""
-    x = _exact(b, x, meta)
+    x = b.cast(x, meta.dtype)
     below = _times(b, _expm1(b, _times(b, x, input_scale)), alpha * scale)
     above = _times(b, x, scale)
     positive = b.op("Greater", [x, b.scalar(0, x.dtype)], torch.bool, x.shape)
-    return b.cast(b.op("Where", [positive, above, below], x.dtype, x.shape), meta.dtype)
+    return b.op("Where", [positive, above, below], x.dtype, x.shape)
 
 
 def _times(b: Builder, x: Value, number: Any) -> Value:

@@ -63,7 +63,6 @@ def max_pool(
 def max_pool_backward(b: Builder, meta: Meta, grad: Value, x: Value, *more: Any) -> Value:
     """Write the gradient of a max pool: added at the index of the maximum."""
     indices = more[-1]
-    grad = b.cast(grad, torch.float32) if grad.dtype is torch.float16 else grad  # float16 cannot be added by index
     planes, size = x.numel // (x.shape[-1] * x.shape[-2]), x.shape[-1] * x.shape[-2]
     zeros = b.expand(Value(b.scalar(0, grad.dtype), (), grad.dtype), (planes, size))
     flat = (planes, grad.numel // planes)

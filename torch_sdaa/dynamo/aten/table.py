@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
+from torch_sdaa.dynamo.builder import NARROW, Builder, Unsupported, Value
 
 Writer = Callable[..., Any]
 """Takes the builder, the node's :class:`Meta` and the node's arguments; returns one or several values."""
@@ -33,8 +33,8 @@ class Meta:
         self.results, self.strides = results, strides
 
     def wide(self) -> Meta:
-        """Return the same with float32 for bfloat16, the dtype of the computation."""
-        wide = {torch.bfloat16: torch.float32}
+        """Return the same with float32 for narrow dtypes, the dtype of the computation."""
+        wide = dict.fromkeys(NARROW, torch.float32)
         return Meta([each and (each[0], wide.get(each[1], each[1])) for each in self.results], self.strides)
 
     @property

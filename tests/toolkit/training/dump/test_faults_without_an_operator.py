@@ -47,6 +47,7 @@ def train(
     optimizer: Callable[[Any], Any] = lambda p: torch.optim.AdamW(p, 1e-3),
     changed: Callable[[Net], None] = lambda net: None,
     reentrant: bool = False,
+    cleared: bool = True,
 ) -> Path:
     torch.manual_seed(0)
     net = Net(reentrant)
@@ -56,7 +57,8 @@ def train(
     steps = optimizer(net.parameters())
     with dumper(use_dump=True, dump_path=path):
         for _ in range(2):
-            steps.zero_grad()
+            if cleared:
+                steps.zero_grad()
             net(x).square().mean().backward()
             steps.step()
     return path
@@ -88,6 +90,23 @@ def test_a_hyperparameter_is_found_with_other_operators_on_the_cpu(
     assert bad.phase == "optimizer"
     assert bad.module == type(wrong([torch.zeros(1)])).__name__
     assert bad.source.startswith("tests")
+
+
+def notes(a: Path, b: Path) -> list[str]:
+    with open_training_dump(a) as one, open_training_dump(b) as other:
+        return judged(one, other, None, Repeater(), False).notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [lambda p: SGD(p, 0.1), lambda p: SGD(p, 0.1, 0.9), lambda p: AdamW(p, 1e-3)])
+def test_gradients_that_were_not_cleared_are_recognized_by_their_sums(optimizer: Any, tmp_path: Path) -> None:
+    a = train(tmp_path / "a.h5", "cpu", optimizer)
+    found = [line for line in notes(a, train(tmp_path / "b.h5", "sdaa", optimizer, cleared=False)) if "cleared" in line]
+    assert len(found) == 1
+    assert type(optimizer([torch.zeros(1)])).__name__ in found[0]
+    for name, other in (("c.h5", optimizer), ("d.h5", lambda p: SGD(p, 0.3))):
+        right = notes(a, train(tmp_path / name, "sdaa", other))
+        assert not [line for line in right if "cleared" in line]
 
 
 @pytest.mark.slow

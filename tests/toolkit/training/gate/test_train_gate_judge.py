@@ -10,6 +10,7 @@ import pytest
 
 from engine import DataError
 from model_config.results import Verdict
+from toolkit.commands.train_gate import report
 from toolkit.training.gate.judge import Outcome, Pair, judge, paired
 from toolkit.training.gate.runs import Run
 
@@ -43,6 +44,21 @@ def test_the_first_differing_step_is_reported() -> None:
     [pair] = pairs_of([0.9], [0.9])
     assert (pair.parted, pair.same) == (3, False)
     assert pair.largest == pytest.approx(0.05 / 0.75)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "step", "pointed"), [((0.9,), 0, True), ((0.9,), 1, False), ((0.80, 0.82, 0.81, 0.83), 0, False)]
+)
+def test_losses_that_differ_before_the_first_update_point_to_the_comparison_of_dumps(
+    metrics: Sequence[float], step: int, pointed: bool
+) -> None:
+    losses = [*FALLING[:step], FALLING[step] * 1.01, *FALLING[step + 1 :]]
+    pairs = [
+        paired(run("cpu", seed, 0.9 + seed / 99), run("sdaa", seed, metric, losses))
+        for seed, metric in enumerate(metrics)
+    ]
+    found = report("train.py", pairs, judge(pairs), 0.001)
+    assert any("teco train compare" in note for note in found.notes) is pointed
 
 
 def test_equal_losses_with_another_metric_do_not_pass() -> None:

@@ -1,0 +1,172 @@
+"""Time of a training step of fourteen networks: on sdaa and on the CPU, each uncompiled and compiled.
+
+The CPU compiles with inductor, the device with backend ``sdaa``. All compute on this machine, one after the other, in
+an order that changes every round; medians are printed. The times are those of this machine, not of a card; simulated
+time of the device's step is printed beside them. Weights are random, and no loss is reported: only the time counts.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from parts.bench import arguments, finish, median
+
+import torch_sdaa  # noqa: F401 - makes the device
+from utils.export.networks.torchvision_models import import_torchvision
+
+IMAGES = ("resnet18", "resnet50", "mobilenet_v3_small", "efficientnet_b0", "shufflenet_v2_x1_0", "squeezenet1_1")
+MORE_IMAGES = ("regnet_y_400mf", "convnext_tiny", "vit_b_16")
+SIDE, BATCH, TOKENS = 96, 4, 32
+"""Pixels of a side, samples, and words of a sentence."""
+
+_SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512, "hidden_size": 128}
+_WORDS = {"vocab_size": 1000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+WAYS = ("CPU", "CPU inductor", "sdaa", "sdaa compiled")
+
+
+class Recurrent(torch.nn.Module):
+    """A language model with an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layers = torch.nn.Embedding(1000, 128), torch.nn.LSTM(128, 128, 2, batch_first=True)
+        self.out = torch.nn.Linear(128, 1000)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Return scores of the next word."""
+        return self.out(self.layers(self.words(x))[0])
+
+
+def _text(kind: str) -> Callable[[], torch.nn.Module]:
+    config = getattr(transformers, f"{kind}Config")
+    model = getattr(transformers, {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM"}.get(kind, f"{kind}Model"))
+    more = {"n_layer": 2, "n_head": 4, "n_embd": 128} if kind == "GPT2" else _SMALL
+    return lambda: model(config(**_WORDS, **more))
+
+
+TEXTS: dict[str, Callable[[], torch.nn.Module]] = {
+    "bert": _text("Bert"),
+    "roberta": _text("Roberta"),
+    "gpt2": _text("GPT2"),
+    "llama": _text("Llama"),
+    "lstm": Recurrent,
+}
+MODELS = (*IMAGES, *MORE_IMAGES, *TEXTS)
+
+
+@dataclass
+class Step:
+    """A training step of a model on one device, and how it failed if it did."""
+
+    run: Callable[[], None]
+    failed: str = ""
+
+
+def network(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    """Return a network without random layers, and a batch."""
+    torch.manual_seed(0)
+    if name in TEXTS:
+        model, x = TEXTS[name](), torch.randint(3, 1000, (BATCH, TOKENS))
+    else:
+        more = {"image_size": SIDE} if name.startswith("vit") else {}
+        model, x = getattr(import_torchvision().models, name)(**more), torch.randn(BATCH, 3, SIDE, SIDE)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout) or type(module).__name__ == "StochasticDepth":
+            module.p = 0.0
+    return model.train(), x
+
+
+def step(name: str, way: str) -> Callable[[], None]:
+    """Return a training step: forward, backward and SGD with momentum."""
+    device = way.split()[0].lower()
+    model, x = network(name)
+    model, x = model.to(device), x.to(device)
+    called: Any = model
+    if way == "CPU inductor":
+        called = torch.compile(model)
+    elif way == "sdaa compiled":
+        called = torch.compile(model, backend="sdaa")
+    optimizer = torch.optim.SGD(model.parameters(), 0.001, momentum=0.9)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        made = called(x)
+        first = made if isinstance(made, torch.Tensor) else made[0]
+        first.float().square().mean().backward()
+        optimizer.step()
+        torch.sdaa.synchronize()
+
+    return run
+
+
+def prepared(name: str, way: str, warm: int) -> Step:
+    """Return a step that has run ``warm`` times; a network that a compiler rejects has the reason."""
+    run = step(name, way)
+    try:
+        for _ in range(warm):
+            run()
+    except Exception as error:  # noqa: BLE001 -- the other ways are still measured
+        return Step(run, f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
+    return Step(run)
+
+
+def simulated(run: Callable[[], None]) -> float:
+    """Return the milliseconds of a step on the device's clock."""
+    first, last = (torch.sdaa.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    run()
+    last.record()
+    torch.sdaa.synchronize()
+    return float(first.elapsed_time(last))
+
+
+def measured(name: str, ways: tuple[str, ...], rounds: int, warm: int) -> dict[str, Any]:
+    """Return milliseconds of a step by way, all rounds, and simulated milliseconds of the device."""
+    torch.compiler.reset()
+    steps = {way: prepared(name, way, warm) for way in ways}
+    found: dict[str, Any] = {way: [] for way, one in steps.items() if not one.failed}
+    for turn in range(rounds):
+        order = list(found)
+        for way in order[turn % len(order) :] + order[: turn % len(order)]:
+            begun = time.perf_counter()
+            steps[way].run()
+            found[way].append(1e3 * (time.perf_counter() - begun))
+    for way in [way for way in found if way.startswith("sdaa")]:
+        found[f"{way}, simulated"] = [simulated(steps[way].run)]
+    return found | {f"{way}, failed": one.failed for way, one in steps.items() if one.failed}
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = arguments(__doc__)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="which; default: all")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="which; default: all")
+    parser.add_argument("--rounds", type=int, default=7, help="measured steps of each way")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rounds, warm = (1, 1) if args.quick else (args.rounds, 2)
+    ways = tuple(way for way in WAYS if way in args.ways)
+    columns = [*ways, *(f"{way}, simulated" for way in ways if way.startswith("sdaa"))]
+    print(f"| step in ms, one thread | {' | '.join(columns)} |")
+    print(f"|---|{'---:|' * len(columns)}", flush=True)
+    rows = {}
+    for name in args.models:
+        rows[name] = found = measured(name, ways, rounds, warm)
+        cells = [f"{median(found[way]):.4g}" if way in found else "failed" for way in columns]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        for way, why in found.items():
+            if way.endswith("failed"):
+                print(f"{name}, {way}: {why}", file=sys.stderr)
+    finish("training_step", {"steps_ms": rows, "batch": BATCH, "side": SIDE, "tokens": TOKENS}, args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A folder that the runner puts on ``PYTHONPATH`` of the processes that a script starts."""
