@@ -111,4 +111,4 @@ def array_errors() -> tuple[type[Exception], ...]:
 
     numpys = (OSError, ValueError, EOFError, RuntimeError, MemoryError, OverflowError, KeyError)
     headers = (SyntaxError, tokenize.TokenError, TypeError, AttributeError)  # a header without a literal or dtype
-    return (*numpys, *headers, zlib.error, zipfile.BadZipFile)
+    return (*numpys, IndexError, *headers, zlib.error, zipfile.BadZipFile)

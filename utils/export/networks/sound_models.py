@@ -215,8 +215,8 @@ def ast_settings(rate: int, bands: int) -> FilterBank:
 def _random(arch: str, labels: Sequence[str], seconds: float | None) -> SoundModel:
     """Return a network with random weights; AST is small, and takes 1.3 s."""
     if arch != AST:
-        network, settings = panns.random_network(arch, len(labels)), panns.settings_at(max(panns.RATES))
-        return _of_panns(network, arch, arch, RANDOM, settings, seconds)
+        network = panns.random_network(arch, len(labels))
+        return _of_panns(network, arch, arch, RANDOM, panns.settings_at(max(panns.RATES)), seconds)
     found = transformers()
     config = found.ASTConfig(
         hidden_size=48, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96, max_length=128,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, DataError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, in_order_of_bytes
 
 FIGURES = {"depth": ("abs_rel", "rmse", "mae", "delta1"), "disparity": ("epe", "d1", "rmse")}
 """Figures by quantity, the default metric of record first."""
@@ -141,7 +141,7 @@ class DenseErrors(RecordMetric):
 
     def secondary(self) -> Mapping[str, float]:
         """Return the means of the other figures, and of the most confident half of each image's pixels, if known."""
-        means = dict(zip((*KINDS, "surest"), self._all().mean(axis=0).tolist(), strict=True))
+        means = dict(zip((*KINDS, "surest"), in_order_of_bytes(self._all()).mean(axis=0).tolist(), strict=True))
         found = {kind: means[kind] for kind in FIGURES[self.quantity] if kind != self.primary}
         if not math.isnan(means["surest"]):
             found["epe_surest" if self.quantity == "disparity" else "mae_surest"] = means["surest"]

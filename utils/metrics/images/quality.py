@@ -11,7 +11,7 @@ from PIL import Image
 
 from engine import Array, ConfigError, DataError
 from utils.metrics.arrays.elements import Psnr
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, in_order_of_bytes
 
 KINDS = ("psnr", "ssim")
 """Allowed primary metrics."""
@@ -144,5 +144,5 @@ class ImageQuality(RecordMetric):
 
     def secondary(self) -> Mapping[str, float]:
         """Return the mean of the other metric, and the PSNR of the input."""
-        means = dict(zip((*KINDS, "input_psnr"), self._all().mean(axis=0).tolist(), strict=True))
+        means = dict(zip((*KINDS, "input_psnr"), in_order_of_bytes(self._all()).mean(axis=0).tolist(), strict=True))
         return {name: value for name, value in means.items() if name != self.primary}

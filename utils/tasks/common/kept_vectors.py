@@ -69,7 +69,7 @@ def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:
     try:
         found: Array = np.load(file, allow_pickle=False)
         counts = json.loads(read_regular(file.with_suffix(".json")))
-    except (*array_errors(), RecursionError):
+    except array_errors():
         return None
     if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
         return None

@@ -144,7 +144,8 @@ class ImageText(JoinedRows, ClassAnswers, Task):
         found = vectors(engines[IMAGE](list(arrays)), [1] * len(contexts), model, self.options, Notes())
         if len(state.vectors):
             scale, bias = (note(key, self.model) for key in ("logit_scale", "logit_bias"))
-            return np.asarray(found @ state.vectors.T * np.float32(scale) + np.float32(bias))
+            cosines = np.einsum("nd,cd->nc", found, state.vectors)  # rounding by BLAS depends on the number of rows
+            return np.asarray(cosines * np.float32(scale) + np.float32(bias))
         texts = state.embedder.of([one for captions in contexts for one in captions])
         rows = np.zeros((len(found), 1 + max(map(len, contexts)), found.shape[1]), np.float32)
         rows[:, 0], start = found, 0

@@ -192,7 +192,7 @@ def read_arrays(path: Path) -> RecordArrays:
             return _columns(archive)
     except OSError as error:
         raise DataError(f"records file {path} cannot be read: {error.strerror or error}; check the path") from error
-    except (*array_errors(), IndexError) as error:
+    except array_errors() as error:
         raise DataError(f"{path} is not a records file: {one_line(error)}; write the file again") from error
 
 
