@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from adapted_models import fixed_batch, lacking, module, overflowing, recogniser, tagger, ultralytics
-from newcomer_kinds import KINDS
+from newcomer_models import KINDS
 
 from model_config.cases.config import load_cases
 from toolkit.adapt.table import STAGES
