@@ -113,7 +113,8 @@ def test_ctrl_c_is_130() -> None:
 def test_the_project_installs_the_command_and_its_templates() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'teco = "tecoinfer_modelzoo.commands:teco"' in project
-    assert 'toolkit = ["py.typed", "optest/*.tmpl", "ops/*.yaml", "pages/*.j2", "training/operators/*.yaml"]' in project
+    files = ["py.typed", "adapt/templates/*.tmpl", "optest/*.tmpl", "ops/*.yaml", "pages/*.j2"]
+    assert f"toolkit = {[*files, 'training/operators/*.yaml']}".replace("'", '"') in project
     assert 'utils = ["py.typed", "fetch/*.yaml", "tasks/templates/*/*.tmpl", "pages/templates/*"]' in project
     assert callable(importlib.import_module("toolkit.cli").main)
     templates = [folder for folder in (ROOT / "utils/tasks/templates").iterdir() if any(folder.glob("*.tmpl"))]

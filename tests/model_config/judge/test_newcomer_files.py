@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from judged_case import JudgedCase
-from newcomer_kinds import KINDS
+from newcomer_models import KINDS
 
 from model_config.cases.config import load_cases
 from model_config.results import Verdict

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from adapted_models import fixed_batch, lacking, module, overflowing, recogniser, tagger, ultralytics
-from newcomer_kinds import KINDS
+from newcomer_models import KINDS
 
 from model_config.cases.config import load_cases
 from toolkit.adapt.table import STAGES
@@ -137,7 +138,8 @@ def test_tagger_from_a_configuration(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_timm_classifier(root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("timm")
+    if find_spec("timm") is None:  # an import of it fails where torchvision is built for another torch
+        pytest.skip("timm is not installed")
     fill_shapes(tmp_path)
     words = ["--weights", "random", "--data", str(tmp_path / "images" / "val.txt")]
     found = passed("test_resnet", root, "timm:test_resnet", *words)

@@ -130,13 +130,16 @@ def with_paths(script: str, paths: str) -> str:
     return script.replace("$paths", paths)
 
 
-def run_script(script: Path, words: Sequence[str]) -> tuple[int, list[str], str]:
-    """Run an export script in its folder, with this zoo on the path; return exit code, lines, and the error's line.
+def run_script(script: Path, words: Sequence[str], root: Path) -> tuple[int, list[str], str]:
+    """Run an export script in its folder; return exit code, lines, and the error's line.
+
+    This zoo is on the path, then ``contrib/`` of a repository or project at ``root``, with its table of packages.
 
     Raises ModelError if it does not end in an hour, or cannot be started.
     """
     zoo = str(Path(engine.__file__).resolve().parents[1])
-    path = os.pathsep.join([zoo, *filter(None, [os.environ.get("PYTHONPATH")])])
+    contrib = [str(root / "contrib")] if (root / "contrib").is_dir() else []
+    path = os.pathsep.join([zoo, *contrib, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         ran = subprocess.run(

@@ -43,7 +43,7 @@ class ExportForms(Stage):
         forms = work.folder / FORMS_FOLDER
         shutil.rmtree(forms, ignore_errors=True)
         words = [word for key, value in plan.params.items() for word in (f"--{key}", str(value))]
-        code, _, error = run_script(script, ["--out", str(forms), *words])
+        code, _, error = run_script(script, ["--out", str(forms), *words], work.request.root)
         files = {form: forms / f"{plan.stem}{SUFFIXES[form]}.onnx" for form in FORMS}
         written = {form: file for form, file in files.items() if file.is_file()}
         if not {STATIC, DYNAMIC} & set(written):

@@ -48,7 +48,7 @@ def _same_files(work: Work, found: Written) -> str:
     folder, export = work.request.root / found.folder, work.facts("export")
     forms = list(export["forms"])
     words = [word for key, value in export["params"].items() for word in (f"--{key}", str(value))]
-    code, _, error = run_script(folder / SCRIPT, [*words, "--forms", *forms])
+    code, _, error = run_script(folder / SCRIPT, [*words, "--forms", *forms], work.request.root)
     if code:
         return f"{SCRIPT} failed: {error}"
     first = work.folder / FORMS_FOLDER
