@@ -30,7 +30,7 @@ COMMANDS = {
     "msaccucmp": ("toolkit.commands.msaccucmp:main", "compare or convert training dumps, with Ascend's flags"),
     "transplant": ("toolkit.commands.transplant:main", "migrate a CUDA training script to the card"),
     "serve": ("toolkit.commands.serve:main", "serve models over the network (REST, gRPC)"),
-    "export-repository": ("toolkit.commands.export_repository:main", "write a model repository for Triton"),
+    "export-repository": ("toolkit.commands.serve:export_repository", "write a model repository for Triton"),
     "completion": ("toolkit.commands.completion:main", "print a completion script for your shell"),
 }
 """Every command: ``module:function`` and one line of help. The function takes the arguments, returns the exit code."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from serve.source import ModelSource
 _log = logging.getLogger("serve")
 
 MOST_FAILURES = 5
-"""Starts that fail one after the other until a model is given up."""
+"""Starts that fail one after the other until a model without any process is given up."""
 
 _TICK = 0.02  # seconds between looks at processes that are to end
 _PAUSE = 0.2  # seconds before the second try; doubled for each further one
@@ -100,15 +101,16 @@ class Workers:
             self.changed()
 
     async def _again(self) -> EngineProcess | None:
-        """Start a new process, after some tries if necessary; ``None``: the model is given up."""
-        for number in range(MOST_FAILURES):
+        """Start a new process, after some tries if necessary; ``None``: none is left, and the model is given up."""
+        for number in itertools.count():
             if number:
-                await asyncio.sleep(_PAUSE * 2**number)
+                await asyncio.sleep(_PAUSE * 2 ** min(number, MOST_FAILURES))
             try:
                 return await self._started()
             except TecoInferError as error:
                 _log.warning("model %s: %s", self._source.name, error)
-                reason = str(error)
-        self.failure = reason
-        self.changed()
-        return None
+                if number + 1 >= MOST_FAILURES and not self.running:
+                    self.failure = str(error)
+                    self.changed()
+                    return None
+        raise AssertionError  # of an endless loop

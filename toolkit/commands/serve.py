@@ -24,6 +24,14 @@ from toolkit.arguments import Parser
 from toolkit.served_models import source_of
 from utils.tasks.find import add_contrib
 
+EXPORT = """\
+Write a model repository for the Triton Inference Server from models of the zoo, or ONNX files.
+
+Each network gets a folder with config.pbtxt (inputs, outputs, batching as the model allows it), its ONNX file and its
+labels. A model of several networks, such as an encoder and a decoder, becomes several models, without the task's code.
+"""
+"""Help text of ``teco export-repository``."""
+
 if TYPE_CHECKING:
     from serve.server import Running
     from serve.settings import ServeSettings
@@ -164,3 +172,22 @@ def _token(file: Path | None) -> str:
     if not found or not found.isascii() or not found.isprintable() or " " in found:
         raise ConfigError(f"--token_file {file}: write a token into it, one word of ASCII characters")
     return found
+
+
+def export_repository(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Write a repository for Triton; return 0."""
+    parser = Parser("teco export-repository", EXPORT)
+    add = parser.add_argument
+    add("models", nargs="+", metavar="[NAME=]MODEL", help="models of the zoo, or ONNX files")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder of the repository")
+    add("--max_batch", type=int, default=32, metavar="N", help="most rows of a batch (default: %(default)s)")
+    args = parser.parse_args(argv)
+    if args.max_batch < 1:
+        raise ConfigError(f"--max_batch {args.max_batch} must be at least 1")
+    from serve import triton_repository
+
+    add_contrib(root)
+    sources = [source_of(word, "onnx", rows=args.max_batch, root=root) for word in args.models]
+    for folder in triton_repository.export_repository(sources, args.out, args.max_batch):
+        print(f"written: {folder}")
+    return 0

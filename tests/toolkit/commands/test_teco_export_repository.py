@@ -10,7 +10,7 @@ import pytest
 from support import DIGITS, ROOT, SaveOnnx
 
 from engine import ConfigError
-from toolkit.commands.export_repository import main
+from toolkit.commands.serve import export_repository as main
 
 MIXES = "mixes (float[N, 4] x) => (float[N, 4] y) { y = Softmax <axis = 0> (x) }"
 SCALARS = "scalars (float[N] x, int64[N] k) => (float[N] y) { f = Cast <to = 1> (k) y = Mul (x, f) }"

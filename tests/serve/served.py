@@ -99,11 +99,12 @@ def serving(*words: object, grpc: bool = False, cwd: Path = ROOT, **env: str) ->
         yield server
         if process.poll() is None:
             code, err = server.stop()
-            assert (code, [line for line in err.splitlines() if not line.startswith("WARNING: model")]) == (0, [])
+            others = [line for line in err.splitlines() if not line.startswith("WARNING: model")]
+            assert (code, others) == (0, [])
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate(timeout=SECONDS)
+        process.communicate(timeout=SECONDS)
 
 
 def tensor(name: str, array: Any, datatype: str = "FP32") -> dict[str, Any]:
