@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from torch_sdaa import sdaa
 from torch_sdaa.loading import late_imports
+from torch_sdaa.loading.core import C
 
 _MODULE, _NAME = "transformers.training_args", "_setup_devices"
 
@@ -37,7 +37,7 @@ def _change() -> None:
         if device.type != "cpu" or chosen is None or chosen.type != "sdaa":
             return device
         self._n_gpu = 1  # one process drives one device
-        return torch.device("sdaa", sdaa.current_device() if chosen.index is None else chosen.index)
+        return torch.device("sdaa", int(C.current_device()) if chosen.index is None else chosen.index)
 
     changed = functools.cached_property(_setup_devices)
     changed.__set_name__(arguments, _NAME)
