@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import threading
 
-from engine.host.garbage import without_collections
+from engine.host import without_collections
 
 MOST = 1_000_000
 """Maximum characters of a parsed file: a tree takes several hundred times the memory of its text."""

@@ -14,7 +14,7 @@ COMMANDS = {
     "info": ("toolkit.commands.info:main", "show one model: cases, flags, files, metrics"),
     "run": ("toolkit.commands.run:main", "run the export, valid, single or multi script of a model"),
     "new": ("toolkit.commands.new:main", "create a model folder that runs"),
-    "adapt": ("toolkit.commands.adapt:main", "adapt a model: export, data, folder, gate, check, in one command"),
+    "adapt": ("toolkit.adapt.cli:main", "adapt a model: export, data, folder, gate, check, in one command"),
     "fetch": ("toolkit.commands.fetch:main", "download model and data files out of packages"),
     "profile": ("toolkit.commands.profile:main", "show the time of each node and the bottlenecks"),
     "table": ("toolkit.commands.table:main", "tabulate parameters, multiply-adds, simulated time and memory"),

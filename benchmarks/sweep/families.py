@@ -12,7 +12,7 @@ FAMILIES = {
     "timm": "timm_models",
     "segmentation": "segmentation",
     "detection": "detection",
-    "image networks": "image_networks",
+    "image networks": "named.image_networks",
     "text": "text",
     "decoders": "decoders",
     "recurrent": "recurrent",

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from engine import TecoInferError
 from toolkit.adapt.licences import forbids
-from toolkit.commands.adapt import main
+from toolkit.adapt.cli import main
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from newcomer_models import KINDS
 
 from model_config.cases.config import load_cases
 from toolkit.adapt.table import STAGES
-from toolkit.commands.adapt import main
+from toolkit.adapt.cli import main
 from utils.tasks.templates.sample_images import fill_shapes
 
 pytestmark = pytest.mark.slow
