@@ -52,7 +52,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
         "utils/export/torch_engine.py",
         "utils/export/torch_export.py",
         "utils/export/torch_operators.py",
-        "utils/export/networks/*.py",
+        "utils/export/networks/**/*.py",
         "utils/export/weight_files.py",
         "utils/export/scripts/*.py",
         "toolkit/training/operators/recorder.py",  # runs a training on the CPU, in a process of its own

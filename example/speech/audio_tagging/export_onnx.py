@@ -19,7 +19,7 @@ from utils.tasks import str2bool
 
 with needed(__file__):
     from utils.export.networks.random_weights import RANDOM
-    from utils.export.networks.sound_models import ARCHS, export_sound_model, read_labels, sound_model
+    from utils.export.networks.sound.sound_models import ARCHS, export_sound_model, read_labels, sound_model
 
 DATA = HERE.parent / "keypad_words" / "data"
 
