@@ -19,8 +19,8 @@ from engine import ConfigError, ModelError
 from tecoinfer_modelzoo.files import utf8_text
 from tecoinfer_modelzoo.json_values import is_number
 from utils.export.forms import FORMS
-from utils.export.networks import panns
 from utils.export.networks.random_weights import RANDOM, seeded
+from utils.export.networks.sound import panns
 from utils.export.networks.transformers_detectors import plain_attention, pretrained, read_json, transformers
 from utils.export.onnx_files import ExportResult
 from utils.export.torch_export import export_onnx

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from engine import Array, ConfigError, DataError, ModelError
-from utils.export.networks import panns
 from utils.export.networks.random_weights import RANDOM
+from utils.export.networks.sound import panns
 from utils.export.networks.sound.sound_models import ARCHS, SoundModel, export_sound_model, read_labels, sound_model
 from utils.export.networks.torchvision_models import import_torchvision
 from utils.pipeline import answers
