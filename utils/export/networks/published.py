@@ -43,9 +43,7 @@ def published_classifier(text: str) -> Published:
     """
     match = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise ConfigError(
-            f"--arch {text!r} is not a network's name; write resnet18, torchvision:NAME or timm:NAME"
-        )
+        raise ConfigError(f"--arch {text!r} is not a network's name; write resnet18, torchvision:NAME or timm:NAME")
     package, name = match[1] or "torchvision", match[2]
     known = _known(package)
     if known and name not in known and name.partition(".")[0] not in known:
