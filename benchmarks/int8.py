@@ -1,5 +1,7 @@
 """int8 compared with float32, recipe by recipe: agreement and speedup on both CPU engines.
 
+The speedup is relative to float32 on the same engine, and to float32 on ONNX Runtime, the baseline of the zoo.
+
 MiniLM is the real one (real_models.py): calibrated on 64 sentences, judged by 320 others. The CNN for digits is trained
 too: calibrated on every eighth of its validation images, judged by the others. resnet50 has random weights, so only its
 speed is reported.
@@ -13,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,21 +139,23 @@ def measure(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
             found[recipe.name] = {"refused": str(error)}
             continue
         made = time.perf_counter() - start
-        runs = {name: _beside(case, open_it(path), exact[name], want, rounds) for name, open_it in RUNTIMES.items()}
+        runs = {name: _beside(case, open_it(path), exact, name, want, rounds) for name, open_it in RUNTIMES.items()}
         found[recipe.name] = {"seconds_to_make": made, "runtimes": runs}
     return found
 
 
-def _beside(case: Case, run: Run, exact: Run, want: Array, rounds: int) -> dict[str, Any]:
-    """Return agreement and speedup relative to float32, measured in turn on the same runtime."""
+def _beside(case: Case, run: Run, exact: Mapping[str, Run], runtime: str, want: Array, rounds: int) -> dict[str, Any]:
+    """Return agreement, and speedup relative to float32 on the same runtime and on ONNX Runtime, measured in turn."""
     found: dict[str, Any] = {}
     if case.agree is not None:
         got = np.concatenate([run(feed) for feed in case.judged])
         cosines = [differences([a], b, 0.0)[0].cosine for a, b in zip(got, want, strict=True)]
         each = [0.0 if math.isnan(cosine) else cosine for cosine in cosines]  # of answers that hold NaN
         found |= {"cosine": statistics.mean(each), "least_cosine": min(each), "agreement": case.agree(got, want)}
-    turns = take_turns(lambda: _seconds(run, case), lambda: _seconds(exact, case), rounds)
-    return {**found, "times_float32": 1 / turns.ratio}
+    for key, name in (("times_float32", runtime), ("times_baseline", next(iter(RUNTIMES)))):
+        turns = take_turns(lambda: _seconds(run, case), partial(_seconds, exact[name], case), rounds)
+        found[key] = 1 / turns.ratio
+    return found
 
 
 def _seconds(run: Run, case: Case) -> float:
@@ -168,7 +173,10 @@ def show(case: Case, found: Mapping[str, Any]) -> None:
         for runtime, run in one.get("runtimes", {}).items():
             near = f"cosine {run['cosine']:.4f} (least {run['least_cosine']:.4f}), " if case.what else ""
             same = f"same {case.what} {run['agreement']:.1%}, " if case.what else ""
-            print(f"  {recipe:8} {runtime:13} {near}{same}{run['times_float32']:.2f} times float32's speed")
+            print(
+                f"  {recipe:8} {runtime:13} {near}{same}{run['times_float32']:.2f} times float32's speed, "
+                f"{run['times_baseline']:.2f} times the baseline's"
+            )
         if "refused" in one:
             print(f"  {recipe:8} {one['refused']}")
 

@@ -28,6 +28,8 @@ from engine import Array, usable_cores
 WORK = ROOT / "benchmarks/results/throughput"
 
 OURS, LIMITS = ("ours", "ours cpu", "ours reduced"), {"ours": "limit", "ours cpu": "limit cpu"}
+BOTH_BUSY = "processes"
+"""What all cores give when each runs on its own: a limit of the machine, not a peer."""
 ALONE = ("int8", "engine float32", "engine int8")
 """Contestants of the int8 comparison."""
 
@@ -58,7 +60,7 @@ class Course:
 
 def contestants(model: str) -> list[str]:
     """Return the contestants of a model."""
-    names = ["ours", "ours reduced", "plain loop", "serial", "dataloader", "openvino", "limit"]
+    names = ["ours", "ours reduced", "plain loop", "serial", "dataloader", "openvino", BOTH_BUSY, "limit"]
     if model != NO_COMPUTE:
         names += ["ours cpu", "limit cpu", "torch"]
     return names + (list(ALONE) if model == INT8_MODEL else [])
@@ -158,10 +160,12 @@ def _targets(measured: Measured, courses: dict[str, Course]) -> list[Target]:
     targets = [
         Target(f"{limit.contestant}: share of the limit", SHARE_OF_LIMIT, limit.share) for limit in measured.limits
     ]
+    if BOTH_BUSY in courses:
+        targets.append(Target(f"ours / {BOTH_BUSY}", SHARE_OF_LIMIT, _ratio(ours, courses[BOTH_BUSY])))
     for peer, least in RATIOS.items():
         if peer in courses:
             targets.append(Target(f"ours / {peer}", least[idle], _ratio(ours, courses[peer])))
-    peers = [name for name in courses if name not in (*OURS, *LIMITS.values(), *ALONE)]
+    peers = [name for name in courses if name not in (*OURS, *LIMITS.values(), BOTH_BUSY, *ALONE)]
     others = {result.contestant for result in measured.results if (result.same_top1 or 0) < SAME_ANSWERS}
     best, mine = (
         min(names, key=lambda name: statistics.median(courses[name].seconds))

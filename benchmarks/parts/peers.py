@@ -7,14 +7,17 @@ common; vendor packages are imported by the function that needs them.
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -175,6 +178,52 @@ def _cost(work: Callable[[Batch], object], batches: Iterable[Batch]) -> float:
     return (time.process_time() - cpu) / images
 
 
+def processes(setup: Setup) -> Contestant:
+    """Return one process per core, each of which preprocesses and runs whole batches in one thread.
+
+    What the cores can do at the same time: they share the memory and the clock, so that together they are slower than
+    each alone, which :func:`limit` measures. A process has no pipeline, no metric and no other thread to wait for.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipes = []
+    for _ in range(usable_cores()):
+        near, far = context.Pipe()
+        context.Process(target=_serve_alone, args=(far, setup), daemon=True).start()
+        near.recv()  # its session is open
+        pipes.append(near)
+    batches = [list(batch.samples) for batch in setup.batches()]
+    note = f"{usable_cores()} processes, each with our preprocess and a session of one thread"
+    return Contestant(partial(_shared_out, batches, pipes), note)
+
+
+def _serve_alone(pipe: Connection, setup: Setup) -> None:
+    """Answer batches of samples with their scores: a child of :func:`processes`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run, prepare = _session(setup, threads=1), setup.prepare()
+    pipe.send(None)
+    while True:
+        pipe.send(scores(run(prepare(pipe.recv()))))
+
+
+def _shared_out(batches: Sequence[Any], pipes: Sequence[Connection]) -> Array:
+    """Send every process its next batch as soon as it has answered."""
+    kept: list[Any] = [None] * len(batches)
+    waiting, busy = deque(enumerate(batches)), {}
+
+    def send(pipe: Connection) -> None:
+        if waiting:
+            busy[pipe], batch = waiting.popleft()
+            pipe.send(batch)
+
+    for pipe in pipes:
+        send(pipe)
+    while busy:
+        for pipe in cast(list[Connection], wait(list(busy))):
+            kept[busy.pop(pipe)] = pipe.recv()
+            send(pipe)
+    return np.concatenate(kept)
+
+
 def limit_cpu(setup: Setup) -> Contestant:
     """Return the contestant that measures the cost of an image on target ``cpu``."""
     return limit(setup, "cpu")
@@ -206,13 +255,15 @@ def engine_int8(setup: Setup) -> Contestant:
 # --- peers
 
 
-def _session(setup: Setup) -> Callable[[Array], Array]:
-    """Return the model on ONNX Runtime with the options a session has by default."""
+def _session(setup: Setup, threads: int = 0) -> Callable[[Array], Array]:
+    """Return the model on ONNX Runtime with the options a session has by default; ``threads`` 0: one per core."""
     if not setup.computes:
         return _sampled
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(setup.ckpt), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(setup.ckpt), options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return lambda array: session.run(None, {name: array})[0]  # type: ignore[no-any-return]
 
@@ -371,6 +422,7 @@ PEERS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "torch": (torch_eager, ("torch", "torchvision")),
     "limit": (limit, ()),
     "limit cpu": (limit_cpu, ()),
+    "processes": (processes, ()),
     "int8": (ours_int8, ()),
     "engine float32": (engine_onnxruntime, ()),
     "engine int8": (engine_int8, ()),

@@ -26,6 +26,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from utils.pipeline.report.report import environment, write_json
+
 NETWORKS = [
     "resnet18",
     "mobilenet_v2",
@@ -67,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--forms", nargs="+", default=["float16_dyn"], help="that the networks' export writes")
     parser.add_argument("--input_size", type=int, default=64, help="of the networks' images")
     parser.add_argument("--jobs", type=int, default=None, help="cases side by side (default: one per core)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
     args = parser.parse_args(argv)
+    found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="check-time-") as text:
         folder = Path(text)
         words = [] if args.jobs is None else ["--jobs", str(args.jobs)]
@@ -77,8 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         for what in ("from nothing", "nothing changed"):
             seconds, used, code, cases = check(root, folder, words)
             print(f"\n{what}: {seconds:.1f} s, computing {used:.1f} s, exit code {code}")
+            found.append(
+                {"what": what, "seconds": seconds, "cpu_seconds": used, "exit_code": code, "cases": len(cases)}
+            )
             if what == "from nothing":
                 table(cases, used)
+    if args.json is not None:
+        write_json({"schema_version": 1, "benchmark": "check_time", "runs": found, **environment()}, args.json)
     return 0
 
 

@@ -37,6 +37,18 @@ def test_engine_overhead(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_speed_collects_the_figures_of_its_parts(tmp_path: Path) -> None:
+    work = ["--work", str(tmp_path / "work")]
+    data, _ = run("speed", tmp_path, *work, "--only", "engine_overhead", "spa_split", "check_time")
+    assert [row["target"] for row in data["figures"]] == [10, 1.03, 1.15]
+    assert all(row["met"] is (row["value"] <= row["target"]) and row["measured"] for row in data["figures"])
+    (tmp_path / "work/engine_overhead.json").write_text('{"overhead_us": 12.5, "target_us": 10}', encoding="utf-8")
+    kept, _ = run("speed", tmp_path, *work, "--only", "engine_overhead", "--kept")
+    (row,) = kept["figures"]
+    assert (row["value"], row["met"], kept["missing"]) == (12.5, False, [])
+
+
+@pytest.mark.slow
 def test_opening(tmp_path: Path) -> None:
     data, _ = run("opening", tmp_path)
     rows = [(row["model"], row["target"], row["dtype"]) for row in data["rows"]]
@@ -122,4 +134,5 @@ def test_int8_recipes(tmp_path: Path) -> None:
         for one in recipe["runtimes"].values():
             assert one["cosine"] > data["bound"] == 0.99
             assert one["times_float32"] > 0
+            assert one["times_baseline"] > 0
     assert "digits CNN: calibrated on 45 samples, 64 others" in out
