@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from utils.export.networks.random_weights import BIAS, RESIDUAL_SCALE, seeded
+from utils.export.networks.random_weights import BIAS, RESIDUAL_SCALE, lift, seeded
 
 pytestmark = pytest.mark.torch
 
@@ -80,3 +80,33 @@ def test_weights_are_reproducible_and_keep_the_callers_random_state() -> None:
     one, other = seeded(BasicBlock), seeded(BasicBlock)
     assert torch.equal(torch.rand(1), wanted)
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+class TwoViews(torch.nn.Module):
+    """Two grey images, the mean difference of their features, and a ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3, padding=1, bias=False), torch.nn.BatchNorm2d(4))
+        self.last = torch.nn.Conv2d(4, 1, 1)
+
+    def forward(self, left: Any, right: Any) -> Any:
+        return torch.relu(self.last(self.features(left) - self.features(right)))
+
+
+def test_a_network_of_two_inputs_of_one_channel() -> None:
+    made = seeded(TwoViews, (16, 24), inputs=2, channels=1)
+    assert made.features[1].num_batches_tracked == 2  # once per image
+    assert made(torch.ones(1, 1, 16, 24), torch.zeros(1, 1, 16, 24)).shape == (1, 1, 16, 24)
+
+
+def test_a_lifted_layer_is_positive_for_nearly_all_noise() -> None:
+    torch.manual_seed(0)
+    last = torch.nn.Conv2d(3, 1, 3, padding=1)
+    with torch.no_grad():
+        last.bias.fill_(-50.0)
+    made = torch.nn.Sequential(last, torch.nn.ReLU())
+    image = torch.randn(2, 3, 32, 32)
+    assert not made(image).any()
+    lift(made, last, (32, 32))
+    assert (made(image) > 0).float().mean() > 0.98

@@ -64,9 +64,10 @@ def high_resolution(width: int, points: int) -> nn.Module:
     import_timm()
     from timm.models.hrnet import HighResolutionNet, cfg_cls
 
-    class PoseHrNet(HighResolutionNet):  # type: ignore[misc]
+    class PoseHrNet(HighResolutionNet):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.final_layer(self.forward_features(x)[0])
+            features: Any = self.forward_features  # timm's is not typed
+            found: torch.Tensor = self.final_layer(features(x)[0])
             return found
 
     made: nn.Module = PoseHrNet(cfg_cls[f"hrnet_w{width}"], head="")

@@ -127,9 +127,9 @@ def _edsr(scale: int, blocks: int, width: int, factor: float) -> Architecture:
 WINDOW = 8
 """Side of the windows of Swin2SR's published configurations; sides of inputs are multiples of it."""
 
-SWIN = {"upscale": 2, "window_size": WINDOW, "upsampler": "pixelshuffle"}
-LIGHT = {"depths": [6] * 4, "num_heads": [6] * 4, "embed_dim": 60, "upsampler": "pixelshuffledirect"}
-TINY = {"depths": [2, 2], "num_heads": [2, 2], "embed_dim": 16, "upsampler": "pixelshuffledirect"}
+SWIN: dict[str, Any] = {"upscale": 2, "window_size": WINDOW, "upsampler": "pixelshuffle"}
+LIGHT: dict[str, Any] = {"depths": [6] * 4, "num_heads": [6] * 4, "embed_dim": 60, "upsampler": "pixelshuffledirect"}
+TINY: dict[str, Any] = {"depths": [2, 2], "num_heads": [2, 2], "embed_dim": 16, "upsampler": "pixelshuffledirect"}
 
 
 def _swin(name: str, **config: Any) -> Architecture:
