@@ -18,8 +18,8 @@ from serve.errors import ServeError
 from serve.settings import BatchSettings
 
 TRIES = 3
-"""Calls that a request may be part of until it is answered with an error: each time its process has ended. The first may
-be the fault of a request beside it, and the second that of whoever ended the process."""
+"""Calls that a request may be part of, if the process ends each time, until it is answered with an error. The first end
+may be the fault of a request beside it, and another one that of whoever ended the process."""
 
 AHEAD = 2
 """Calls that a process may hold: it finds the next one when one ends. A second one must be a full batch."""
