@@ -108,7 +108,8 @@ def _config(repository: Repository, settings: ServeSettings) -> uvicorn.Config:
 def _listening(settings: ServeSettings) -> socket.socket:
     """Return a socket that listens at the address. Raises ConfigError if it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named: asyncio turns off Nagle's algorithm only then, which delays answers by 40 ms.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((settings.host, settings.http_port))

@@ -17,6 +17,10 @@ from serve.engines.wire import Message
 from serve.errors import ServeError
 from serve.settings import BatchSettings
 
+TRIES = 3
+"""Calls that a request may be part of, if the process ends each time, until it is answered with an error. The first end
+may be the fault of a request beside it, and another one that of whoever ended the process."""
+
 AHEAD = 2
 """Calls that a process may hold: it finds the next one when one ends. A second one must be a full batch."""
 
@@ -267,9 +271,9 @@ class Batcher:
 
     def _again(self, batch: Sequence[Job]) -> None:
         """Queue the jobs of a lost process once more, each alone, so that the one that ended it does not take others
-        along; those that were tried twice, or have sent a part of their answer, are answered with an error."""
+        along; after :data:`TRIES`, or if a part of the answer was sent, it is answered with an error."""
         for job in batch:
-            if job.tries > 1 or job.part is not None:
+            if job.tries >= TRIES or job.part is not None:
                 job.fail(ServeError("failed", "the engine process ended during this request; it was replaced"))
             elif not job.done.done():
                 self._add(job)
