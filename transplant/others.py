@@ -23,7 +23,7 @@ _LINES = (
     (re.compile(r"--gpus?\b|--gres=gpu"), "it requests GPUs", "request cards instead"),
 )
 _PACKAGES = re.compile(
-    r"(?i)^\s*(-\s*)?(cupy|pycuda|nvidia-|triton|flash[-_]attn|xformers|bitsandbytes|deepspeed|horovod|pynvml|tensorrt)\S*"
+    r"(?i)^\s*(-\s*)?(cupy|pycuda|nvidia-|triton|flash[-_]attn|xformers|bitsandbytes|horovod|pynvml|tensorrt)\S*"
     r"|\+cu\d+|/whl/cu\d+|cudatoolkit|pytorch-cuda"
 )
 MOST = 1 << 20

@@ -16,7 +16,7 @@ _ROOTS = frozenset({"torch", "torchvision", "torchaudio", "torchtext"})
 _APEX = frozenset({"apex"})
 """Package that torch_sdaa provides if it is not installed, available after its import."""
 
-_CHOOSING = frozenset({"accelerate", "torchtitan"})
+_CHOOSING = frozenset({"accelerate", "deepspeed"})
 """Packages that use the card once it is registered: their scripts need the import, and no other change."""
 
 _TRAINERS = frozenset({"Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments"})

@@ -271,6 +271,7 @@ def test_compilers_that_the_tool_cannot_read_are_left(text: str, what: str | Non
         ("import torch\nd = torch.accelerator.current_accelerator()\n", CARD + "d = torch.accelerator.current_accelerator()\n"),
         ("from torch import accelerator as a\nd = a.current_accelerator()\n", "from torch import accelerator as a\nimport torch_sdaa\nd = a.current_accelerator()\n"),
         ("from accelerate import Accelerator\n", "from accelerate import Accelerator\nimport torch_sdaa\n"),
+        ("import deepspeed\n", "import deepspeed\nimport torch_sdaa\n"),
         ("import torch\nfrom transformers import Trainer\n", CARD + "from transformers import Trainer\n"),
         ("from transformers import AutoModel\n", "from transformers import AutoModel\n"),
         ("from transformers import Trainer, TrainingArguments\n", "from transformers import Trainer, TrainingArguments\nimport torch_sdaa\n"),
