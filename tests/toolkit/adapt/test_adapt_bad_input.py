@@ -10,8 +10,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from engine import TecoInferError
-from toolkit.adapt.licences import forbids
 from toolkit.adapt.cli import main
+from toolkit.adapt.licences import forbids
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from adapted_models import fixed_batch, lacking, module, overflowing, recogniser
 from newcomer_models import KINDS
 
 from model_config.cases.config import load_cases
-from toolkit.adapt.table import STAGES
 from toolkit.adapt.cli import main
+from toolkit.adapt.table import STAGES
 from utils.tasks.templates.sample_images import fill_shapes
 
 pytestmark = pytest.mark.slow
