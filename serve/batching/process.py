@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +137,9 @@ class EngineProcess:
         """End the process at once."""
         self.ended.set()
         if self._process.returncode is None:
-            self._process.kill()
+            # Not by its own kill(), which may reap it before asyncio does, which then warns of an unknown process.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     async def end(self) -> None:
         """End the process, and wait for it."""

@@ -100,7 +100,7 @@ def serving(*words: object, grpc: bool = False, cwd: Path = ROOT, **env: str) ->
         if process.poll() is None:
             code, err = server.stop()
             others = [line for line in err.splitlines() if not line.startswith("WARNING: model")]
-            assert (code, others) == (0, [])
+            assert (code, others) == (0, []), err
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
