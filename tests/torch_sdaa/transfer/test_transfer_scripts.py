@@ -130,8 +130,16 @@ def test_unsupported_names_are_errors_in_one_line(run_python: RunPython, tmp_pat
 COMPILED = """
 import torch
 from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 16), nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(nn.functional.gelu(self.norm(self.first(x))))
+
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4)).cuda()
+model = Net().cuda()
 if {how!r} == "method":
     model.compile({given})
 else:
