@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -132,7 +133,7 @@ def lacking(folder: Path) -> Path:
 def fixed_batch(folder: Path) -> Path:
     """Write a network whose batch is 1, also in the target of a Reshape."""
     rng = np.random.default_rng(0)
-    weights = {"w": rng.normal(0, 0.3, (48, 6)).astype(np.float32), "flat": np.array([1, 48], np.int64)}
+    weights: dict[str, Any] = {"w": rng.normal(0, 0.3, (48, 6)).astype(np.float32), "flat": np.array([1, 48], np.int64)}
     nodes = [
         helper.make_node("Reshape", ["x", "flat"], ["row"]),
         helper.make_node("MatMul", ["row", "w"], ["product"]),

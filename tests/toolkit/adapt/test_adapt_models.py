@@ -119,6 +119,20 @@ def test_fixed_batch_is_made_dynamic(root: Path, tmp_path: Path) -> None:
     assert found["export"]["facts"]["inputs"][0]["shape"][0] == "batch"
 
 
+def test_open_questions_fail_the_check_and_edited_files_stay(root: Path, tmp_path: Path) -> None:
+    file = fixed_batch(tmp_path)
+    assert main([str(file)], root) == 1
+    found = state("one")["check"]["facts"]
+    assert found["verdict"] == "FAIL"
+    assert [reason.split(": ")[1] for reason in found["reasons"]] == ["readme-open", "readme-open"]
+    script = root / "example/arrays/one/example_multi_batch.py"
+    edited = script.read_text(encoding="utf-8").replace("several samples", "all samples")
+    script.write_text(edited, encoding="utf-8")
+    again = passed("one", root, str(file))
+    assert again["document"]["facts"]["kept"] == ["example/arrays/one/example_multi_batch.py"]
+    assert script.read_text(encoding="utf-8") == edited
+
+
 @pytest.mark.long
 def test_pytorch_module(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -64,7 +64,7 @@ def request(tmp_path: Path, **changes: Any) -> Request:
     return Request(model="m.onnx", name="m", root=tmp_path, **changes)
 
 
-def ran(work: Work, *stages: Stage, **how: str) -> list[str]:
+def ran(work: Work, *stages: Stage, **how: Any) -> list[str]:
     """Run stages; return the names of those that were not skipped."""
     shown: list[Shown] = []
     run_stages(work, stages, on_end=shown.append, **how)
