@@ -43,7 +43,7 @@ def simulated_call(faults: str = "") -> float:
     """Return the simulated seconds of a call of one SPA."""
     spec = EngineSpec(ckpt=MODEL, batch_size=ROWS)
     with mock.patch.dict(os.environ, {**ONE_SPA, FAULTS_VARIABLE: faults}), open_engine("sdaa", spec) as engine:
-        engine(np.zeros((ROWS, 3, 32, 32), np.float32))
+        engine(np.zeros((ROWS, 3, 32, 32), np.float16))
         return float(engine.device_report()["simulated_latency"])
 
 
@@ -68,8 +68,8 @@ async def latencies(port: int, times: Array) -> Array:
     import grpc
 
     message = messages().ModelInferRequest(model_name="digits")
-    message.inputs.add(name="input", datatype="FP32", shape=[1, 3, 32, 32])
-    message.raw_input_contents.append(np.zeros((1, 3, 32, 32), np.float32).tobytes())
+    message.inputs.add(name="input", datatype="FP16", shape=[1, 3, 32, 32])
+    message.raw_input_contents.append(np.zeros((1, 3, 32, 32), np.float16).tobytes())
     found = np.zeros(len(times))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         ways: dict[str, Any] = {"response_deserializer": messages().ModelInferResponse.FromString}
