@@ -41,7 +41,7 @@ def test_the_page_works(tmp_path: Path) -> None:
 
 def test_the_page_can_be_read() -> None:
     lines = PAGE.splitlines()
-    assert len(lines) <= 125
+    assert len(lines) <= 130
     assert not [line for line in lines if len(line) > 150 and not line.startswith("|")]
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
     assert not [link for link in links if not (ROOT / "docs" / link).exists()]
