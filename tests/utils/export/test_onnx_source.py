@@ -27,11 +27,11 @@ def saved(
     kind: int = FLOAT,
     **texts: str,
 ) -> Path:
-    ends = [
+    given, found = (
         [helper.make_tensor_value_info(name, kind, shape) for name, shape in part.items()] for part in (inputs, outputs)
-    ]
+    )
     constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "g", *ends, constants)
+    graph = helper.make_graph(nodes, "g", given, found, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     helper.set_model_props(model, texts)
     onnx.save(model, file)
@@ -41,7 +41,7 @@ def saved(
 def product(file: Path, batch: Any = "N", **texts: str) -> Path:
     weight = np.random.default_rng(0).normal(0, 1, (6, 4)).astype(np.float32)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    return saved(file, nodes, {"x": [batch, 6]}, {"y": [batch, 4]}, {"w": weight}, **texts)
+    return saved(file, nodes, {"x": [batch, 6]}, {"y": [batch, 4]}, {"w": weight}, FLOAT, **texts)
 
 
 def shapes(file: Path) -> list[list[Any]]:
