@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 for _package in ("fastapi", "uvicorn", "grpc", "prometheus_client"):
     pytest.importorskip(_package)
 
@@ -39,7 +39,6 @@ def test_a_prediction_by_the_planner(tmp_path: Path) -> None:
     assert data["measured_p99_s"] > data["simulated_call_s"]
 
 
-@pytest.mark.long
 def test_a_soak() -> None:
     done = run("tools/serving_soak.py", "--minutes", "0.2")
     assert done.returncode in (0, 1), done.stderr

@@ -39,6 +39,7 @@ def test_a_committed_model_and_an_unknown_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_row_of_the_table_of_speeds() -> None:
     name = "recommendation/deepfm_synthetic/deepfm_synthetic_dyn.onnx"
     done = run("--only", name, "--rounds", 1, script="tvm_speed.py")
@@ -84,6 +85,7 @@ def test_rows_of_the_page_without_a_new_result_stay(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_folders_that_are_finished_are_kept(tmp_path: Path) -> None:
     result, name = tmp_path / "folders.json", "reinforcement/ppo_cartpole"
 

@@ -14,7 +14,7 @@ from support import DIGITS
 from engine import Array
 from serve.protocol.messages import SERVICE, messages
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 for _package in ("fastapi", "uvicorn", "grpc", "prometheus_client", "mlperf_loadgen"):
     pytest.importorskip(_package)
 

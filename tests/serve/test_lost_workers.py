@@ -16,7 +16,7 @@ from support import DIGITS
 from engine import Array, EngineSpec, open_engine
 from serve.batching.queue import TRIES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 for _package in ("fastapi", "uvicorn", "grpc", "prometheus_client"):
     pytest.importorskip(_package)
 
@@ -36,7 +36,7 @@ def killed(server: Served) -> None:
     os.kill(server.children()[0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(ROUNDS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [3, ROUNDS])
 def test_nothing_accepted_is_lost_when_processes_are_killed(rounds: int) -> None:
     """Kills under load: every request gets the bits of the engine."""
     images = np.random.default_rng(2).random((16, 1, 3, 32, 32)).astype(np.float32)

@@ -149,6 +149,7 @@ def test_neighbours_differ_in_one_size() -> None:
 
 @needs_tvm
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_process_measures_and_refuses() -> None:
     question = {"kernel": product().script(), "target": target(), "threads": 1}
     with tvm_tune._Process() as process:

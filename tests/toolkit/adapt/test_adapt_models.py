@@ -50,6 +50,7 @@ def passed(name: str, root: Path, *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_ultralytics_export(root: Path, tmp_path: Path) -> None:
     file, data = ultralytics(tmp_path)
     found = passed("yolo", root, str(file), "--data", str(data))
@@ -62,6 +63,7 @@ def test_ultralytics_export(root: Path, tmp_path: Path) -> None:
     assert "(simulated)" in readme
 
 
+@pytest.mark.long
 def test_files_of_arrays_with_the_generic_task(root: Path, tmp_path: Path) -> None:
     KINDS["stereo"].write(tmp_path)
     words = ["--data", str(tmp_path / "val.npz"), "--name", "stereo", "--default", "metric=disparity=mae"]
@@ -71,6 +73,7 @@ def test_files_of_arrays_with_the_generic_task(root: Path, tmp_path: Path) -> No
     assert [row["batch"] for row in found["tecoexec"]["facts"]["rows"]] == [1, 4, 16, 64, 256]
 
 
+@pytest.mark.long
 def test_magika_like_file_kinds(root: Path, tmp_path: Path) -> None:
     KINDS["file_kind"].write(tmp_path)
     words = ["--data", str(tmp_path / "val.npz"), "--name", "kinds"]
@@ -86,6 +89,7 @@ def test_super_resolution(root: Path, tmp_path: Path) -> None:
     assert found["sdaa"]["facts"]["independent"] is True
 
 
+@pytest.mark.long
 def test_recogniser_of_speech(root: Path, tmp_path: Path) -> None:
     file, data, notes = recogniser(tmp_path)
     found = passed("ctc", root, str(file), *notes, "--data", str(data), "--task", "speech_recognition")
@@ -119,6 +123,7 @@ def test_fixed_batch_is_made_dynamic(root: Path, tmp_path: Path) -> None:
     assert found["export"]["facts"]["inputs"][0]["shape"][0] == "batch"
 
 
+@pytest.mark.long
 def test_open_questions_fail_the_check_and_edited_files_stay(root: Path, tmp_path: Path) -> None:
     file = fixed_batch(tmp_path)
     assert main([str(file)], root) == 1

@@ -105,6 +105,7 @@ def test_depth_of_one_image_equals_pytorchs(arch: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_disparity_of_two_images_equals_pytorchs(tmp_path: Path) -> None:
     found = network(ARCHS, "psmnet", "random", [256, 256], disparities=16)
     ckpt, data = exported(found, tmp_path), scenes(tmp_path)

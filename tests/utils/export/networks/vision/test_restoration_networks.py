@@ -104,6 +104,7 @@ def test_edsr_with_zero_weights_returns_the_mean() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_of_transformers(tmp_path: Path) -> None:
     found = transformers()
     torch.manual_seed(0)
