@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from engine import DataError
+from model_config.reports.thumbnails import thumbnails
 from tecoinfer_modelzoo.files import write_file
 from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, write_stdout
 from tecoinfer_modelzoo.formatting import NO_VALUE, as_csv, clean_line
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1  # version of the JSON files; raised when a field is removed or changes its meaning
 PAGES = Pages(Path(__file__).resolve().parent / "pages")
 _LONGEST_CELL = 200  # largest number of characters of a value on the terminal; files and pages are not shortened
+_WIDEST = 1100  # pixels of the longer side of an image of a page
 _HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
 
 
@@ -125,6 +127,7 @@ class ToolReport:
     facts: Mapping[str, str] = field(default_factory=dict)  # name -> text, in the head of the page and the JSON
     notes: Sequence[str] = ()  # one line each
     charts: Sequence[Chart] = ()  # charts of the page
+    images: Sequence[Path] = ()  # files of images that the page shows
     data: Mapping[str, Any] = field(default_factory=dict)  # further fields of the JSON
 
 
@@ -203,7 +206,8 @@ def html_text(report: ToolReport) -> str:
     """Return the report as a self-contained page; raise ConfigError if jinja2 is not installed."""
     filled = [column for column in report.columns if any(row.get(column.key) not in (None, "") for row in report.rows)]
     columns = sorted(filled, key=lambda column: column.spare)
-    return PAGES.render("tool.html.j2", report=report, columns=columns, shown=shown)
+    images = thumbnails(report.images, _WIDEST) if report.images else []
+    return PAGES.render("tool.html.j2", report=report, columns=columns, shown=shown, images=images)
 
 
 def shown(value: Any) -> str:

@@ -1,13 +1,18 @@
-"""The page at the end: the stages, what they found, and what is left to a person."""
+"""The pages at the end: the stages with the preview of the data, and the report on the model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from engine import TecoInferError
+from tecoinfer_modelzoo.text import one_line
+from toolkit.adapt.folder import folder_name
 from toolkit.adapt.stage import Stage
-from toolkit.adapt.work import FAILED, Outcome, Work
+from toolkit.adapt.stages.data import PREVIEW
+from toolkit.adapt.work import FAILED, NOTED, Outcome, Work
 from toolkit.output import Column, ToolReport, html_text, write_text
+from toolkit.report import report_of
 
 FILE = "adapt.html"
 
@@ -20,7 +25,7 @@ COLUMNS = (
 
 
 class Page(Stage):
-    """Write a self-contained page."""
+    """Write two self-contained pages; that of ``teco report`` measures the model on all targets once more."""
 
     name, title, optional = "page", "page", True
 
@@ -29,10 +34,15 @@ class Page(Stage):
         return {name: [record.line, record.status] for name, record in work.records.items() if name != self.name}
 
     def run(self, work: Work) -> Outcome:
-        """Return the file. Raises ConfigError if jinja2 is not installed."""
+        """Return the files. Raises ConfigError if jinja2 is not installed."""
         path = work.folder / FILE
         write_text(path, html_text(report(work)), "out")
-        return Outcome(str(path), {"file": FILE}, [path])
+        try:
+            made = report_of(work.request.root / folder_name(work), work.folder, root=work.request.root)
+        except TecoInferError as error:
+            why = f"no report on the model: {one_line(error)}"
+            return Outcome(f"{path}; {why}", {"file": FILE}, [path], [why], NOTED)
+        return Outcome(f"{path}; {made.html}", {"file": FILE, "report": made.html.name}, [path, made.html, made.json])
 
 
 def report(work: Work) -> ToolReport:
@@ -46,4 +56,6 @@ def report(work: Work) -> ToolReport:
     lead = f"{work.request.name}: {check['verdict']}" if check else f"{work.request.name}: not checked yet"
     notes = [f"{name}: {note}" for name, one in records.items() for note in one.notes]
     facts = {"model": work.request.model, "folder": str(work.facts("scaffold").get("folder", ""))}
-    return ToolReport("teco adapt", work.request.name, lead, COLUMNS, rows, bad, facts, notes)
+    preview = work.folder / PREVIEW
+    images = [preview] if preview.is_file() else []
+    return ToolReport("teco adapt", work.request.name, lead, COLUMNS, rows, bad, facts, notes, images=images)
