@@ -21,11 +21,12 @@ SHOWN = 5
 """Samples of a preview."""
 
 _WIDTH, _EDGE, _LONGEST, _POINTS = 480, 8, 400, 4000
+_SHEET = 1000  # pixels of the widest row of panels
 _BOX = (230, 159, 0)
 
 
 def drawn(dataset: Dataset, target: Path, labels: Sequence[str] = ()) -> list[str]:
-    """Draw the first samples below one another into a PNG file; return a line of text per sample.
+    """Draw samples from all over the data set into a PNG file; return a line of text per sample.
 
     Args:
         dataset: with or without targets. target: the file; names of samples below its folder are relative to it.
@@ -38,7 +39,7 @@ def drawn(dataset: Dataset, target: Path, labels: Sequence[str] = ()) -> list[st
     count = min(SHOWN, len(dataset))
     if not count:
         return []
-    batch = dataset.batch(range(count))
+    batch = dataset.batch(list(range(0, len(dataset), len(dataset) // count)[:count]))
     targets: Sequence[Any] = [None] * count if batch.targets is None else list(batch.targets)
     lines, panels = [], []
     for name, sample, wanted in zip(batch.names, batch.samples, targets, strict=True):
@@ -48,14 +49,26 @@ def drawn(dataset: Dataset, target: Path, labels: Sequence[str] = ()) -> list[st
         lines.append(shortened(line, _LONGEST, end=False))
         panel = _panel(sample, wanted)
         panels.append(draw_answer(panel or Image.new("RGB", (_WIDTH, 1)), [lines[-1]]))
-    width = max(panel.width for panel in panels)
-    sheet = Image.new("RGB", (width, sum(panel.height + _EDGE for panel in panels)), (255, 255, 255))
-    top = 0
-    for panel in panels:
-        sheet.paste(panel, (0, top))
-        top += panel.height + _EDGE
+    sheet = _sheet(panels)
     sheet.save(target, optimize=True)
     return lines
+
+
+def _sheet(panels: Sequence[Image.Image]) -> Image.Image:
+    """Return panels beside one another, in as many rows as the width needs."""
+    from PIL import Image
+
+    places, left, top, below = [], 0, 0, 0
+    for panel in panels:
+        if left and left + panel.width > _SHEET:
+            left, top = 0, below
+        places.append((left, top))
+        left, below = left + panel.width + _EDGE, max(below, top + panel.height + _EDGE)
+    width = max(x + panel.width for (x, _), panel in zip(places, panels, strict=True))
+    sheet = Image.new("RGB", (width, below), (255, 255, 255))
+    for place, panel in zip(places, panels, strict=True):
+        sheet.paste(panel, place)
+    return sheet
 
 
 def in_words(value: Any, labels: Sequence[str] = ()) -> str:

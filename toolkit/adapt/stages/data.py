@@ -1,4 +1,4 @@
-"""Data: those of ``--data``, or random inputs; a preview of the first samples with their targets."""
+"""Data: those of ``--data``, or random inputs; a preview of five samples with their targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREVIEW = "preview.png"
 
 
 class TakeData(Stage):
-    """Load the data with the task, copy them if they are small, and draw the first samples."""
+    """Load the data with the task, copy them if they are small, and draw five samples."""
 
     name, title, needs = "data", "data", ("export", "task")
 

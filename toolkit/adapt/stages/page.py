@@ -31,7 +31,8 @@ class Page(Stage):
 
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """All results."""
-        return {name: [record.line, record.status] for name, record in work.records.items() if name != self.name}
+        records = {name: one for name, one in work.records.items() if name != self.name}
+        return {name: [one.line, one.status, one.notes, one.files] for name, one in records.items()}
 
     def run(self, work: Work) -> Outcome:
         """Return the files. Raises ConfigError if jinja2 is not installed."""
