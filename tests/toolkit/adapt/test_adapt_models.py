@@ -81,6 +81,7 @@ def test_magika_like_file_kinds(root: Path, tmp_path: Path) -> None:
     assert 0.85 < found["onnx"]["facts"]["metric"] < 0.95
 
 
+@pytest.mark.long
 def test_super_resolution(root: Path, tmp_path: Path) -> None:
     KINDS["espcn"].write(tmp_path)
     words = ["--data", str(tmp_path / "val.npz"), "--name", "espcn", "--default", "metric=psnr"]
