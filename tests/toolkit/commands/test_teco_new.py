@@ -158,7 +158,7 @@ def test_interrupt_leaves_no_files(zoo: Path, monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     before = tree(zoo)
-    monkeypatch.setattr("toolkit.scaffold._append", interrupted)
+    monkeypatch.setattr("toolkit.scaffold.append_case", interrupted)
     with pytest.raises(KeyboardInterrupt):
         create("classification", "x", contrib=True, root=zoo)
     assert tree(zoo) == before

@@ -109,7 +109,10 @@ class ImageRestoration(ImageTask):
         return [array for part in parts for array in part.arrays[0]]
 
     def infer(self, engines: Mapping[str, Engine], arrays: Sequence[Array], contexts: Sequence[Context]) -> list[Array]:
-        """Return the model's output for each image, 1 x C x H x W: tiles of one size in batches, then joined."""
+        """Return the model's output for each image, 1 x C x H x W: tiles of one size in batches, then joined.
+
+        With ``--skip_postprocess`` return them as one array, N x C x H x W, filled up with zeros on the right and below.
+        """
         (engine,) = engines.values()
         form = settings.form_of(self.model)
         rows = [tile for array in arrays for tile in array]
@@ -128,7 +131,7 @@ class ImageRestoration(ImageTask):
             count = len(context.tiles)
             found.append(_joined([maps[first + place] for place in range(count)], context)[None])
             first += count
-        return found
+        return [_filled_up(found)] if getattr(self.options, "skip_postprocess", False) else found
 
     def decode(self, outputs: Sequence[Array], contexts: Sequence[Context]) -> list[Array]:
         """Return the restored images; by ``--output`` the output is the image, or added to or taken from the input."""
@@ -175,6 +178,12 @@ class ImageRestoration(ImageTask):
             answer["psnr"] = round(psnr(prediction, truth), 4)
             text += f", PSNR {answer['psnr']:.2f} dB"
         return Rendering(text, answer, partial(_save, shown(sample), low, prediction, truth, answer, text))
+
+
+def _filled_up(images: Sequence[Array]) -> Array:
+    height, width = (max(image.shape[axis] for image in images) for axis in (2, 3))
+    spare = [((0, 0), (0, 0), (0, height - image.shape[2]), (0, width - image.shape[3])) for image in images]
+    return np.concatenate([np.pad(image, sides) for image, sides in zip(images, spare, strict=True)])
 
 
 def _joined(maps: Sequence[Array], context: Context) -> Array:
