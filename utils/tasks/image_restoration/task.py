@@ -111,7 +111,7 @@ class ImageRestoration(ImageTask):
     def infer(self, engines: Mapping[str, Engine], arrays: Sequence[Array], contexts: Sequence[Context]) -> list[Array]:
         """Return the model's output for each image, 1 x C x H x W: tiles of one size in batches, then joined.
 
-        With ``--skip_postprocess`` return them as one array, N x C x H x W, filled up with zeros at the right and below.
+        With ``--skip_postprocess`` return them as one array, N x C x H x W, filled up with zeros at the end.
         """
         (engine,) = engines.values()
         form = settings.form_of(self.model)
