@@ -127,8 +127,8 @@ class ToolReport:
     facts: Mapping[str, str] = field(default_factory=dict)  # name -> text, in the head of the page and the JSON
     notes: Sequence[str] = ()  # one line each
     charts: Sequence[Chart] = ()  # charts of the page
-    images: Sequence[Path] = ()  # files of images that the page shows
     data: Mapping[str, Any] = field(default_factory=dict)  # further fields of the JSON
+    images: Sequence[Path] = ()  # files of images that the page shows
 
 
 def add_output_flags(parser: Parser) -> None:
