@@ -19,8 +19,8 @@ READ = ("--ckpt", "--data_path")
 STAND_IN = re.compile(r"[<>$*{}…]|\.\.\.|path/to|your[_/]|^[~/]|^\w:[\\/]")
 """Part of a word that stands for a path of the reader, or of a path outside the repository."""
 
-_FORM = re.compile(r"(_(float16|float32|bfloat16|int8|dyn|static))*\.onnx$")
-"""End of the name of a model file, which differs between the forms of one model."""
+_FORMS = frozenset(("float16", "float32", "bfloat16", "int8", "dyn", "static"))
+"""Words at the end of the name of a model file that differ between the forms of one model."""
 
 
 def check_files(folder: Folder) -> Iterator[Broken]:
@@ -90,7 +90,14 @@ def _is_made(folder: Folder, part: Section, word: str) -> bool:
 
 
 def _stem(path: str) -> str:
-    return _FORM.sub("", os.path.basename(path))
+    """Return the name of a model file without the words of its form, and any other name as it is."""
+    name = os.path.basename(path)
+    if not name.endswith(".onnx"):
+        return name
+    words = name.removesuffix(".onnx").split("_")
+    while len(words) > 1 and words[-1] in _FORMS:
+        words.pop()
+    return "_".join(words)
 
 
 def _is_described(folder: Folder, word: str) -> bool:
