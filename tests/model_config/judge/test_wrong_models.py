@@ -300,6 +300,7 @@ def test_a_layer_scaled_by_two_percent_on_the_target_fails(
 
 
 @pytest.mark.parametrize(("name", "layer"), [(name, layer) for name, layer, _ in SCALED])
+@pytest.mark.long
 def test_a_layer_scaled_by_two_percent_in_both_files_fails(
     opened: Callable[[str], JudgedCase], name: str, layer: str
 ) -> None:

@@ -110,6 +110,7 @@ def test_planted_overflow_is_fixed(root: Path, tmp_path: Path) -> None:
     assert "skip_ops" in (root / case.run_dir / "norm_pass.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_lacking_operator_is_rewritten(root: Path, tmp_path: Path) -> None:
     found = passed("wide", root, str(lacking(tmp_path)))
     assert found["take_in"]["facts"]["rewritten"][0].startswith("conv64: in float32 between casts")
@@ -118,6 +119,7 @@ def test_lacking_operator_is_rewritten(root: Path, tmp_path: Path) -> None:
     assert found["onnx"]["facts"]["metric_name"] == "equal"
 
 
+@pytest.mark.long
 def test_fixed_batch_is_made_dynamic(root: Path, tmp_path: Path) -> None:
     found = passed("one", root, str(fixed_batch(tmp_path)))
     assert found["export"]["facts"]["ckpt"] == "one_dyn.onnx"

@@ -96,6 +96,7 @@ SIZES = {"midas_v21_small": [64, 96], "depth_anything_v2_small": [42, 70]}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", SIZES)
+@pytest.mark.long
 def test_depth_of_one_image_equals_pytorchs(arch: str, tmp_path: Path) -> None:
     found = network(ARCHS, arch, "random", SIZES[arch])
     ckpt, data = exported(found, tmp_path), scenes(tmp_path)
@@ -145,6 +146,7 @@ def small_folder(folder: Path, kind: str, **config: Any) -> Network:
         ("depth_anything", {"depth_estimation_type": "metric", "max_depth": 20}, (56, 56), "same"),
     ],
 )
+@pytest.mark.long
 def test_a_folder_of_transformers(
     kind: str, config: dict[str, Any], size: tuple[int, int], relation: str, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_weights_have_the_published_names(arch: str, key: str, shape: tuple[int,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", SIZES)
+@pytest.mark.long
 def test_outputs_equal_pytorch_on_every_target(arch: str, tmp_path: Path) -> None:
     found = network(ARCHS, arch, "random", SIZES[arch], categories=PERSONS)
     check_outputs(found, exported(found, tmp_path))

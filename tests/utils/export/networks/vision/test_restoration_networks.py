@@ -85,6 +85,7 @@ SIZES = {"espcn_x2": [16, 24], "edsr_baseline_x2": [16], "swin2sr_tiny_x2": [16]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", SIZES)
+@pytest.mark.long
 def test_outputs_and_metric_equal_pytorchs(arch: str, tmp_path: Path) -> None:
     found = network(ARCHS, arch, "random", SIZES[arch])
     ckpt = exported(found, tmp_path)
