@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import threading
-
-from engine.host import without_collections
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 MOST = 1_000_000
 """Maximum characters of a parsed file: a tree takes several hundred times the memory of its text."""
@@ -32,10 +33,21 @@ def parsed(source: str | bytes) -> ast.Module:
     if _has_long_line(source):
         raise ValueError(f"a line of it, with those that continue it, is longer than {LONGEST_LINE} characters")
     try:
-        with _lock, without_collections():
+        with _lock, _without_collections():
             return ast.parse(source)
     except (RecursionError, MemoryError) as error:  # the parser's own limits
         raise ValueError("it is nested too deeply; write it in several statements") from error
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _has_long_line(source: str | bytes) -> bool:

@@ -140,7 +140,7 @@ class _Search:
         self.own_seconds = self.seconds = 0.0
 
     def fastest(self, count: int) -> Tile | None:
-        """Measure a number of tiles; return the fastest, ``None`` if that is the own one or there is no choice.
+        """Measure a number of tiles; return the fastest; ``None`` if that is the default tile, or there is no other.
 
         Raise _LostError if the process is lost with the own tile, or the :data:`MOST_LOST`-th time.
         """

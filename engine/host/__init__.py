@@ -1,4 +1,4 @@
-"""The host: CPU cores and the slots that share them, versions of installed components, garbage collections."""
+"""The host: CPU cores and the slots that share them, and the versions of installed components."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
         processor_name as processor_name,
         usable_cores as usable_cores,
     )
-    from engine.host.garbage import without_collections as without_collections
     from engine.host.installed import (
         component_version as component_version,
         components as components,
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "engine.host.installed": "component_version components variables version_line",
-    "engine.host.garbage": "without_collections",
     "engine.host.cores": "host_slots processor_name usable_cores",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -8,7 +8,6 @@ import warnings
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -17,7 +16,6 @@ from typing import Any
 
 from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, usable_cores
 from engine.batching.batch import batch_of, run_sharded, samples_differ
-from engine.host.garbage import without_collections
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, visible_devices
 from engine.sdaa.cost import ShardCost
@@ -125,17 +123,12 @@ class SdaaEngine(Engine):
     # ------------------------------------------------------------------------------------------------------ building
 
     def _build(self, keep_stored: bool) -> Plan:
-        options = PassOptions.load(self.spec.pass_path)
-        # Collections take a tenth of the time. Passes may create large cyclic graphs, which have to be freed meanwhile.
-        with without_collections() if options.use_passes is None else nullcontext():
-            return self._built(options, keep_stored)
-
-    def _built(self, options: PassOptions, keep_stored: bool) -> Plan:
         from engine.batching.independence import batching_of
         from engine.onnx.load import load_apart
         from engine.onnx.shapes import check_types
         from engine.onnx.view import metadata, signature
 
+        options = PassOptions.load(self.spec.pass_path)
         half = self.dtype == "float16"
         fits = partial(check_tables, half=half, card=self.description, count=self._spa_count)
         model, weights = load_apart(self.spec.ckpt, fits)

@@ -19,7 +19,7 @@ from serve.settings import BatchSettings
 
 TRIES = 3
 """Calls that a request may be part of, if the process ends each time, until it is answered with an error. The first end
-may be the fault of a request beside it, and another one that of whoever ended the process."""
+may be caused by another request of the same call, and a second one by a process that was ended from outside."""
 
 AHEAD = 2
 """Calls that a process may hold: it finds the next one when one ends. A second one must be a full batch."""

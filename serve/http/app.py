@@ -246,7 +246,7 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def of_lost_client(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # nobody reads it
+        return Response(status_code=400)  # the client has disconnected
 
     @app.exception_handler(HTTPException)
     async def of_routing(request: Request, error: HTTPException) -> JSONResponse:
