@@ -1,4 +1,4 @@
-"""``docs/distributed_training.md``: what it says is done."""
+"""``docs/how-to/distributed_training.md``: what it says is done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import ROOT
 from walkthrough import actions, bash, change
 from zoo_copy import with_teco
 
-PAGE = (ROOT / "docs" / "distributed_training.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "distributed_training.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\d+)\. [^\n]+\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 pytestmark = pytest.mark.torch
@@ -56,4 +56,4 @@ def test_the_page_can_be_read() -> None:
     assert len(PAGE.splitlines()) <= 120
     assert not [line for line in PAGE.splitlines() if len(line) > 150 and not line.startswith("|")]
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-    assert not [link for link in links if not (ROOT / "docs" / link).exists()]
+    assert not [link for link in links if not (ROOT / "docs/how-to" / link).exists()]

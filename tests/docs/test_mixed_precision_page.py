@@ -1,4 +1,4 @@
-"""``docs/mixed_precision.md``: its script, run in each way."""
+"""``docs/how-to/mixed_precision.md``: its script, run in each way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support import ROOT
 from walkthrough import actions, bash, change
 
-PAGE = (ROOT / "docs" / "mixed_precision.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "mixed_precision.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.torch
 

@@ -1,4 +1,4 @@
-"""``docs/redirecting_cuda.md``: its script, run in each way, and on two devices."""
+"""``docs/how-to/redirecting_cuda.md``: its script, run in each way, and on two devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support import ROOT
 from walkthrough import actions, bash, change
 
-PAGE = (ROOT / "docs" / "redirecting_cuda.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "redirecting_cuda.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.torch
 

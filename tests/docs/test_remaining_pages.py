@@ -16,21 +16,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.torch]
 START: dict[str, str] = {
     "README.md": ".",
     "contrib/README.md": ".",
-    "docs/classification_models.md": ".",
-    "docs/data.md": ".",
-    "docs/engines.md": ".",
-    "docs/evaluation.md": ".",
-    "docs/model_sweep.md": ".",
-    "docs/models.md": ".",
-    "docs/nlp.md": "example/nlp/bert_qa",
-    "docs/ocr.md": "example/ocr/ppocr_v4",
-    "docs/performance.md": ".",
-    "docs/reinforcement.md": ".",
-    "docs/scaling.md": ".",
-    "docs/speech.md": ".",
-    "docs/tecoexec.md": ".",
-    "docs/training_options.md": ".",
-    "docs/training_shufflenet.md": ".",
+    "docs/reference/classification_models.md": ".",
+    "docs/reference/data.md": ".",
+    "docs/reference/engines.md": ".",
+    "docs/how-to/evaluation.md": ".",
+    "docs/reference/model_sweep.md": ".",
+    "docs/how-to/models.md": ".",
+    "docs/reference/nlp.md": "example/nlp/bert_qa",
+    "docs/reference/ocr.md": "example/ocr/ppocr_v4",
+    "docs/reference/performance.md": ".",
+    "docs/reference/reinforcement.md": ".",
+    "docs/explanation/scaling.md": ".",
+    "docs/reference/speech.md": ".",
+    "docs/explanation/tecoexec.md": ".",
+    "docs/reference/training_options.md": ".",
+    "docs/how-to/training_shufflenet.md": ".",
     "model_config/README.md": ".",
 }
 """Each page, and the folder in which its first command is given."""
@@ -81,6 +81,6 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
 
 def test_every_page_with_commands_is_run_by_a_test() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    pages = [path for path in (ROOT / "docs").glob("*.md") if commands(path.relative_to(ROOT).as_posix())]
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if commands(path.relative_to(ROOT).as_posix())]
     assert len(pages) > 20
     assert [path.name for path in pages if path.name not in sources] == []

@@ -1,4 +1,4 @@
-"""``docs/tasks.md``: its task and its scripts are written to a contrib folder and run as the page says."""
+"""``docs/reference/tasks.md``: its task and its scripts are written to a contrib folder and run as the page says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tecoinfer_modelzoo import evaluate
 from utils.tasks import Task
 from utils.tasks.legacy import ATTRIBUTES, METHODS
 
-PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "tasks.md").read_text(encoding="utf-8")
 NAMES = ("simplest", "simplest_valid", "task", "valid", "variant")
 BLOCKS = dict(zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL), strict=True))
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]

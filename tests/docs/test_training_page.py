@@ -1,4 +1,4 @@
-"""``docs/training.md``: what it says is done, each section by itself."""
+"""``docs/how-to/training.md``: what it says is done, each section by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support import ROOT
 from walkthrough import actions, bash, change, follow, shown
 from zoo_copy import copy_zoo, with_teco
 
-PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "training.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\d+)\. [^\n]+\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 RUN = ("2", "3", "4", "6", "7")
 
@@ -111,4 +111,4 @@ def test_every_section_with_commands_is_run() -> None:
 def test_the_page_can_be_read() -> None:
     assert not [line for line in PAGE.splitlines() if len(line) > 150 and not line.startswith(("|", "SDAA out of"))]
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-    assert not [link for link in links if not (ROOT / "docs" / link).exists()]
+    assert not [link for link in links if not (ROOT / "docs/how-to" / link).exists()]

@@ -18,7 +18,7 @@ pytest.importorskip("torchvision")  # after torch_sdaa, which lets it be importe
 
 pytestmark = pytest.mark.torch
 FOLDER = ROOT / "example" / "training" / "shufflenet"
-PAGE = ROOT / "docs" / "training_shufflenet.md"
+PAGE = ROOT / "docs" / "how-to" / "training_shufflenet.md"
 
 
 @pytest.fixture(scope="module")

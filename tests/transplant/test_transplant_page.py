@@ -1,4 +1,4 @@
-"""``docs/transplant.md``: its script is converted and trained on one device and on two, and its rules are used."""
+"""``docs/how-to/transplant.md``: its script is converted and trained on one device and on two, its rules are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo_copy import with_teco
 torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-PAGE = (ROOT / "docs" / "transplant.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "transplant.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.torch
 
@@ -44,4 +44,4 @@ def test_the_page_can_be_read() -> None:
     assert len(lines) <= 130
     assert not [line for line in lines if len(line) > 150 and not line.startswith("|")]
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-    assert not [link for link in links if not (ROOT / "docs" / link).exists()]
+    assert not [link for link in links if not (ROOT / "docs/how-to" / link).exists()]

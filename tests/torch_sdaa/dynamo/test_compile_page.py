@@ -1,4 +1,4 @@
-"""``docs/training_compile.md``: its code and command run, and saved engines open in another process."""
+"""``docs/how-to/training_compile.md``: its code and command run, and saved engines open in another process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from walkthrough import actions, bash
 
 torch = pytest.importorskip("torch")
 
-PAGE = (ROOT / "docs" / "training_compile.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "training_compile.md").read_text(encoding="utf-8")
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 OPEN = """
