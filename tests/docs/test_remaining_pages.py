@@ -30,10 +30,10 @@ START: dict[str, str] = {
     "docs/reference/speech.md": ".",
     "docs/explanation/tecoexec.md": ".",
     "docs/reference/training_options.md": ".",
-    "docs/how-to/training_shufflenet.md": ".",
+    "docs/how-to/training_performance.md#7": ".",
     "model_config/README.md": ".",
 }
-"""Each page, and the folder in which its first command is given."""
+"""Each page, or a numbered section of it, and the folder in which its first command is given."""
 
 LEFT_OUT = {
     r"^(python -m )?pip install": "installs what the tests have",
@@ -53,8 +53,11 @@ LEFT_OUT = {
 
 
 def commands(page: str) -> list[str]:
-    """Return the command lines of a page's ``bash`` blocks, continued lines put together."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    """Return the command lines of the ``bash`` blocks of a page or section, continued lines put together."""
+    name, _, number = page.partition("#")
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if number:
+        text = text.split(f"\n## {number}. ")[1].split("\n## ")[0]
     blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if line.strip() and not line.startswith("#")]

@@ -249,7 +249,7 @@ TABLE: tuple[Setting, ...] = (
         VARIABLE,
         (),
         ELSEWHERE,
-        "redirects CUDA's names without a change of the script ([redirecting_cuda.md](../how-to/redirecting_cuda.md))",
+        "redirects CUDA's names, script unchanged ([redirection](../how-to/migrating.md#14-redirection-in-detail))",
     ),
 )
 """Settings of the guides, in the order of the page."""
