@@ -18,7 +18,13 @@ from model_config.structure import FILE_RULES, SHARED_RULES, rules
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("README.md", "README.zh-CN.md")
-TWINS = (LANGUAGES, ("docs/reference/zoo.md", "docs/reference/zoo.zh-CN.md"))
+ZOO = ("docs/reference/zoo.md", "docs/reference/zoo.zh-CN.md")
+TWINS = (
+    LANGUAGES,
+    ZOO,
+    *((f"docs/{page}.md", f"docs/{page}.zh-CN.md") for page in ("how-to/adapting", "how-to/models", "how-to/python")),
+)
+"""Pages in English and Chinese."""
 ENGINES, MODELS, SETTINGS = "docs/reference/engines.md", "docs/how-to/models.md", "docs/reference/configuration.md"
 MADE_UP = {"utils.metrics.mase", "utils.postprocess.pytorch.mine", "benchmarks/results/"}
 """What pages name though it is not in a clone: a contributor's module, and what a benchmark writes."""
@@ -57,8 +63,8 @@ def first_cells(name: str) -> list[str]:
 
 
 def commands(block: str) -> list[list[str]]:
-    """Return the words of every command line of a block, without its comments."""
-    return [shlex.split(line, comments=True) for line in block.splitlines()]
+    """Return the words of every command line of a block, without its comments; continued lines are one."""
+    return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
 
 
 def headings(name: str) -> list[str]:
@@ -67,9 +73,8 @@ def headings(name: str) -> list[str]:
 
 
 def links(name: str) -> list[str]:
-    """Return the targets of the links of a page, sorted, without those to the page in the other language."""
-    twin = re.compile(r"(README|zoo)(\.zh-CN)?\.md")
-    return sorted(link for link in re.findall(r"\]\(([^)]+)\)", _prose(name)) if not twin.fullmatch(Path(link).name))
+    """Return the targets of the links of a page, sorted; those to Chinese pages as those to the English ones."""
+    return sorted(link.replace(".zh-CN.md", ".md") for link in re.findall(r"\]\(([^)]+)\)", _prose(name)))
 
 
 @pytest.mark.parametrize("pair", TWINS, ids=lambda pair: pair[0])
@@ -92,7 +97,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
-    linked = {link.partition("#")[0] for link in links("README.md")} | set(TWINS[1])
+    linked = {link.partition("#")[0] for link in links("README.md")} | {chinese for _, chinese in TWINS}
     pages = {name for name in PAGES if name.startswith("docs/")}
     assert pages - linked == {
         "docs/reference/classification_models.md",
@@ -111,7 +116,7 @@ def test_the_chinese_page_is_chinese_and_has_one_word_for_one_thing() -> None:
 
 
 def test_the_tables_of_the_zoo_have_every_model() -> None:
-    for name in TWINS[1]:
+    for name in ZOO:
         rows = [line.split(" | ")[0] for line in text(name).splitlines() if line.startswith("| [")]
         listed = [link for row in rows for link in re.findall(r"\[\w+\]\(\.\./\.\./(example/[^)]+)\)", row)]
         assert sorted(listed) == sorted(
