@@ -22,7 +22,10 @@ ZOO = ("docs/reference/zoo.md", "docs/reference/zoo.zh-CN.md")
 TWINS = (
     LANGUAGES,
     ZOO,
-    *((f"docs/{page}.md", f"docs/{page}.zh-CN.md") for page in ("how-to/adapting", "how-to/models", "how-to/python")),
+    *(
+        (f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md")
+        for page in ("adapting", "evaluation", "models", "python")
+    ),
 )
 """Pages in English and Chinese."""
 ENGINES, MODELS, SETTINGS = "docs/reference/engines.md", "docs/how-to/models.md", "docs/reference/configuration.md"
