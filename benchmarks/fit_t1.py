@@ -34,7 +34,7 @@ from tecoexec.plot import require_matplotlib
 
 T1 = CARDS / "t1.yaml"
 PUBLISHED = ROOT / "tecoexec/data/t1_resnet50.csv"
-DOCUMENT = ROOT / "docs/t1_card.md"
+DOCUMENT = ROOT / "docs/explanation/t1_card.md"
 PLOT = ROOT / "docs/images/t1_fit.png"
 MARKS = ("<!-- fit_t1.py: begin -->\n", "<!-- fit_t1.py: end -->\n")
 

@@ -174,7 +174,7 @@ def measured_costs(setup: Setup, script: Path, quick: bool) -> Costs:
     start, start_cpu = starting(setup, script)
     listing, size, scan, lookup = listing_costs(2_000 if quick else 50_000)
     files = [path.stat().st_size for path in setup.images.rglob("*") if path.is_file()]
-    step = 100e-6 / setup.batch_size  # per batch of the loop; see docs/performance.md, engine overhead
+    step = 100e-6 / setup.batch_size  # per batch of the loop; see docs/reference/performance.md, engine overhead
     image = sum(files) / len(files)
     own = {"scan": scan, "lookup": lookup}
     return Costs(preprocess, inference, 0.0, step, start, start_cpu, listing, size, image, **own)

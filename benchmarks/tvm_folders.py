@@ -28,7 +28,7 @@ from parts.bench import ROOT
 
 from utils.pipeline.report.report import write_json
 
-PAGE = ROOT / "docs/tvm_models.md"
+PAGE = ROOT / "docs/reference/tvm_models.md"
 BEGIN, END = "<!-- the folders: begin -->", "<!-- the folders: end -->"
 SCHEMA_VERSION = 1
 METRIC = re.compile(r"^eval_metric (\S+)$", re.MULTILINE)

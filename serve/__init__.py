@@ -1,4 +1,4 @@
-"""Models on the network: ``teco serve`` (docs/serving.md).
+"""Models on the network: ``teco serve`` (docs/how-to/serving.md).
 
 ``server`` runs the protocols in one asyncio process. ``repository`` holds the models; each has a queue that forms
 batches (``batching``), and engines in processes of their own (``engines``). ``protocol`` has the data types and

@@ -1,4 +1,4 @@
-"""``docs/architecture.md`` agrees with the source: layers, packages, and the files a sample passes."""
+"""``docs/explanation/architecture.md`` agrees with the source: layers, packages, and the files a sample passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from source_imports import graph_of, python_files, tree
 from support import ROOT, RunPython
 from test_architecture import FLOORS
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 PACKAGES = [package for package, floor in FLOORS.items() if floor < FLOORS["example"]]
 FILES = python_files(*PACKAGES)
 
@@ -117,4 +117,6 @@ def _is_there(where: str) -> bool:
 
 def test_the_page_is_short() -> None:
     assert len(PAGE.splitlines()) <= 130
-    assert not [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if not Path(ROOT, "docs", link).exists()]
+    assert not [
+        link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if not Path(ROOT, "docs/explanation", link).exists()
+    ]

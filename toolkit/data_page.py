@@ -1,4 +1,4 @@
-"""``docs/data.md``: every data set and weight file, from the tables of packages and of committed files."""
+"""``docs/reference/data.md``: every data set and weight file, from the tables of packages and of committed files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tecoinfer_modelzoo.text import shown_value
 from utils.fetch import Package, packages
 from utils.fetch.table import check_keys, check_text, rows_of
 
-PAGE = "docs/data.md"
+PAGE = "docs/reference/data.md"
 TABLES = ("docs/data.yaml", "contrib/data.yaml")
 """Tables of files that are committed or read from installed packages: of the core, and of contrib."""
 
@@ -26,7 +26,7 @@ _HEAD = """\
 # Data and weights
 
 The source and the licence of each data set and weight file. `teco fetch --write_docs` writes this page from
-[packages.yaml](../utils/fetch/packages.yaml) and [data.yaml](data.yaml); edit those files.
+[packages.yaml](../../utils/fetch/packages.yaml) and [data.yaml](../data.yaml); edit those files.
 
 """
 
@@ -80,7 +80,8 @@ check, a step whose package cannot be fetched fails with the error, and its resu
 - **New package.** Add a row to a `*.yaml` file in `contrib/utils/fetch/`, with the keys of the core's table and a
   unique name. Take `sha256` and `size` from the archive, and read its licence. Set `unpacked` too large at first: the
   error reports the correct value.
-- **New committed data.** Add a row to [data.yaml](data.yaml) or `contrib/data.yaml`; a test finds files without a row.
+- **New committed data.** Add a row to [data.yaml](../data.yaml) or `contrib/data.yaml`; a test finds files
+  without a row.
 """
 
 
@@ -189,7 +190,13 @@ def _files(source: Source) -> str:
 
 def _cells(source: Source) -> tuple[str, ...]:
     licence = f"{source.licence}: {source.read_in}"
-    return source.what, source.origin, licence, source.attribution, source.use
+    return tuple(map(_from_page, (source.what, source.origin, licence, source.attribution, source.use)))
+
+
+def _from_page(text: str) -> str:
+    """Return a text whose links, relative to ``docs/`` in the tables, are relative to the page's folder."""
+    up = "../" * (len(PurePosixPath(PAGE).parts) - 2)
+    return re.sub(r"\]\((?!https?:|#)", f"]({up}", text)
 
 
 def _package_row(package: Package) -> str:

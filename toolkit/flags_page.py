@@ -1,4 +1,4 @@
-"""``docs/flags.md``: the arguments of every ``teco`` command and of the scripts of every task of the core."""
+"""``docs/reference/flags.md``: the arguments of every ``teco`` command and of the scripts of every task of the core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.pipeline.flags.options import script_flags
 from utils.tasks.base import SCRIPTS, Flag, str2bool
 from utils.tasks.find import tasks
 
-PAGE = "docs/flags.md"
+PAGE = "docs/reference/flags.md"
 
 KINDS = {
     "dump": ("full", "once", "range", "compare", "recover"),
@@ -66,7 +66,7 @@ class _BuiltError(Exception):
 
 def write_flags(root: Path) -> Path:
     """Write the page and return its path; raise ConfigError if the page cannot be written."""
-    (root / PAGE).parent.mkdir(exist_ok=True)
+    (root / PAGE).parent.mkdir(parents=True, exist_ok=True)
     return save(root / PAGE, page())
 
 

@@ -122,7 +122,7 @@ def _task(domain: str, name: str, root: Path) -> type[Task]:
     if found is not None:
         return found
     own = [task for task in known.values() if task.domain == domain]
-    write = "" if own else ", or write one (docs/adding_a_domain.md)"
+    write = "" if own else ", or write one (docs/how-to/adding_a_domain.md)"
     raise ConfigError(f"{_no_task(domain, own, known)}; choose one with --task NAME{write}")
 
 

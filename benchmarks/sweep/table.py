@@ -1,4 +1,4 @@
-"""The table of docs/model_sweep.md: one line per architecture, from the file of results."""
+"""The table of docs/reference/model_sweep.md: one line per architecture, from the file of results."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from sweep.judge import FLOAT32_LIMIT
 from sweep.runner import Worker
 from utils.pipeline.report.report import write_json
 
-PAGE = ROOT / "docs/tvm_models.md"
+PAGE = ROOT / "docs/reference/tvm_models.md"
 BEGIN, END = "<!-- the table: begin -->", "<!-- the table: end -->"
 SCHEMA_VERSION = 1
 COMMAND = (sys.executable, "-m", "parts.tvm_worker")

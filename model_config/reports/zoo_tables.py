@@ -1,4 +1,4 @@
-"""Tables of models in the READMEs, docs/zoo.md and example/README.md, generated from the stored results."""
+"""Tables of models in the READMEs, docs/reference/zoo.md and example/README.md, generated from the stored results."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class Page:
 PAGES = (
     Page("README.md", "en", selected=True),
     Page("README.zh-CN.md", "zh", selected=True),
-    Page("docs/zoo.md", "en"),
-    Page("docs/zoo.zh-CN.md", "zh"),
+    Page("docs/reference/zoo.md", "en"),
+    Page("docs/reference/zoo.zh-CN.md", "zh"),
     Page("example/README.md", "en", ("core",)),
 )
 

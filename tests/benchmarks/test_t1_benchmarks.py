@@ -1,4 +1,4 @@
-"""The scripts behind docs/t1_card.md run, and the committed card is the one they give."""
+"""The scripts behind docs/explanation/t1_card.md run, and the committed card is the one they give."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_fit_gives_the_committed_card_and_table(tmp_path: Path) -> None:
     assert (ROOT / "engine/sdaa/t1.yaml").read_text(encoding="utf-8") == before
     table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     assert len(table) == 2 + 9 + 1 + 3
-    document = (ROOT / "docs/t1_card.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs/explanation/t1_card.md").read_text(encoding="utf-8")
     assert all(line in document for line in table)
 
 

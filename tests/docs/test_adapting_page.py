@@ -1,4 +1,4 @@
-"""docs/adapting.md: its commands run, and its tables have every stage and every source."""
+"""docs/how-to/adapting.md: its commands run, and its tables have every stage and every source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo_copy import copy_zoo, with_teco
 from toolkit.adapt.sources import SOURCES
 from toolkit.adapt.table import STAGES
 
-PAGE = (ROOT / "docs/adapting.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/adapting.md").read_text(encoding="utf-8")
 
 
 def test_the_tables_are_complete() -> None:

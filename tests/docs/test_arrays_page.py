@@ -1,4 +1,4 @@
-"""docs/arrays.md: its commands run, its Python code prints a metric, and its table of metrics is complete."""
+"""docs/reference/arrays.md: its commands run, its Python code prints a metric, and its table of metrics is complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo_copy import copy_zoo, with_teco
 
 from utils.tasks.arrays.measures import KINDS
 
-PAGE = (ROOT / "docs/arrays.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/arrays.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

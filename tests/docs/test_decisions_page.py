@@ -1,4 +1,4 @@
-"""``docs/decisions.md``: its flags are the tasks', its words those of the source, and its code does what it says."""
+"""``docs/explanation/decisions.md``: its flags are the tasks', its words the source's, its code does what it says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.onnx import KINDS
 from utils.outputs import LAYOUTS
 from utils.tasks.find import tasks
 
-PAGE = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "decisions.md").read_text(encoding="utf-8")
 COMMON = {"--dtype", "--target", "--dim", "--golden", "--json", "--input_size"}
 """Flags that all scripts have, and those of tools."""
 

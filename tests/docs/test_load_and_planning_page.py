@@ -1,4 +1,4 @@
-"""``docs/load_and_planning.md``: its commands run, and the simulated figures are those that it shows."""
+"""``docs/how-to/load_and_planning.md``: its commands run, and the simulated figures are those that it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support import ROOT
 from walkthrough import Action, actions, bash, shown
 from zoo_copy import with_teco
 
-PAGE = (ROOT / "docs" / "load_and_planning.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "load_and_planning.md").read_text(encoding="utf-8")
 COMMANDS = [action for action in actions(PAGE) if action.kind == "bash"]
 
 
@@ -88,7 +88,7 @@ def test_the_page_can_be_read() -> None:
     assert not [line for line in prose.splitlines() if len(line) > 150 and not line.startswith("|")]
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGE)
     assert links
-    assert not [link for link in links if not (ROOT / "docs" / link).exists()]
+    assert not [link for link in links if not (ROOT / "docs/how-to" / link).exists()]
     files = re.findall(r"`((?:tests|tecoexec|benchmarks)/[\w/.]+\.py)`", PAGE)
     assert files
     assert not [file for file in files if not os.path.isfile(ROOT / file)]

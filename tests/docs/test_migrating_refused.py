@@ -1,4 +1,4 @@
-"""``docs/migrating.md``, section 12: whatever it lists as refused is done here, and said as the page has it."""
+"""``docs/how-to/migrating.md``, section 12: whatever it lists as refused is done here, and said as the page has it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("libcst")
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-PAGE = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "migrating.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (.+?) \| .+? \| .+? \|$", PAGE.split("\n## 12. ")[1].split("\n## 13. ")[0], re.MULTILINE)[1:]
 SAID = [text for row in ROWS for text in re.findall(r"`([^`]+)`", row) if text != "!pip"]
 

@@ -1,4 +1,4 @@
-"""``docs/python.md`` and the READMEs: what they show of the Python calls runs as it stands."""
+"""``docs/how-to/python.md`` and the READMEs: what they show of the Python calls runs as it stands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import ROOT
 from tecoinfer_modelzoo import FACE
 from utils.pipeline.report.report import Report
 
-PAGE, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/python.md", "README.md"))
+PAGE, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/how-to/python.md", "README.md"))
 SNIPPETS = [block for page in (README, PAGE) for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
 
 

@@ -1,4 +1,4 @@
-"""``docs/serving.md``: its commands run one after the other, and print what the page shows."""
+"""``docs/how-to/serving.md``: its commands run one after the other, and print what the page shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support import ROOT
 from walkthrough import actions, shown
 from zoo_copy import with_teco
 
-PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "serving.md").read_text(encoding="utf-8")
 COMMANDS = [action.text for action in actions(PAGE) if action.kind == "bash"]
 PAUSE = "\necho '=====' \n"
 

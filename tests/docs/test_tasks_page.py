@@ -1,4 +1,4 @@
-"""``docs/tasks.md``: its task and its scripts are written to a contrib folder and run as the page says."""
+"""``docs/reference/tasks.md``, and the smallest task of adding_a_domain.md: tasks and scripts run as the pages say."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from tecoinfer_modelzoo import evaluate
 from utils.tasks import Task
 from utils.tasks.legacy import ATTRIBUTES, METHODS
 
-PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "tasks.md").read_text(encoding="utf-8")
+DOMAIN = (ROOT / "docs" / "how-to" / "adding_a_domain.md").read_text(encoding="utf-8")
+SMALLEST = DOMAIN.split("\n## The smallest task\n")[1].split("\n## ")[0]
 NAMES = ("simplest", "simplest_valid", "task", "valid", "variant")
-BLOCKS = dict(zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL), strict=True))
+BLOCKS = dict(zip(NAMES, re.findall(r"```python\n(.*?)```", SMALLEST + PAGE, re.DOTALL), strict=True))
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
 
@@ -113,7 +115,7 @@ def test_the_simplest_task_runs_as_a_script(rows: Path, run_python: RunPython) -
 def test_the_simplest_task_runs_from_python(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(rows)
     monkeypatch.syspath_prepend(rows)
-    call = re.search(r"`(evaluate\(Rows, [^`]+)`", PAGE)
+    call = re.search(r"`(evaluate\(Rows, [^`]+)`", SMALLEST)
     assert call is not None
     assert eval(call[1], {"evaluate": evaluate, "Rows": importlib.import_module("rows").Rows}) == 1.0  # noqa: S307
 

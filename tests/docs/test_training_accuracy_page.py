@@ -1,4 +1,4 @@
-"""``docs/training_accuracy.md``: its commands are run as they stand there, and print what it shows."""
+"""``docs/how-to/training_accuracy.md``: its commands are run as they stand there, and print what it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import ROOT
 from walkthrough import follow, shown
 from zoo_copy import with_teco
 
-PAGE = (ROOT / "docs" / "training_accuracy.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "training_accuracy.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.torch
 
@@ -39,4 +39,4 @@ def test_the_page_is_followed(tmp_path: Path) -> None:
 def test_the_page_can_be_read() -> None:
     assert not [line for line in PAGE.splitlines() if len(line) > 150 and not line.startswith("|")]
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-    assert not [link for link in links if not (ROOT / "docs" / link).exists()]
+    assert not [link for link in links if not (ROOT / "docs/how-to" / link).exists()]

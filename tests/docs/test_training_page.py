@@ -1,4 +1,4 @@
-"""``docs/training.md``: what it says is done, each section by itself."""
+"""``docs/how-to/training.md``: what it says is done, each section by itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from support import ROOT
 from walkthrough import actions, bash, change, follow, shown
 from zoo_copy import copy_zoo, with_teco
 
-PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "training.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\d+)\. [^\n]+\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 RUN = ("2", "3", "4", "6", "7")
+ELSEWHERE = ("9", "10")
+"""Sections with commands that test_mixed_precision_page.py and test_distributed_page.py run."""
 
 pytestmark = pytest.mark.torch
 
@@ -104,11 +106,11 @@ def test_the_gate_passes_and_writes_its_page(folder: Path, tmp_path: Path) -> No
 
 
 def test_every_section_with_commands_is_run() -> None:
-    assert list(SECTIONS) == [str(number) for number in range(1, 11)]
-    assert tuple(name for name, text in SECTIONS.items() if "```bash" in text) == RUN
+    assert list(SECTIONS) == [str(number) for number in range(1, 14)]
+    assert tuple(name for name, text in SECTIONS.items() if "```bash" in text) == RUN + ELSEWHERE
 
 
 def test_the_page_can_be_read() -> None:
     assert not [line for line in PAGE.splitlines() if len(line) > 150 and not line.startswith(("|", "SDAA out of"))]
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-    assert not [link for link in links if not (ROOT / "docs" / link).exists()]
+    assert not [link for link in links if not (ROOT / "docs/how-to" / link).exists()]

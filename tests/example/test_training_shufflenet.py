@@ -18,7 +18,7 @@ pytest.importorskip("torchvision")  # after torch_sdaa, which lets it be importe
 
 pytestmark = pytest.mark.torch
 FOLDER = ROOT / "example" / "training" / "shufflenet"
-PAGE = ROOT / "docs" / "training_shufflenet.md"
+PAGE = (ROOT / "docs" / "how-to" / "training_performance.md").read_text(encoding="utf-8").split("\n## 7. ")[1]
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,8 @@ def test_gains_are_predicted_within_ten_percent(scripts: tuple[Any, Any]) -> Non
 @pytest.mark.slow
 @pytest.mark.long
 def test_page_equals_the_output(run_python: RunPython) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    commands = re.findall(r"^python (?:example/training/shufflenet/)?(\S+\.py)(.*)$", page, re.MULTILINE)
-    shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    commands = re.findall(r"^python (?:example/training/shufflenet/)?(\S+\.py)(.*)$", PAGE, re.MULTILINE)
+    shown = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     assert len(commands) == len(shown) == 2
     for (script, flags), text in zip(commands, shown, strict=True):
         done = run_python(str(FOLDER / script), *flags.split())
@@ -87,7 +86,7 @@ def test_page_equals_the_output(run_python: RunPython) -> None:
 def test_the_page_shows_the_librarys_table(run_python: RunPython) -> None:
     done = run_python(str(ROOT / "benchmarks" / "bench_optimized_lib.py"), "--markdown")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() in PAGE.read_text(encoding="utf-8")
+    assert done.stdout.strip() in PAGE
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""Seeded attacks on the zoo's commands: ``python -m tests.fuzz KIND --minutes N``; see `docs/reliability.md`."""
+"""Seeded attacks on the zoo's commands: ``python -m tests.fuzz KIND --minutes N``; docs/explanation/reliability.md."""

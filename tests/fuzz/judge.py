@@ -1,4 +1,4 @@
-"""General checks of the result of a command; see `docs/reliability.md`."""
+"""General checks of the result of a command; see `docs/explanation/reliability.md`."""
 
 from __future__ import annotations
 

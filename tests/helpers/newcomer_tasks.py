@@ -1,4 +1,4 @@
-"""Tasks that a contributor writes for models of kinds that the zoo has no task for, in the form of docs/tasks.md.
+"""Tasks that a contributor writes for models of kinds that the zoo has no task for (docs/reference/tasks.md).
 
 Tests copy this file into a model's folder, next to the script that imports it.
 """

@@ -1,4 +1,4 @@
-"""docs/adding_a_domain.md works in a copy of the zoo and ends with a passed check; and common mistakes."""
+"""docs/how-to/adding_a_domain.md works in a copy of the zoo and ends with a passed check; and common mistakes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo_copy import copy_zoo, with_teco
 from model_config.cases.config import read_cases
 from model_config.structure import check_shared, check_structure
 
-PAGE = (ROOT / "docs" / "adding_a_domain.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "adding_a_domain.md").read_text(encoding="utf-8")
 CHAPTERS = re.split(r"^(?=## \d\. )", PAGE, flags=re.MULTILINE)
 THE_TASK = "".join(CHAPTERS[:6])
 """All that makes the task, its template included."""
@@ -132,7 +132,7 @@ def test_task_is_available_to_contrib_only(zoo: Path) -> None:
     assert done.returncode == 2
     assert "domain 'astronomy' has no task; tasks and their domains: classification (classification), " in done.stderr
     assert "forecasting (forecasting)" in done.stderr
-    assert done.stderr.rstrip().endswith("choose one with --task NAME, or write one (docs/adding_a_domain.md)")
+    assert done.stderr.rstrip().endswith("choose one with --task NAME, or write one (docs/how-to/adding_a_domain.md)")
     done = teco(zoo, "new", "forecasting", "x")
     assert (
         done.stderr == "error: task 'forecasting' is in contrib/utils, which core models cannot import; add --contrib\n"

@@ -1,4 +1,4 @@
-"""docs/data.md equals the tables, which list every committed data or weight file."""
+"""docs/reference/data.md equals the tables, which list every committed data or weight file."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ROW = "- what: mine\n  from: me\n  licence: MIT\n  read_in: LICENSE\n  use: all\
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
     (tmp_path / "contrib").mkdir()
     (tmp_path / "docs" / "data.yaml").write_text(ROW)
     return tmp_path

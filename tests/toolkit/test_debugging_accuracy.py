@@ -1,4 +1,4 @@
-"""docs/debugging_accuracy.md works: its commands end with a model that passes."""
+"""docs/how-to/debugging_accuracy.md works: its commands end with a model that passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import ROOT
 from walkthrough import follow, shown
 from zoo_copy import with_teco
 
-PAGE = (ROOT / "docs" / "debugging_accuracy.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "debugging_accuracy.md").read_text(encoding="utf-8")
 CULPRITS = ["norm/square", "norm/mean", "norm/epsilon", "norm/root"]
 
 
@@ -51,7 +51,7 @@ def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
 
 
 def test_images_of_page_exist_and_are_small() -> None:
-    images = [ROOT / "docs" / name for name in re.findall(r"!\[.*?\]\((.+?)\)", PAGE)]
+    images = [ROOT / "docs/how-to" / name for name in re.findall(r"!\[.*?\]\((.+?)\)", PAGE)]
     assert [image.name for image in images] == ["overflow_page.png", "fix_page.png"]
     assert all(0 < image.stat().st_size < 150_000 for image in images)
 

@@ -1,4 +1,4 @@
-"""docs/flags.md equals the parsers, and former names of flags are accepted but not listed."""
+"""docs/reference/flags.md equals the parsers, and former names of flags are accepted but not listed."""
 
 from __future__ import annotations
 

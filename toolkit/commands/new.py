@@ -89,7 +89,7 @@ next:
   teco run {model} valid
   teco check {model}
 then put your own network into model.py and export_onnx.py, add your data, and describe both in README.md;
-docs/adding_a_model.md shows every step"""
+docs/how-to/adding_a_model.md shows every step"""
 
 NEXT_OF_ARCH = """\
 next:

@@ -2,7 +2,7 @@
 
 A model is the name of one of the zoo, or an ONNX file (tensors only); NAME=MODEL gives it another name. The server
 listens at 127.0.0.1 unless told otherwise, and ends at SIGTERM or Ctrl-C after it has answered what it accepted.
-docs/serving.md has examples.
+docs/how-to/serving.md has examples.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Write an HTML page about all models of the zoo, from their stored results.
 
-With --write_docs, also write the model tables of the READMEs, docs/zoo.md, docs/zoo.zh-CN.md and example/README.md,
-from the same results and the zoo.yaml of each model, and the table of all flags, docs/flags.md.
+With --write_docs, also write the model tables of the READMEs, docs/reference/zoo.md (English and Chinese) and
+example/README.md, from the same results and the zoo.yaml of each model, and docs/reference/flags.md, the table of all
+flags.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     out = "output file (default: site.html)"
     parser.add_argument("--out", type=Path, default=Path("site.html"), metavar="FILE", help=out)
     parser.add_argument(
-        "--write_docs", action="store_true", help="also write the tables of the READMEs, docs/zoo*.md and docs/flags.md"
+        "--write_docs",
+        action="store_true",
+        help="also write the tables of the READMEs, docs/reference/zoo*.md and docs/reference/flags.md",
     )
     args = parser.parse_args(argv)
     from model_config.reports import build_site, write_tables

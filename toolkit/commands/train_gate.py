@@ -2,7 +2,7 @@
 
 SCRIPT is run on both devices for every seed: `python SCRIPT [ARGUMENTS] --device NAME --seed N --losses FILE`.
 It writes JSON lines to FILE, first {"device": "sdaa:0", "seed": 0}, then {"step": 0, "loss": 2.31} for every step, and
-prints its final metric as a line `eval_metric 0.98`. docs/training.md has a complete example.
+prints its final metric as a line `eval_metric 0.98`. docs/how-to/training.md has a complete example.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHARTS = 4
 
 _AT_ONCE = (
     "the losses differ before the first update, so that more seeds do not explain it: compare dumps of one step on "
-    "both devices, which find the first operator that differs (teco train compare, docs/training_accuracy.md)"
+    "both devices, which find the first operator that differs (teco train compare, docs/how-to/training_accuracy.md)"
 )
 
 _POINTS = 1000

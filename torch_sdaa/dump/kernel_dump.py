@@ -1,7 +1,7 @@
 """``torch.sdaa.init_dump``, ``set_dump`` and ``finalize_dump``: one file per operator, configured by a JSON file.
 
 Path: ``{dump_path}/{time}/{device}/{model}/{step}/{op_type}.{op_name}.{task}.{stream}.{timestamp}``, HDF5 with this one
-call (``docs/training_accuracy.md``).
+call (``docs/how-to/training_accuracy.md``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Options and environment variables from guides for such cards, and their effect here.
 
-:data:`TABLE` has all of them; ``docs/training_options.md`` shows it. None is ignored silently: one without effect on
-this device is reported once when it is set, one that would change results is an error, and for an unknown name the
-nearest known one is reported.
+:data:`TABLE` has all of them; ``docs/reference/training_options.md`` shows it. None is ignored silently: one without
+effect on this device is reported once when it is set, one that would change results is an error, and for an unknown
+name the nearest known one is reported.
 """
 
 from __future__ import annotations
@@ -235,17 +235,21 @@ TABLE: tuple[Setting, ...] = (
         VARIABLE,
         (),
         ELSEWHERE,
-        "devices of the host that a process sees, and their order ([training.md](training.md), section 3)",
+        "devices of the host that a process sees, and their order ([training.md](../how-to/training.md), section 3)",
     ),
     Setting(
-        "MAX_ENGINE_NUMS", VARIABLE, (), ELSEWHERE, "number of devices of a card: 4, or 3 ([t1_card.md](t1_card.md))"
+        "MAX_ENGINE_NUMS",
+        VARIABLE,
+        (),
+        ELSEWHERE,
+        "number of devices of a card: 4, or 3 ([t1_card.md](../explanation/t1_card.md))",
     ),
     Setting(
         "TORCH_SDAA_TRANSFER",
         VARIABLE,
         (),
         ELSEWHERE,
-        "redirects CUDA's names without a change of the script ([redirecting_cuda.md](redirecting_cuda.md))",
+        "redirects CUDA's names, script unchanged ([redirection](../how-to/migrating.md#14-redirection-in-detail))",
     ),
 )
 """Settings of the guides, in the order of the page."""

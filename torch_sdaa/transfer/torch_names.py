@@ -202,7 +202,7 @@ def _legacy_profiling(original: Callable[..., None]) -> Callable[..., None]:
 
 _KERNELS = (
     "sdaa does not run CUDA kernels: omit the extension if the script works without it, or write the operator with "
-    "torch.library (docs/training.md, section 5)"
+    "torch.library (docs/how-to/training.md, section 5)"
 )
 
 

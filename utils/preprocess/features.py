@@ -176,7 +176,7 @@ class Features:
         if text is None:
             raise ModelError(
                 f"{model.ckpt}: no {NOTE!r} in its metadata, so its inputs are not known; export it with "
-                "notes={'features': {'fields': [...]}} (docs/recommendation.md)"
+                "notes={'features': {'fields': [...]}} (docs/reference/recommendation.md)"
             )
         found = _read(text, str(model.ckpt))
         found.check(model.inputs)

@@ -1,4 +1,4 @@
-"""Pass for channel shuffles: gathers, divided before a Split, folded into a Conv (``docs/shufflenet.md``)."""
+"""Pass for channel shuffles: gathers, divided before a Split, folded into a Conv (``docs/how-to/shufflenet.md``)."""
 
 from __future__ import annotations
 

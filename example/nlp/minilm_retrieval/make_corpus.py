@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "data/corpus.jsonl")
     args = parser.parse_args()
     rows, seen = [], set[str]()
-    for page in sorted(args.docs.glob("*.md")):
+    for page in sorted(args.docs.rglob("*.md")):
         for number, (title, text) in enumerate(passages(page), start=1):
             if text not in seen:
                 rows.append({"_id": f"{page.stem}-{number}", "title": title, "text": text})

@@ -15,7 +15,7 @@ from model_config.reports.described import LANGUAGES, TEXTS, read_described, unl
 from model_config.reports.scored import find_models
 from model_config.reports.zoo_tables import BEGIN, END, PAGES, SELECTED, Page, tables, with_tables, write_tables
 
-ZOO = Page("docs/zoo.md", "en")
+ZOO = Page("docs/reference/zoo.md", "en")
 GOOD = 'does: {en: "reads [a digit](docs/x.md)", zh: "识别"}\nweights: {en: "`ours`", zh: "自己的"}\n'
 
 
@@ -38,8 +38,8 @@ def test_every_model_of_the_core_has_texts_in_both_languages() -> None:
 
 def make(root: Path) -> None:
     make_zoo(root)
-    for folder in ("example", "docs"):
-        (root / folder).mkdir(exist_ok=True)
+    for folder in ("example", "docs/reference"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
     for page in PAGES:
         (root / page.name).write_text(f"before\n{BEGIN}\nstale text\n{END}\nafter\n", encoding="utf-8")
     (root / "example/classification/digits" / TEXTS).write_text(GOOD, encoding="utf-8")
@@ -50,7 +50,7 @@ def test_a_name_that_is_invalid_utf8_is_escaped(tmp_path: Path) -> None:
     own = tmp_path / "example" / "classification" / "digits"
     own.rename(own.with_name("digits\udcff"))
     write_tables(tmp_path)
-    assert "digits\\udcff" in (tmp_path / "docs/zoo.md").read_text(encoding="utf-8")
+    assert "digits\\udcff" in (tmp_path / "docs/reference/zoo.md").read_text(encoding="utf-8")
 
 
 def test_tables_of_a_small_zoo(tmp_path: Path) -> None:
@@ -62,18 +62,18 @@ def test_tables_of_a_small_zoo(tmp_path: Path) -> None:
         assert text.endswith(f"\n{END}\nafter\n")
         assert "stale text" not in text
     assert (
-        "| [digits](../example/classification/digits/README.md) | classification | reads [a digit](x.md) |"
-        in (texts["docs/zoo.md"])
+        "| [digits](../../example/classification/digits/README.md) | classification | reads [a digit](../x.md) |"
+        in (texts["docs/reference/zoo.md"])
     )
     assert (
         "| [digits](classification/digits/README.md) | classification | reads [a digit](../docs/x.md) |"
         in (texts["example/README.md"])
     )
-    assert "识别" not in texts["docs/zoo.md"]
-    assert "识别 | 自己的 |" in texts["docs/zoo.zh-CN.md"]
-    assert "contrib/" in texts["docs/zoo.md"]
+    assert "识别" not in texts["docs/reference/zoo.md"]
+    assert "识别 | 自己的 |" in texts["docs/reference/zoo.zh-CN.md"]
+    assert "contrib/" in texts["docs/reference/zoo.md"]
     assert "contrib/" not in texts["example/README.md"]
-    measured, _, rest = texts["docs/zoo.md"].partition("Without stored results")
+    measured, _, rest = texts["docs/reference/zoo.md"].partition("Without stored results")
     assert "0.9900" in measured
     assert "[digits]" in measured
     assert "[resnet]" in rest
@@ -120,8 +120,8 @@ def test_models_with_the_same_texts_share_a_row(tmp_path: Path) -> None:
         (folder / TEXTS).write_text(GOOD, encoding="utf-8")
     rows = [line for line in tables(tmp_path, ZOO) if line.startswith("| [")]
     assert rows == [
-        "| [one](../example/nlp/one/README.md), [two](../example/nlp/two/README.md) | nlp | reads [a digit](x.md)"
-        " | `ours` |"
+        "| [one](../../example/nlp/one/README.md), [two](../../example/nlp/two/README.md) | nlp "
+        "| reads [a digit](../x.md) | `ours` |"
     ]
 
 

@@ -120,7 +120,7 @@ def test_names_that_cannot_be_passed_on(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_every_variable_of_the_configuration_page_is_handed_on() -> None:
-    page = (Path(__file__).parents[3] / "docs/configuration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/reference/configuration.md").read_text(encoding="utf-8")
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     names = {name for cell in cells for word in cell.split(",") if (name := word.strip("` ")).isupper()}
     assert len(names) > 15

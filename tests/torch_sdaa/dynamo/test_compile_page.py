@@ -1,4 +1,4 @@
-"""``docs/training_compile.md``: its code and command run, and saved engines open in another process."""
+"""``docs/how-to/training_performance.md``, torch.compile: its code runs, and saved engines open in another process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from walkthrough import actions, bash
 
 torch = pytest.importorskip("torch")
 
-PAGE = (ROOT / "docs" / "training_compile.md").read_text(encoding="utf-8")
+PERFORMANCE = (ROOT / "docs" / "how-to" / "training_performance.md").read_text(encoding="utf-8")
+PAGE = PERFORMANCE.split("\n## 6. torch.compile\n")[1].split("\n## ")[0]
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 OPEN = """

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.torch
 
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
-    for line in (ROOT / "docs/training_options.md").read_text(encoding="utf-8").splitlines()
+    for line in (ROOT / "docs/reference/training_options.md").read_text(encoding="utf-8").splitlines()
     if line.startswith("| `")
 ]
 """Name, values, state and text of each row of the page."""
@@ -238,7 +238,7 @@ def test_variables_of_another_card_and_operator_names(monkeypatch: pytest.Monkey
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_command_of_the_page(run_python: RunPython, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs/training_options.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/training_options.md").read_text(encoding="utf-8")
     (command,) = re.findall(r'^ASCEND_.* python -c "(.*)"$', page, re.MULTILINE)
     (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     monkeypatch.setenv("ASCEND_GLOBAL_LOG_LEVEL", "1")

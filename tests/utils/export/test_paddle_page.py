@@ -1,4 +1,4 @@
-"""The PaddlePaddle section of ``docs/your_own_model.md``, in the environment of PaddlePaddle."""
+"""The PaddlePaddle section of ``docs/how-to/adding_a_model.md``, in the environment of PaddlePaddle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo_copy import with_teco
 pytest.importorskip("paddle", reason="PaddlePaddle has an environment of its own (constraints-paddle.txt)")
 pytest.importorskip("paddle2onnx")
 
-PAGE = (ROOT / "docs" / "your_own_model.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "adding_a_model.md").read_text(encoding="utf-8")
 
 
 def section(number: int) -> str:

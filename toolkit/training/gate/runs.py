@@ -1,6 +1,6 @@
 """One run of a training script: a process with limits, and the files it writes.
 
-The contract of a script (example in docs/training.md). It is run as
+The contract of a script (example in docs/how-to/training.md). It is run as
 
     python SCRIPT [arguments] --device DEVICE --seed SEED --losses FILE
 
@@ -34,7 +34,7 @@ LARGEST = 1 << 28  # maximum size in bytes of a file that a run writes: losses, 
 _METRIC = re.compile(r"^eval_metric[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _TAIL = 1 << 16
 _INTERVAL = 0.05
-_PAGE = "see docs/training.md for what a script must write"
+_PAGE = "see docs/how-to/training.md for what a script must write"
 
 
 @dataclass(frozen=True, slots=True)

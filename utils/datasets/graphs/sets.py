@@ -73,7 +73,7 @@ def load_graphs(path: Path, wanted: Wanted) -> ListDataset:
         if missing
     ]
     if not known:
-        raise DataError(f"{path}: no target of any graph is known; see docs/gnn.md for the formats")
+        raise DataError(f"{path}: no target of any graph is known; see docs/reference/gnn.md for the formats")
     kept = [found.samples[place] for place in known]
     return ListDataset(
         kept,
@@ -91,7 +91,8 @@ def _of_file(path: Path, wanted: Wanted) -> _Found:
         return _Found(held.graphs, held.targets, held.target_names, held.features, [path], [])
     if path.suffix.lower() not in SDF + TABLES:
         what = "is not a supported graph format" if path.exists() else "does not exist"
-        raise DataError(f"data path {path} {what}; pass .npz, {', '.join(SDF + TABLES)} or a folder (docs/gnn.md)")
+        kinds = ", ".join(SDF + TABLES)
+        raise DataError(f"data path {path} {what}; pass .npz, {kinds} or a folder (docs/reference/gnn.md)")
     if wanted.targets and not wanted.properties:
         raise ConfigError(f"{path}: the names of the targets are missing; set them with --property NAME")
     properties = wanted.properties if wanted.targets else ()
@@ -120,7 +121,8 @@ def _joined(path: Path, wanted: Wanted) -> _Found:
     """Read all files of molecules in a folder, sorted by name; files that cannot be read are rejected."""
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in SDF + TABLES and file.is_file())
     if not files:
-        raise DataError(f"data path {path} has no {', '.join(SDF + TABLES)} and is not an OGB folder; see docs/gnn.md")
+        kinds = ", ".join(SDF + TABLES)
+        raise DataError(f"data path {path} has no {kinds} and is not an OGB folder; see docs/reference/gnn.md")
     parts, lost = list[_Found](), list[Rejected]()
     for file in files:
         try:

@@ -65,7 +65,8 @@ def load_pairs(
         found = [one for one in found if one[1]]
     if not found:
         why = f" ({rejected[0].path}: {rejected[0].reason})" if rejected else ""
-        raise DataError(f"{', '.join(map(str, paths.values()))}: no text that can be used{why}; see docs/nlp.md")
+        files = ", ".join(map(str, paths.values()))
+        raise DataError(f"{files}: no text that can be used{why}; see docs/reference/nlp.md")
     known = references and bool(found[0][1])
     return ListDataset(
         [text for text, _, _ in found],

@@ -69,7 +69,7 @@ def load_questions(path: Path, *, answers: bool = True) -> ListDataset:
         found.append((question, right, asked.unit))
     if not found:
         first = f" ({rejected[0].path}: {rejected[0].reason})" if rejected else ""
-        raise DataError(f"{path} has no question that can be used{first}; see docs/nlp.md for the formats")
+        raise DataError(f"{path} has no question that can be used{first}; see docs/reference/nlp.md for the formats")
     questions = [question for question, _, _ in found]
     targets = [right for _, right, _ in found] if answers else None
     if targets is not None and not any(targets):
@@ -115,7 +115,9 @@ def _asked(path: Path) -> Iterator[Asked]:
     elif isinstance(whole, dict) and "question" in whole:
         yield from _entry(whole, f"{path}:1", "0")
     else:
-        raise DataError(f"{path}: no 'data' with paragraphs, and no list of questions; see docs/nlp.md for the formats")
+        raise DataError(
+            f"{path}: no 'data' with paragraphs, and no list of questions; see docs/reference/nlp.md for the formats"
+        )
 
 
 def _lines(text: str, path: Path) -> Iterator[Asked]:

@@ -90,7 +90,7 @@ def load_tagged(path: Path, *, tags: bool = True, column: int = -1, encoding: st
             (rejected if isinstance(one, Rejected) else found).append(one)  # type: ignore[arg-type]
     if not found:
         why = f" ({rejected[0].path}: {rejected[0].reason})" if rejected else ""
-        raise DataError(f"{path} has no sentence that can be used{why}; see docs/nlp.md for the formats")
+        raise DataError(f"{path} has no sentence that can be used{why}; see docs/reference/nlp.md for the formats")
     if len({one.tags is None for one in found}) == 2:
         rejected += [
             Rejected(Path(one.name), "no tags, but other sentences have some") for one in found if not one.tags

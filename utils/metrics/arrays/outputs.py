@@ -84,8 +84,8 @@ class OutputMetrics(RecordMetric):
 
     Args:
         measures: the metric of record first. Each is a mapping with ``outputs`` (names; several only for ``equal``),
-            ``kind`` (a key of the table in docs/arrays.md, or ``topk_of_positions`` and ``f1_of_positions``), and the
-            options ``k``, ``peak`` and ``tolerance`` of these kinds.
+            ``kind`` (a key of the table in docs/reference/arrays.md, or ``topk_of_positions`` and ``f1_of_positions``),
+            and the options ``k``, ``peak`` and ``tolerance`` of these kinds.
     """
 
     def __init__(self, measures: Sequence[Mapping[str, Any]]) -> None:

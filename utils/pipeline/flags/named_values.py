@@ -1,6 +1,6 @@
 """Parse flags with names: ``NAME=PATH`` of several models or paths, ``NAME=SIZE`` of symbolic dimensions.
 
-Paths may be files in packages: ``fetch:NAME/path`` (docs/data.md).
+Paths may be files in packages: ``fetch:NAME/path`` (docs/reference/data.md).
 """
 
 from __future__ import annotations

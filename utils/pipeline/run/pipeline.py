@@ -272,9 +272,8 @@ def _wrong_prepared(value: object, function: Callable[..., Any], task: str, samp
 def _wrong(given: str, wanted: str, function: Callable[..., Any], task: str) -> ConfigError:
     inner = function.func if isinstance(function, partial) else function
     where = getattr(inner, "__module__", "its module")
-    return ConfigError(
-        f"task {task}: {_qualified(function)} of {where} returned {given}; let it return {wanted} (docs/tasks.md)"
-    )
+    fix = f"let it return {wanted} (docs/reference/tasks.md)"
+    return ConfigError(f"task {task}: {_qualified(function)} of {where} returned {given}; {fix}")
 
 
 def _qualified(function: Callable[..., Any]) -> str:

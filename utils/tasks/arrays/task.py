@@ -1,4 +1,4 @@
-"""Arrays in, arrays out: any model that has no task of its own (docs/arrays.md)."""
+"""Arrays in, arrays out: any model that has no task of its own (docs/reference/arrays.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Arrays(Task):
 
     name = domain = "arrays"
     template = ARRAYS
-    data_help = "arrays in an .npz, .npy, .csv or .tsv file, or a folder with a file per sample (docs/arrays.md)"
+    data_help = "arrays in an .npz, .npy, .csv or .tsv file, or a folder of such files (docs/reference/arrays.md)"
     writes = "the outputs of all samples as .npz"
     flags = (
         Flag("--metric", f"the metric of record first: {', '.join(KINDS)} or top5 (default: by the expected arrays)",

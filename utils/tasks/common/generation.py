@@ -160,12 +160,12 @@ class Decoder:
             raise ModelError(
                 f"{model.ckpt}: has {len(caches)} cache inputs and {len(behind)} outputs besides the logits; inputs: "
                 f"{_some([spec.name for spec in model.inputs])}; expected token ids, caches, and an output per "
-                "cache; export it with a key/value cache (docs/nlp.md)"
+                "cache; export it with a key/value cache (docs/reference/nlp.md)"
             )
         if not {"position", "length"} & set(self.kinds):
             raise ModelError(
                 f"{model.ckpt}: has neither an input of positions nor of the length of the past, so it would take the "
-                "size of the cache for that length; export it with position_ids (docs/nlp.md)"
+                "size of the cache for that length; export it with position_ids (docs/reference/nlp.md)"
             )
         self.forms = [Slot(i, o, *cache_axes(model.inputs[i])) for i, o in zip(caches, behind, strict=False)]
         self.plans = self._planned(plans)

@@ -235,7 +235,7 @@ def refuse_trained_rows(trained: Any, dataset: Dataset, ckpt: Path) -> None:
     if not isinstance(trained, dict):
         warnings.warn(
             f"{ckpt}: does not store the split of its training, so these ratings may be part of its training data; "
-            "store it under 'features' (docs/recommendation.md)",
+            "store it under 'features' (docs/reference/recommendation.md)",
             stacklevel=2,
         )
         return

@@ -1,4 +1,4 @@
-"""Dense regression: depth of one image, disparity or depth of two, for every pixel (docs/depth.md)."""
+"""Dense regression: depth of one image, disparity or depth of two, for every pixel (docs/reference/depth.md)."""
 
 from __future__ import annotations
 

@@ -226,8 +226,8 @@ class Detection(ImageTask):
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any]:
         """Return the detections of each image.
 
-        The layout defines the meaning of the outputs (docs/detection_layouts.md): the one of ``--layout``, else the
-        stored one, else the one that fits names and shapes. Every pair of box and class with a score of at least
+        The layout defines the meaning of the outputs (docs/reference/detection_layouts.md): that of ``--layout``, else
+        the stored one, else the one that fits names and shapes. Every pair of box and class with a score of at least
         ``--score_threshold`` is a candidate, unless score or box have NaN; of candidates of a class that overlap by
         more than ``--iou_threshold`` the best stays, unless the layout's boxes are final; at most ``--max_detections``
         are returned.

@@ -118,7 +118,7 @@ class GraphPrediction(Task):
         if known != notes.atoms.stored():
             raise ConfigError(
                 f"the node features of the data are not those of {self.model.ckpt.name}; make the file of graphs again "
-                "with this model's features (docs/gnn.md)"
+                "with this model's features (docs/reference/gnn.md)"
             )
 
     def prepare(self, samples: Sequence[Graph | Molecule]) -> Prepared:

@@ -1,4 +1,4 @@
-"""Image restoration: super-resolution, denoising, low light; the metric is PSNR or SSIM (docs/restoration.md)."""
+"""Image restoration: super-resolution, denoising, low light; metric: PSNR or SSIM (docs/reference/restoration.md)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def note(key: str, model: Model, options: Options | None = None) -> Any:
     named = model.named or {TEXT: model}
     both = [named[name] for name in (TEXT, IMAGE) if name in named]
     owner = next((one for one in both if key in one.notes(NOTE)), model)
-    return setting_in_use(key, owner, options, NOTE, USUAL, _is_one, "a valid value (docs/classification_models.md)")
+    return setting_in_use(key, owner, options, NOTE, USUAL, _is_one, "a valid value (docs/reference/image_text.md)")
 
 
 def _is_one(key: str, value: Any) -> bool:

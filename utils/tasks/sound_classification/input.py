@@ -50,7 +50,7 @@ classes, so scores are independent (sigmoid).
 
 def note(key: str, model: Model, options: Options | None = None) -> Any:
     """Return the value in use of a key of :data:`USUAL` (:func:`.setting_in_use`)."""
-    return setting_in_use(key, model, options, NOTE, USUAL, _is_one, "a valid value (docs/speech.md)")
+    return setting_in_use(key, model, options, NOTE, USUAL, _is_one, "a valid value (docs/reference/speech.md)")
 
 
 def _is_one(key: str, value: Any) -> bool:
@@ -102,7 +102,7 @@ class Layout:
             what = "features, N x T x bands or N x 1 x T x bands" if settings else "samples, N x S or N x 1 x S"
             raise ModelError(
                 f"{model.ckpt}: input {spec.name!r} has shape {spec.shape}, but a sound classifier takes {what}; store "
-                f"its features under {KEY!r} (docs/speech.md), or export it with such an input"
+                f"its features under {KEY!r} (docs/reference/speech.md), or export it with such an input"
             )
         sides = tuple(spec.shape[rank - inner :])
         last, rate, time = False, stored.sample_rate, sides[0]

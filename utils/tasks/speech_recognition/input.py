@@ -77,7 +77,7 @@ class Alphabet:
 
 def note(key: str, model: Model, options: Options | None = None) -> Any:
     """Return the value in use of a key of :data:`USUAL` (:func:`.setting_in_use`)."""
-    return setting_in_use(key, model, options, NOTE, USUAL, _is_one, "a valid value (docs/speech.md)")
+    return setting_in_use(key, model, options, NOTE, USUAL, _is_one, "a valid value (docs/reference/speech.md)")
 
 
 def _is_one(key: str, value: Any) -> bool:

@@ -268,7 +268,7 @@ class Ended:
 
 
 SOON = 5.0
-"""Seconds in which an interrupted run ends: one on a quiet machine (docs/evaluation.md), more where others compute."""
+"""Seconds in which an interrupted run ends: one on a quiet machine (docs/how-to/evaluation.md), more under load."""
 
 
 def start(*words: object, cwd: Path) -> subprocess.Popen[str]:

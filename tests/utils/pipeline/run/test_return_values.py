@@ -112,7 +112,7 @@ def test_wrong_return_types_give_one_line(
 
 def test_show_must_return_a_rendering(copier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["multi", "--target", "onnx", "--workers", "0"])
-    with pytest.raises(ConfigError, match=r"type str;.* Rendering \(docs/tasks.md\)"):
+    with pytest.raises(ConfigError, match=r"type str;.* Rendering \(docs/reference/tasks.md\)"):
         answered("", task(show=partial(wrong, value="seven")), "multi", ckpt=copier, batch_size=3)
 
 

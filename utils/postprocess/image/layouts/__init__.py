@@ -1,6 +1,7 @@
 """Layouts of detectors' outputs: a table from names to functions that read candidates from the outputs.
 
-To add a layout, add a module here with ``LAYOUTS``, and its name to :data:`TABLE`. See docs/detection_layouts.md.
+To add a layout, add a module here with ``LAYOUTS``, and its name to :data:`TABLE`; docs/reference/detection_layouts.md
+describes both.
 """
 
 from __future__ import annotations
