@@ -55,7 +55,7 @@ HIDDEN = {
 
 SUPERVISED = frozenset(
     (
-        *("info", "profile", "table", "report", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp"),
+        *("info", "profile", "table", "report", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp", "adapt"),
         *("train compare", "train replay", "train ops", "compare-train", "replay-op"),
     )
 )

@@ -64,7 +64,7 @@ class OnnxFile(Source):
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """The file's content, and what the user says about it."""
         own = work.request.part("name", "licence", "source", "dims", "notes")
-        return own | {"file": content_of(self.file) if self.committed else self.model}
+        return own | {"file": _content(self.file) if self.committed else self.model}
 
     def take(self, work: Work) -> Taken:
         """Read the metadata, and check the licence."""
@@ -178,6 +178,16 @@ def _flags(default: str) -> list[tuple[str, str, str]]:
         ("`--forms`", f"the files to write: {', '.join(FORMS)}", "all"),
         ("`--out`", "folder of the ONNX files", "this folder"),
     ]
+
+
+def _content(file: Path) -> str:
+    """Return a hash of a file and of its external data; of a damaged one, which :meth:`OnnxFile.take` refuses, of it."""
+    from engine.onnx import file_hash
+
+    try:
+        return file_hash(file) if file.is_file() else content_of(file)
+    except (OSError, ModelError):
+        return content_of(file)
 
 
 def _metadata(file: Path) -> tuple[ModelMetadata, dict[str, str]]:
