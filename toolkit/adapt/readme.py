@@ -12,8 +12,7 @@ from typing import Any
 
 from toolkit.adapt.running import flags_of, task_of
 from toolkit.adapt.signature import described
-from toolkit.adapt.sources.base import TEMPLATES, Export
-from toolkit.adapt.sources.onnx_files import MOST_COMMITTED
+from toolkit.adapt.sources.base import MOST_COMMITTED, TEMPLATES, Export
 from toolkit.adapt.work import Work
 from utils.export.forms import DYNAMIC, HALF, STATIC
 

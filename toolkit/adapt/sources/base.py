@@ -19,6 +19,9 @@ from toolkit.adapt.work import Work
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 
+MOST_COMMITTED = 2_000_000
+"""Bytes of weights that the structure check accepts in git."""
+
 _SECONDS = 3600.0
 """Time limit of an export script."""
 

@@ -12,8 +12,7 @@ from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.json_values import plain_json
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.adapt.licences import check_copy
-from toolkit.adapt.sources.base import Export, Source, Taken, rendered
-from toolkit.adapt.sources.onnx_files import MOST_COMMITTED
+from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, rendered
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
 

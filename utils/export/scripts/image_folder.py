@@ -18,8 +18,8 @@ import torch
 from engine import ConfigError, ModelError
 from utils.export.forms import add_common
 from utils.export.graphs import first_line
+from utils.export.image_processors import of_transformers, sides
 from utils.export.networks.bert_encoder import read_config
-from utils.export.networks.image_text_models import FILTERS, HALF
 from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.text_models import WEIGHTS, labels_of
 from utils.export.networks.transformers_detectors import plain_attention, pretrained, read_json, transformers
@@ -67,50 +67,7 @@ def folder_classifier(folder: Path, is_random: bool) -> Scores:
 
 def config_sides(config: Mapping[str, Any]) -> tuple[int, int]:
     """Return height and width of the images in ``config.json``, or :data:`SIDE`."""
-    return _sides(config.get("image_size", SIDE)) or (SIDE, SIDE)
-
-
-def preprocess_of(found: Mapping[str, Any], usual: tuple[int, int], origin: str) -> dict[str, Any]:
-    """Return the metadata ``preprocess`` of a ``preprocessor_config.json``.
-
-    Args:
-        found: its content, which may lack keys. usual: height and width of the network's images. origin: for errors.
-
-    Raises ModelError for values that cannot be used.
-    """
-    size = found.get("size", list(usual))
-    edge = size.get("shortest_edge") if isinstance(size, Mapping) else size if isinstance(size, int) else None
-    crop = _sides(found["crop_size"]) if found.get("do_center_crop", True) and found.get("crop_size") else None
-    share = found.get("crop_pct")
-    resize: Any
-    if type(edge) is int and share and edge < 384:  # ConvNeXt's: a smaller image is the centre of a larger one
-        resize, crop = int(edge / share), (edge, edge)
-    elif type(edge) is int and crop is not None:
-        resize = edge
-    else:
-        sides = (edge, edge) if type(edge) is int else _sides(size)
-        if sides is None:
-            raise ModelError(f"{origin}: size {size!r} must have height and width, or shortest_edge; correct the file")
-        resize, crop = list(sides), crop or sides
-    number = found.get("resample", 2)
-    if number not in FILTERS:
-        raise ModelError(f"{origin}: resample {number!r} must be 0 to 5; correct the file")
-    normal = found.get("do_normalize", True)
-    mean, std = (list(found.get(key) or HALF) if normal else [rest] * 3
-                 for key, rest in (("image_mean", 0.0), ("image_std", 1.0)))  # fmt: skip
-    if found.get("do_rescale", True) is False:
-        mean, std = [one / 255 for one in mean], [one / 255 for one in std]
-    shapes = {"resize_shape": resize, "crop_shape": list(crop)}
-    return {**shapes, "mean": mean, "std": std, "interpolation": FILTERS[number]}
-
-
-def _sides(size: Any) -> tuple[int, int] | None:
-    """Return height and width of a size as transformers writes it: a number, a pair, or an object."""
-    if isinstance(size, Mapping):
-        size = [size.get("height"), size.get("width")]
-    pair = [size, size] if isinstance(size, int) else list(size) if isinstance(size, (list, tuple)) else []
-    whole = len(pair) == 2 and all(type(one) is int and one > 0 for one in pair)
-    return (pair[0], pair[1]) if whole else None
+    return sides(config.get("image_size", SIDE)) or (SIDE, SIDE)
 
 
 def export_image_folder(
@@ -133,7 +90,7 @@ def export_image_folder(
         print("random weights: for functional and speed checks only")
     elif not (weights / PREPROCESSOR).is_file():
         raise ModelError(f"{weights} has no {PREPROCESSOR}, which says how images are prepared; add it")
-    images = preprocess_of(read_json(weights / PREPROCESSOR), config_sides(config), str(weights / PREPROCESSOR))
+    images = of_transformers(read_json(weights / PREPROCESSOR), config_sides(config), str(weights / PREPROCESSOR))
     channels = config.get("num_channels", 3)
     example = torch.randn(
         (args.batch_size, channels, *images["crop_shape"]), generator=torch.Generator().manual_seed(0)
