@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, Engine, EngineSpec, ModelError, TecoInferError, TensorSpec, open_engine, random_array
+from engine.signature import batch_axes
 from utils.export.agree import TOLERANCES
 from utils.export.dynamic import dynamic_inputs
 from utils.export.forms import FORMS, chosen_forms
@@ -158,9 +159,10 @@ def open_dimensions(model: ModelProto) -> dict[str, tuple[str, int]]:
 
 
 def _batch_names(model: ModelProto) -> set[str]:
-    """Return the names of dynamic dimensions on axis 0 of an input."""
-    firsts = [info.type.tensor_type.shape.dim[:1] for info in model.graph.input]
-    return {dim.dim_param for one in firsts for dim in one if dim.dim_param}
+    """Return the names of the dynamic dimensions that are the batch: those on axis 0, or with a usual name elsewhere."""
+    shapes = [[dim.dim_param or dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in model.graph.input]
+    found = (shape[axis] for shape, axis in zip(shapes, batch_axes(shapes), strict=True) if axis is not None)
+    return {name for name in found if isinstance(name, str)}
 
 
 def _has_float16(model: ModelProto) -> bool:

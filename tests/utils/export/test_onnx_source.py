@@ -161,6 +161,14 @@ def test_symbols_that_no_flag_can_name(tmp_path: Path) -> None:
     assert shapes(tmp_path / "m.onnx")[0] == [1, 5]
 
 
+def test_batch_behind_the_time(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Abs", ["x"], ["y"])]
+    source = saved(tmp_path / "s.onnx", nodes, {"x": ["frames", "batch", 4]}, {"y": ["frames", "batch", 4]}, {})
+    assert open_dimensions(with_names(onnx.load(source))) == {"frames": ("x", 0)}
+    export_onnx_file(source, tmp_path / "m", sizes={"frames": 7})
+    assert shapes(tmp_path / "m.onnx")[0] == [7, 1, 4]
+
+
 def test_refused(tmp_path: Path) -> None:
     (tmp_path / "t.onnx").write_text("no", encoding="utf-8")
     with pytest.raises(ModelError, match="not ONNX"):
