@@ -17,6 +17,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from support import ROOT
+from zoo_copy import copy_zoo
 
 from toolkit.adapt.cli import _ask
 from toolkit.adapt.table import STAGES
@@ -77,14 +78,14 @@ def classifier(file: Path) -> Path:
 class OnTerminal:
     """A command whose terminal is a pseudo-terminal; ``shown`` is all that it printed."""
 
-    def __init__(self, *words: object, cwd: Path) -> None:
+    def __init__(self, *words: object, zoo: Path) -> None:
         self.person, side = os.openpty()
         code = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
         code += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
         command = [sys.executable, "-c", code, "-m", "toolkit.cli", *map(str, words)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": f"{zoo}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = subprocess.Popen(
-            command, cwd=cwd, stdin=side, stdout=side, stderr=side, env=environment, close_fds=True
+            command, cwd=zoo, stdin=side, stdout=side, stderr=side, env=environment, close_fds=True
         )
         os.close(side)
         self.shown = ""
@@ -113,10 +114,9 @@ class OnTerminal:
 @pytest.mark.slow
 @pytest.mark.long
 def test_question_ctrl_c_and_continuation(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
+    zoo = copy_zoo(tmp_path / "zoo")
     words = ("adapt", classifier(tmp_path / "net.onnx"), "--licence", "MIT", "--source", "the zoo's tests")
-    first = OnTerminal(*words, cwd=project)
+    first = OnTerminal(*words, zoo=zoo)
     first.until(lambda text: "which task is it?" in text)
     first.type("arrays\n")
     first.until(lambda text: "[ 7/14]" in text)
@@ -127,9 +127,9 @@ def test_question_ctrl_c_and_continuation(tmp_path: Path) -> None:
     assert "the same command continues" in line
     assert first.shown.count("interrupted") == 1
     assert "Traceback" not in first.shown
-    done = list(json.loads((project / "adapt_net/adapt.json").read_text(encoding="utf-8"))["stages"])
+    done = list(json.loads((zoo / "adapt_net/adapt.json").read_text(encoding="utf-8"))["stages"])
     assert done[:4] == ["take_in", "export", "task", "data"]
-    second = OnTerminal(*words, cwd=project)
+    second = OnTerminal(*words, zoo=zoo)
     code = second.ended()
     assert code == 0, second.shown
     assert second.shown.count("(kept)") == len(done)
