@@ -77,7 +77,7 @@ def _parser() -> Parser:
     add("--name", metavar="NAME", default="", help="name of the model (default: that of MODEL)")
     add("--domain", metavar="NAME", default="", help="folder below example/ (default: that of the task)")
     add("--weights", metavar="W", default="", help="of a network by name or a module: a name, a file, own, or random")
-    add("--dim", nargs="+", action="extend", default=[], metavar="NAME=N", help="size of a dynamic dimension")
+    add("--dim", action="append", default=[], metavar="NAME=N", help="size of a dynamic dimension; several may follow")
     add("--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="input of a PyTorch module")
     add(
         "--input_dtype", action="append", default=[], metavar="INPUT=TYPE", help="its dtype if it is not float32: int64"
