@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ def _outcome(work: Work, stage: Stage) -> Outcome:
     except TecoInferError as error:
         work.records.pop(stage.name, None)
         if not stage.optional:
-            raise StageError(f"{stage.name}: {one_line(error)}") from error
+            raise StageError(f"{stage.name}: {_with_note(one_line(error))}") from error
         return Outcome(f"not done: {one_line(error)}", status=NOTED)
     except Exception as error:  # an engine or a plug-in may raise anything
         work.records.pop(stage.name, None)
@@ -122,6 +123,14 @@ def _outcome(work: Work, stage: Stage) -> Outcome:
     finally:
         work.ends.pop(stage.name, None)
         work.save()
+
+
+def _with_note(text: str) -> str:
+    """Return an error on metadata with the flag that gives them: the model is exported here, and cannot be again."""
+    found = re.search(r"metadata '(\w+)'", text)
+    if found is None or "--note" in text:
+        return text
+    return f"{text.removesuffix('; export the model again')}; give it with --note {found[1]}=JSON (docs/adapting.md)"
 
 
 def _inputs(work: Work, stage: Stage) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine import ConfigError, DataError
+from engine import ConfigError, DataError, ModelError
 from toolkit.adapt.runner import Shown, StageError, run_stages
 from toolkit.adapt.stage import Stage
 from toolkit.adapt.work import NOTED, STATE, Outcome, Request, Work, content_of, open_work, usable_name
@@ -96,6 +96,19 @@ def test_optional_stages_become_notes_and_others_stop(tmp_path: Path) -> None:
     assert list(kept.records) == ["writes", "optional"]
     assert kept.records["optional"].status == NOTED
     assert kept.records["optional"].line == "not done: nothing to read"
+
+
+class Lacks(Stage):
+    name, title = "lacks", "lacks"
+
+    def run(self, work: Work) -> Outcome:
+        raise ModelError("m.onnx: metadata 'features': is missing, so they are not known; export the model again")
+
+
+def test_missing_metadata_name_the_flag(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="are not known; give it with --note features=JSON") as caught:
+        run_stages(open_work(request(tmp_path), tmp_path / "out"), (Lacks(),))
+    assert "export the model again" not in str(caught.value)
 
 
 class Breaks(Stage):
