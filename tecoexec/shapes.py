@@ -139,7 +139,9 @@ def _fixed(model: Signature) -> list[Shape]:
     """Return the model's static shapes."""
     own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
     if any(len(shape) != len(dims) for shape, dims in zip(own, model.dims, strict=True)):
-        raise ConfigError(f"{model.path}: its shapes are dynamic, so --dim or --input_shapes is required; {_takes(model)}")
+        raise ConfigError(
+            f"{model.path}: its shapes are dynamic, so --dim or --input_shapes is required; {_takes(model)}"
+        )
     return own
 
 

@@ -55,8 +55,8 @@ HIDDEN = {
 
 SUPERVISED = frozenset(
     (
-        *("info", "profile", "table", "report", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp", "adapt"),
-        *("train compare", "train replay", "train ops", "compare-train", "replay-op"),
+        *("info", "profile", "table", "report", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp"),
+        *("adapt", "train compare", "train replay", "train ops", "compare-train", "replay-op"),
     )
 )
 """Commands that call native code, and run under a parent process (tecoinfer_modelzoo.process.supervise)."""

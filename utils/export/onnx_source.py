@@ -159,7 +159,7 @@ def open_dimensions(model: ModelProto) -> dict[str, tuple[str, int]]:
 
 
 def _batch_names(model: ModelProto) -> set[str]:
-    """Return the names of the dynamic dimensions that are the batch: those on axis 0, or with a usual name elsewhere."""
+    """Return the names of dynamic dimensions that are the batch: on axis 0, or elsewhere with a usual name."""
     shapes = [[dim.dim_param or dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in model.graph.input]
     found = (shape[axis] for shape, axis in zip(shapes, batch_axes(shapes), strict=True) if axis is not None)
     return {name for name in found if isinstance(name, str)}

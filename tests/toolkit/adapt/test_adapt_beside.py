@@ -54,7 +54,13 @@ def test_image_classifier_of_transformers(tmp_path: Path) -> None:
 
 
 def test_classifier_of_timm(tmp_path: Path) -> None:
-    given = {"input_size": [3, 32, 32], "crop_pct": 0.8, "mean": [0.1] * 3, "std": [1.0] * 3, "interpolation": "bilinear"}
+    given = {
+        "input_size": [3, 32, 32],
+        "crop_pct": 0.8,
+        "mean": [0.1] * 3,
+        "std": [1.0] * 3,
+        "interpolation": "bilinear",
+    }
     found = found_beside(write(tmp_path, config_json={"pretrained_cfg": given}), IMAGE, {})
     assert found.notes["preprocess"]["resize_shape"] == 40
     assert found.notes["preprocess"]["interpolation"] == "bilinear"

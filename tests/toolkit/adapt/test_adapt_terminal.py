@@ -34,13 +34,15 @@ PATIENCE = 300.0
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Make a pseudo-terminal the standard input and error; yield the side of the person."""
     person, side = os.openpty()
-    with os.fdopen(side, "r+b", buffering=0) as raw, open(raw.fileno(), "r", closefd=False) as read:
-        with open(raw.fileno(), "w", closefd=False) as written:
+    try:
+        with open(side, encoding="utf-8", closefd=False) as read, open(side, "w", closefd=False) as written:
             monkeypatch.setattr(sys, "stdin", read)
             monkeypatch.setattr(sys, "stderr", written)
             yield person
             monkeypatch.undo()
-    os.close(person)
+    finally:
+        os.close(side)
+        os.close(person)
 
 
 @pytest.mark.parametrize(

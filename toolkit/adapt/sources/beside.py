@@ -31,7 +31,7 @@ HEADS = {**TextFolder.heads, "ForImageClassification": "classification"}
 
 @dataclass
 class Beside:
-    """What was found: JSON values by key of the metadata, the file of each key, and the ``task`` with its ``reason``."""
+    """What was found: JSON values by key of the metadata, the file of each key; the ``task`` and its ``reason``."""
 
     notes: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)

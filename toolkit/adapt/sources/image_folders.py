@@ -16,7 +16,9 @@ class ImageFolder(TransformersFolder):
     further: ClassVar = ("preprocessor_config.json",)
     template: ClassVar = "export_images.py"
     requirements: ClassVar = ("onnxsim>=0.4.36", "safetensors", "torch>=2.9", "torchvision", "transformers>=5")
-    weights_help: ClassVar = "folder of `config.json`, `preprocessor_config.json` and weights, which are random if missing"
+    weights_help: ClassVar = (
+        "folder of `config.json`, `preprocessor_config.json` and weights, which are random if missing"
+    )
 
     @classmethod
     def takes(cls, model: str) -> bool:

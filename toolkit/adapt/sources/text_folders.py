@@ -135,8 +135,8 @@ class TransformersFolder(Source):
         if self.kinds and kind not in self.kinds:
             near = did_you_mean(kind, self.kinds)
             raise ConfigError(
-                f"{path}: architecture {found!r} has model_type {kind!r}, which has no export here;{near} supported are "
-                f"{SUPPORTED}; {fix}"
+                f"{path}: architecture {found!r} has model_type {kind!r}, which has no export here;{near} supported "
+                f"are {SUPPORTED}; {fix}"
             )
         return task
 

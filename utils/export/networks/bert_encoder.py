@@ -1,5 +1,5 @@
-"""Text encoders such as BERT, RoBERTa, DistilBERT, ELECTRA and ALBERT as PyTorch modules, built from ``config.json`` and
-a file of weights with the names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed.
+"""Text encoders such as BERT, RoBERTa, DistilBERT, ELECTRA and ALBERT as PyTorch modules, of ``config.json`` and a file
+of weights with the names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
 """
 
 from __future__ import annotations

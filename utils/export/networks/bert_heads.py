@@ -53,8 +53,8 @@ class Embedded(Headed):
 
 
 class Classified(Headed):
-    """A logit for each class: the heads are a linear layer and tanh (ELECTRA: GELU, DistilBERT: ReLU) on the first token's
-    vector, then a linear layer; with a ``pooling``, a linear layer on the pooled vector.
+    """A logit for each class: the heads are a linear layer and tanh (ELECTRA: GELU, DistilBERT: ReLU) on the first
+    token's vector, then a linear layer; with a ``pooling``, a linear layer on the pooled vector.
     """
 
     outputs = ("logits",)

@@ -41,7 +41,9 @@ def saved(folder: Path, kind: str, head: str) -> Any:
 
     torch.manual_seed(1)
     labels = {} if "Question" in head else {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
-    config = getattr(transformers, f"{kind}Config")(vocab_size=WORDS, max_position_embeddings=40, **SMALL[kind], **labels)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=WORDS, max_position_embeddings=40, **SMALL[kind], **labels
+    )
     model = getattr(transformers, f"{kind}{head}")(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
