@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from engine import ConfigError
 from toolkit.adapt.sources.beside import found_beside
 
 
@@ -122,8 +121,9 @@ def test_metadata_of_sherpa(tmp_path: Path) -> None:
         ("model_config_yaml", "a: [1"),
     ],
 )
-def test_damaged_files(name: str, content: Any, tmp_path: Path) -> None:
-    file = write(tmp_path, **{name: content})
-    with pytest.raises(ConfigError, match="cannot be used") as caught:
-        found_beside(file, IMAGE, {})
-    assert "\n" not in str(caught.value)
+def test_damaged_files_are_named(name: str, content: Any, tmp_path: Path) -> None:
+    found = found_beside(write(tmp_path, **{name: content}), IMAGE, {})
+    assert found.notes == {}
+    (line,) = found.unused
+    assert "beside model.onnx is not used: " in line
+    assert "\n" not in line

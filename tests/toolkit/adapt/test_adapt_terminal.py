@@ -53,7 +53,9 @@ def test_answers(typed: bytes, answer: str, monkeypatch: pytest.MonkeyPatch) -> 
     with terminal(monkeypatch) as person:
         os.write(person, typed)
         found = _ask("which task is it?", CHOICES, "segmentation")
-        shown = os.read(person, 4096).decode()
+        shown = ""
+        while select.select([person], [], [], 0.2)[0]:
+            shown += os.read(person, 4096).decode()
     assert found == answer
     assert "which task is it?" in shown
     assert "segmentation / arrays [segmentation]: " in shown

@@ -36,7 +36,7 @@ class Taken:
         task: the task that the source states; empty: none. reason: why.
         random: whether the weights are random. committed: bytes of weights that would be copied into the repository.
         about: further facts, for the README and the page. rewritten: a line per node that was replaced by a verified
-            equivalent, as the card lacks its operator.
+            equivalent, as the card lacks its operator. notes: lines on what could not be read.
     """
 
     kind: str
@@ -50,6 +50,7 @@ class Taken:
     committed: int = 0
     about: Mapping[str, str] = field(default_factory=dict)
     rewritten: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the attributes as JSON values."""

@@ -31,12 +31,14 @@ HEADS = {**TextFolder.heads, "ForImageClassification": "classification"}
 
 @dataclass
 class Beside:
-    """What was found: JSON values by key of the metadata, the file of each key; the ``task`` and its ``reason``."""
+    """What was found: JSON values by key of the metadata, and the file of each key; the ``task`` and its ``reason``; a
+    line for each file that cannot be read."""
 
     notes: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     task: str = ""
     reason: str = ""
+    unused: list[str] = field(default_factory=list)
 
     def add(self, origin: str, **notes: Any) -> None:
         """Add values, unless their keys are known already."""
@@ -51,7 +53,7 @@ def found_beside(file: Path, found: Signature, texts: Mapping[str, str]) -> Besi
     Args:
         file: the ONNX file. found: its signature. texts: its metadata.
 
-    Raises ConfigError if such a file is damaged.
+    A file that cannot be read is named: it may belong to something else.
     """
     result, folder = Beside(), file.parent
     _sherpa(result, found, texts)
@@ -61,9 +63,7 @@ def found_beside(file: Path, found: Signature, texts: Mapping[str, str]) -> Besi
             try:
                 read(result, path, found)
             except (OSError, ValueError, TecoInferError) as error:
-                raise ConfigError(
-                    f"{path}, which lies beside {file.name}, cannot be used: {one_line(error)}; correct or move it"
-                ) from error
+                result.unused.append(f"{path} beside {file.name} is not used: {one_line(error)}")
     for key in texts:  # what the model says of itself counts
         result.notes.pop(key, None)
         result.origins.pop(key, None)

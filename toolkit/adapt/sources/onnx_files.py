@@ -97,6 +97,7 @@ class OnnxFile(Source):
             committed=bytes_of(self.file) if self.committed else 0,
             about=about,
             rewritten=self._rewritten(work),
+            notes=near.unused,
         )
 
     def _beside(self) -> Beside:
