@@ -71,10 +71,9 @@ def _arrays(work: Work, golden: Path) -> list[Array]:
         sizes, own = found[name].shape[1:], output["shape"][1:]
         same = len(sizes) == len(own)
         if not same or any(isinstance(size, int) and size != n for n, size in zip(sizes, own, strict=True)):
-            shown = " x ".join(str(size) if isinstance(size, int) else "?" for size in own) or "scalar"
             raise ConfigError(
                 f"--golden {golden}: {name!r} has rows of shape {shape_text(sizes)}, and output {output['name']!r} of "
-                f"the model {shown}; {fix}"
+                f"the model {shape_text(own)}; {fix}"
             )
     return [found[name] for name in names]
 
