@@ -24,7 +24,8 @@ from utils.fetch.pinned import pinned, written_row
 from utils.stored import ModelMetadata
 
 SOURCE, REWRITTEN, NOTES = "rewritten.onnx", "rewritten.txt", "notes.json"
-"""Files of the working folder: the model with rewritten operators, a line per rewritten node, long metadata."""
+"""Files of the working folder: the model in one file and with rewritten operators, if it has external data or such
+operators; a line per rewritten node; long metadata."""
 
 LONGEST = 3000
 """Largest number of characters of added metadata in the export script; longer ones are a file beside it."""
@@ -109,8 +110,8 @@ class OnnxFile(Source):
         return found_beside(self.file, signature_of(self.file), metadata(load_model(self.file)))
 
     def _rewrite(self, work: Work) -> None:
-        """Write the file with verified rewrites of the operators that the card lacks, if there are any."""
-        from engine.onnx import load_model, save_model
+        """Write the file with verified rewrites of the operators that the card lacks, if there are any, and in one file."""
+        from engine.onnx import external_names, load_model, save_model
         from toolkit.graph.nodes import load_named
         from toolkit.ops.applied import rewrites_of, with_rewrites
         from toolkit.ops.table import load_table
@@ -121,7 +122,7 @@ class OnnxFile(Source):
         sizes = usual_sizes(load_model(self.file), work.request.dims, self.file)
         dims = {name: [size] for name, size in sizes.items()}
         found = rewrites_of(self.file, load_table("sdaa"), trial_of("sdaa"), dims)
-        if found:
+        if found or external_names(self.file):
             work.folder.mkdir(parents=True, exist_ok=True)
             save_model(with_rewrites(load_named(self.file), found), target)
             lines = [
@@ -136,7 +137,7 @@ class OnnxFile(Source):
         return (work.folder / REWRITTEN).read_text(encoding="utf-8").splitlines()
 
     def used(self, work: Work) -> Path:
-        """Return the file that the forms are made of: as given, or with rewrites."""
+        """Return the file that the forms are made of: as given, or in one file and with rewrites."""
         return work.folder / SOURCE if self.committed and (work.folder / SOURCE).is_file() else self.file
 
     def _licence(self, work: Work, stored: ModelMetadata) -> tuple[str, str]:
