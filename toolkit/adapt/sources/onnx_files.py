@@ -110,7 +110,7 @@ class OnnxFile(Source):
         return found_beside(self.file, signature_of(self.file), metadata(load_model(self.file)))
 
     def _rewrite(self, work: Work) -> None:
-        """Write the file with verified rewrites of the operators that the card lacks, if there are any, and in one file."""
+        """Write the file with verified rewrites of operators that the card lacks, or with its external data inside."""
         from engine.onnx import external_names, load_model, save_model
         from toolkit.graph.nodes import load_named
         from toolkit.ops.applied import rewrites_of, with_rewrites
