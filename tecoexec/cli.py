@@ -20,7 +20,7 @@ from tecoexec.load import settings as load_flags
 from tecoexec.measure import measure
 from tecoexec.plan import settings as plan_flags
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
-from tecoexec.shapes import parse_dtypes, parse_shapes
+from tecoexec.shapes import parse_dtypes, parse_shapes, single_dims
 from tecoinfer_modelzoo.flags import STDOUT, add_json_flag, reserve_stdout
 from utils.pipeline.cli import run
 from utils.pipeline.launch.supervised import supervise_foreign
@@ -60,6 +60,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="SHAPES",
         help="shapes of one call to the whole card, e.g. 16*3*224*224 or input:16x3x224x224; separate inputs by commas",
     )
+    add(
+        "--dim",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=N",
+        help="instead: sizes of the dynamic dimensions by name, such as batch=16 seq=128",
+    )
     add("--input_dtype", default="", metavar="DTYPES", help="dtypes of the input arrays (default: the model's)")
     add("--target", default="sdaa", help="engine: onnx, sdaa, cuda, cpu, null, or a registered one (default: sdaa)")
     add("--fp16", action="store_true", help="run in float16 (default: float32; saved engines keep their dtype)")
@@ -93,6 +101,8 @@ def request_of(args: argparse.Namespace) -> Request:
     """Return the request of the arguments; raise ConfigError if a value is invalid."""
     _check_engines(args.loadEngine, args.saveEngine)
     _check_mode(args)
+    if args.dim and args.input_shapes:
+        raise ConfigError("--dim and --input_shapes exclude each other; give the sizes in one of them")
     model = args.onnx or args.loadEngine
     check_paths("--onnx" if args.onnx else "--loadEngine", model)
     names = ("saveEngine", "json", "exportTimes", "exportProfile", "trace", "plot", "html")
@@ -102,6 +112,7 @@ def request_of(args: argparse.Namespace) -> Request:
         model=model,
         target=args.target,
         shapes=tuple(parse_shapes(args.input_shapes)) if args.input_shapes else (),
+        dims=tuple(single_dims(args.dim).items()),
         dtype="float16" if args.fp16 else None if args.loadEngine else "float32",
         pass_path=find_pass(args.pass_path or "none"),
         input_dtypes=tuple(parse_dtypes(args.input_dtype)) if args.input_dtype else (),

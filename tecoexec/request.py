@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine, random_array
-from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
+from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes, sized
 from tecoinfer_modelzoo.text import shape_text
 from utils.stuck import report_slow_opening
 
@@ -29,6 +29,7 @@ class Request:
         model: an ONNX file or a saved engine.
         target: target of the engine.
         shapes: shapes of a call to the whole card, one per input, named or in the model's order; empty for the model's.
+        dims: instead of them, sizes of the dynamic dimensions in such a call, by name.
         dtype: precision; ``None`` for that of a saved engine.
         pass_path: pass file.
         input_dtypes: dtypes of the input arrays; empty for the model's.
@@ -53,6 +54,7 @@ class Request:
     save_to: Path | None = None
     paced: bool = False
     streams: int = 1
+    dims: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
@@ -105,9 +107,9 @@ def _read(path: Path, _: int) -> Signature:
 def call_shapes(request: Request) -> CardShapes:
     """Return the shapes of one call; raise ConfigError or ModelError if the shapes or the model are invalid."""
     model, spas = read_signature(request.model), spa_count(request.target)
-    if not request.shapes:
+    if not request.shapes and not request.dims:
         return own_shapes(model, spas)
-    fitted = fit_shapes(request.shapes, model)
+    fitted = fit_shapes(request.shapes or sized(model, dict(request.dims)), model)
     if is_saved(request.model) and fitted.whole == model.dims and fitted.per_spa(spas) != model.dims:
         whole = own_shapes(model, spas)
         warnings.warn(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine import ConfigError, Dim, TensorSpec
 from engine.signature import batch_axes, input_order, with_batch
-from tecoinfer_modelzoo.text import shape_text
-from utils.shapes import read_shapes
+from tecoinfer_modelzoo.text import did_you_mean, shape_text
+from utils.shapes import parse_dims, read_shapes
 
 Shape = tuple[int, ...]
 
@@ -72,6 +72,36 @@ def parse_dtypes(text: str) -> list[str]:
     return names
 
 
+def single_dims(words: Sequence[str]) -> dict[str, int]:
+    """Parse ``NAME=SIZE`` words, one size each; raise ConfigError for another form."""
+    found = parse_dims(words)
+    several = next((name for name, sizes in found.items() if len(sizes) != 1), None)
+    if several is not None:
+        raise ConfigError(f"--dim {several} has several sizes, and a measurement has one; run it once for each")
+    return {name: sizes[0] for name, sizes in found.items()}
+
+
+def sized(model: Signature, dims: Mapping[str, int]) -> list[tuple[str, Shape]]:
+    """Return the shapes of a call with these sizes of the dynamic dimensions.
+
+    Raises ConfigError for an unknown name, and a dynamic dimension without a size.
+    """
+    names = list(dict.fromkeys(dim for shape in model.dims for dim in shape if isinstance(dim, str)))
+    unknown = next((name for name in dims if name not in names), None)
+    if unknown is not None:
+        has = f"it has {', '.join(names)}" if names else "none of its dimensions has a name: use --input_shapes"
+        raise ConfigError(f"--dim {unknown}: {model.path} has no such dimension;{did_you_mean(unknown, names)} {has}")
+    missing = next((name for name in names if name not in dims), None)
+    if missing is not None:
+        raise ConfigError(f"--dim: the size of dimension {missing!r} is missing; {_takes(model)}")
+    if any(dim is None for shape in model.dims for dim in shape):
+        raise ConfigError(f"--dim: a dynamic dimension has no name; use --input_shapes; {_takes(model)}")
+    return [
+        (spec.name, tuple(dims[dim] if isinstance(dim, str) else dim or 0 for dim in shape))
+        for spec, shape in zip(model.inputs, model.dims, strict=True)
+    ]
+
+
 def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShapes:
     """Return given shapes in the model's order; raise ConfigError for wrong count, name, rank or size."""
     shapes = _in_order(given, model)
@@ -109,7 +139,9 @@ def _fixed(model: Signature) -> list[Shape]:
     """Return the model's static shapes."""
     own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
     if any(len(shape) != len(dims) for shape, dims in zip(own, model.dims, strict=True)):
-        raise ConfigError(f"{model.path}: its shapes are dynamic, so --input_shapes is required; {_takes(model)}")
+        raise ConfigError(
+            f"{model.path}: its shapes are dynamic, so --dim or --input_shapes is required; {_takes(model)}"
+        )
     return own
 
 

@@ -56,7 +56,7 @@ HIDDEN = {
 SUPERVISED = frozenset(
     (
         *("info", "profile", "table", "report", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp"),
-        *("train compare", "train replay", "train ops", "compare-train", "replay-op"),
+        *("adapt", "train compare", "train replay", "train ops", "compare-train", "replay-op"),
     )
 )
 """Commands that call native code, and run under a parent process (tecoinfer_modelzoo.process.supervise)."""

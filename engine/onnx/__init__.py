@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         external_names as external_names,
         model_content as model_content,
     )
-    from engine.onnx.float16 import to_float16 as to_float16
+    from engine.onnx.float16 import to_float16 as to_float16, to_float32 as to_float32
     from engine.onnx.half_range import (
         Loss as Loss,
         constant_tensors as constant_tensors,
@@ -47,7 +47,7 @@ _HOMES = {
     "engine.onnx.view": "dims graph_inputs metadata rename_inputs signature sort_nodes subgraphs tensors used_names",
     "engine.onnx.table_indices": "random_input_bounds",
     "engine.onnx.tails": "KINDS Tail output_tails",
-    "engine.onnx.float16": "to_float16",
+    "engine.onnx.float16": "to_float16 to_float32",
     "engine.onnx.half_range": "Loss constant_tensors fusion_loss_message loss",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -80,6 +80,14 @@ def to_float16(
     return sort_nodes(converted)
 
 
+def to_float32(model: ModelProto) -> ModelProto:
+    """Return a copy with every float16 tensor, weight, input and output in float32, and the same values.
+
+    Casts to float16 inside still round. ``model``: any ONNX model, such as a float16 export.
+    """
+    return widen(model)
+
+
 def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> tuple[ModelProto, Exact]:
     """Return the model converted by the library, except nodes to keep and unsupported ones, and its exact parts."""
     from onnxconverter_common import float16

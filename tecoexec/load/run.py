@@ -97,8 +97,9 @@ def _random(settings: LoadSettings, request: Request) -> Iterator[_Opened]:
 
 @contextmanager
 def _of_task(args: argparse.Namespace, settings: LoadSettings, request: Request) -> Iterator[_Opened]:
-    if request.shapes:
-        raise ConfigError("--input_shapes is for random samples; leave it out with --valid, and use --max_batch")
+    if request.shapes or request.dims:
+        flag = "--input_shapes" if request.shapes else "--dim"
+        raise ConfigError(f"{flag} is for random samples; leave it out with --valid, and use --max_batch")
     check_paced(request)
     task = task_of(args.valid, request)
     if "model" not in task.options.models:

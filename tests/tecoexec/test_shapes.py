@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from engine import ConfigError, Dim, TensorSpec
-from tecoexec.shapes import Signature, fit_shapes, own_shapes, parse_dtypes, parse_shapes
+from tecoexec.shapes import Signature, fit_shapes, own_shapes, parse_dtypes, parse_shapes, single_dims, sized
 
 NAMES = st.from_regex(r"[A-Za-z_][\w./:]{0,12}", fullmatch=True).filter(lambda name: not name.endswith(":"))
 SHAPES = st.lists(st.integers(1, 999_999_999), min_size=1, max_size=6).map(tuple)
@@ -49,6 +49,33 @@ def test_invalid_shapes_are_rejected(text: str) -> None:
 
 def test_scalar() -> None:
     assert parse_shapes("scalar,k:scalar,n:3") == [("", ()), ("k", ()), ("n", (3,))]
+
+
+def test_sizes_by_name() -> None:
+    model = signature(ids=("batch", "seq"), mask=("batch", "seq"), table=(4, "n/2"))
+    given = sized(model, single_dims(["batch=8", "seq=16", "n/2=3"]))
+    assert given == [("ids", (8, 16)), ("mask", (8, 16)), ("table", (4, 3))]
+    assert fit_shapes(sized(signature(x=("N", 3)), {"N": 8}), signature(x=("N", 3))).batch == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["batsh=8", "seq=4"], "did you mean 'batch'"),
+        (["batch=8"], "the size of dimension 'seq' is missing"),
+        (["batch=8", "seq=16,32"], "has several sizes"),
+        (["batch"], "is not NAME=SIZE"),
+    ],
+)
+def test_invalid_sizes_by_name(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        sized(signature(ids=("batch", "seq")), single_dims(words))
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_need_names() -> None:
+    with pytest.raises(ConfigError, match="has no name; use --input_shapes"):
+        sized(signature(x=("N", None)), {"N": 2})
 
 
 def test_dtypes() -> None:

@@ -57,7 +57,11 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
                 on_end=lambda shown: _ended(shown, many),
             )
     except StageError as error:
+        _clear()
         raise ConfigError(f"{error} (the stages before are kept in {state})") from error
+    except KeyboardInterrupt:
+        _clear()
+        raise
     return _end(work, args.only)
 
 
@@ -67,13 +71,13 @@ def _parser() -> Parser:
     add("model", metavar="MODEL", help=f"one of: {FORMS}")
     add("--task", metavar="NAME", default="", help="task of the zoo (default: guessed; in a script arrays if unsure)")
     add("--data", metavar="PATH", default="", help="labelled data (default: random inputs, a functional case)")
-    add("--golden", type=Path, metavar="FILE", help="answers of the source framework, to find wrong preprocessing")
+    add("--golden", type=Path, metavar="PATH", help="answers of the source framework, to find wrong preprocessing")
     add("--out", type=Path, metavar="DIR", help="working folder (default: adapt_NAME)")
     add("--contrib", action="store_true", help="create the model below contrib/")
     add("--name", metavar="NAME", default="", help="name of the model (default: that of MODEL)")
     add("--domain", metavar="NAME", default="", help="folder below example/ (default: that of the task)")
     add("--weights", metavar="W", default="", help="of a network by name or a module: a name, a file, own, or random")
-    add("--dim", nargs="+", action="extend", default=[], metavar="NAME=N", help="size of a dynamic dimension")
+    add("--dim", action="append", default=[], metavar="NAME=N", help="size of a dynamic dimension; several may follow")
     add("--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="input of a PyTorch module")
     add(
         "--input_dtype", action="append", default=[], metavar="INPUT=TYPE", help="its dtype if it is not float32: int64"
@@ -99,7 +103,7 @@ def _request(args: argparse.Namespace, root: Path) -> Request:
         find_task(args.task)
     if args.data and not is_fetched_path(args.data) and not Path(args.data).exists():
         raise ConfigError(f"--data {args.data} does not exist; check the path")
-    if args.golden is not None and not args.golden.is_file():
+    if args.golden is not None and not args.golden.exists():
         raise ConfigError(f"--golden {args.golden} does not exist; check the path")
     if args.golden is not None and not args.data:
         raise ConfigError("--golden has the answers to the samples of --data; give both")
@@ -161,6 +165,7 @@ def _ask(question: str, choices: Sequence[str], usual: str) -> str | None:
     """Ask at a terminal, and return one of the choices; ``None`` where standard input is not one."""
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         return None
+    _clear()
     print(question, file=sys.stderr)
     while True:
         print(f"{' / '.join(choices)} [{usual}]: ", end="", file=sys.stderr, flush=True)
@@ -177,7 +182,14 @@ def _started(number: int, many: int, stage: Stage) -> None:
         print(f"[{number:2}/{many}] {stage.title} ...", end="\r", file=sys.stderr, flush=True)
 
 
+def _clear() -> None:
+    """Remove the line of a stage that runs from a terminal."""
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def _ended(shown: Shown, many: int) -> None:
+    _clear()
     how = "kept" if shown.skipped else f"{shown.record.seconds:.1f} s"
     mark = {"done": " ", FAILED: "x"}.get(shown.record.status, "!")
     line = shortened(shown.record.line, LINE)

@@ -31,6 +31,8 @@ def first_flags(work: Work, task: type[Task]) -> dict[str, Any]:
     size = _image_size(work.facts("export"))
     if "input_size" in keys and size is not None and (keys["input_size"].default is not None or _is_open(work)):
         found["input_size"] = size
+    if "time_axis" in keys and _is_time_last(work.facts("export")):
+        found["time_axis"] = 2
     if "layout" in keys:
         found |= _ultralytics_layout(work.facts("export"))
     return {**found, **given}
@@ -44,6 +46,12 @@ def _ultralytics_layout(found: Mapping[str, Any]) -> dict[str, str]:
     if len(sizes) != 2:
         return {}
     return {"layout": "yolov8"} if sizes[0] == 4 + classes else {"layout": "yolov5"} if sizes[1] == 5 + classes else {}
+
+
+def _is_time_last(found: Mapping[str, Any]) -> bool:
+    """Return whether the first input is N x bands x frames: the second size is fixed, and the third dynamic."""
+    shape = found["inputs"][0]["shape"] if found["inputs"] else []
+    return len(shape) == 3 and isinstance(shape[1], int) and not isinstance(shape[2], int)
 
 
 def _is_open(work: Work) -> bool:

@@ -35,7 +35,7 @@ def guesses(found: Signature, stated: str = "", reason: str = "") -> list[Guess]
     for rule in RULES:
         task, why = rule(found)
         if task and task not in {one.task for one in made}:
-            made.append(Guess(task, why))
+            made.append(Guess(task, why, rule in STATING and not made))
     return [*made, Guess(GENERIC, "it runs any model: arrays in, arrays out")]
 
 
@@ -78,7 +78,7 @@ def _text(found: Signature) -> tuple[str, str]:
 
 def _speech(found: Signature) -> tuple[str, str]:
     """Features of sound, whose settings are stored with the tokens."""
-    if {"features", "vocabulary"} <= set(found["metadata"]) and len(found["inputs"]) == 1:
+    if {"features", "vocabulary"} <= set(found["metadata"]) and len(found["inputs"]) in (1, 2):
         ranks = [len(one["shape"]) for one in found["outputs"]]
         if ranks[:1] == [3]:
             return "speech_recognition", "its metadata have settings of sound features and a vocabulary"
@@ -142,3 +142,6 @@ RULES: Sequence[Callable[[Signature], tuple[str, str]]] = (
     _segmenter,
 )
 """Each returns a task and the reason, or empty texts; the first match is the best guess."""
+
+STATING = (_speech,)
+"""Rules that read what the metadata state; a match is certain."""

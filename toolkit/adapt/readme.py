@@ -5,14 +5,14 @@ What only a person can say is an open item of a task list (``- [ ]``), which the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from string import Template
 from typing import Any
 
 from toolkit.adapt.running import flags_of, task_of
 from toolkit.adapt.signature import described
-from toolkit.adapt.sources.base import TEMPLATES, Export
-from toolkit.adapt.sources.onnx_files import MOST_COMMITTED
+from toolkit.adapt.sources.base import MOST_COMMITTED, TEMPLATES, Export
 from toolkit.adapt.work import Work
 from utils.export.forms import DYNAMIC, HALF, STATIC
 
@@ -56,7 +56,7 @@ def readme(work: Work, plan: Export, folder: str, install: str) -> str:
         "install": install,
         "folder": folder,
         "needs": "Only for exporting (2.3); inference does not need it:" if plan.requirements else "There are none:",
-        "export_words": "".join(f" --{key} {value}" for key, value in export["params"].items()),
+        "export_words": "".join(f" --{key} {shlex.quote(str(value))}" for key, value in export["params"].items()),
         "export_text": plan.text,
         "forms": _rows(
             (f"`{file}`", _FORMS[form], str(export["errors"][form])) for form, file in export["forms"].items()
@@ -78,7 +78,7 @@ def readme(work: Work, plan: Export, folder: str, install: str) -> str:
 
 
 def _path_words(place: str) -> str:
-    return f" --data_path {place}" if place else ""
+    return f" --data_path {shlex.quote(place)}" if place else ""
 
 
 def _rows(rows: Iterable[Iterable[str]]) -> str:

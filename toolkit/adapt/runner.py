@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from tecoinfer_modelzoo.files import hash_files
 from tecoinfer_modelzoo.text import did_you_mean, one_line
 from toolkit.adapt.stage import Stage
 from toolkit.adapt.work import NOTED, Outcome, Record, Work, digest
+
+ENDS = 2
+"""Ends of the process in an optional stage after which it is left out: a crash of native code would come again."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +81,14 @@ def _run_one(
         return
     on_start(number, stage)
     start = time.perf_counter()
-    try:
-        outcome = stage.run(work)
-    except TecoInferError as error:
-        work.records.pop(stage.name, None)
-        work.save()
-        if not stage.optional:
-            raise StageError(f"{stage.name}: {one_line(error)}") from error
-        outcome = Outcome(f"not done: {one_line(error)}", status=NOTED)
+    if anew:
+        work.ends.pop(stage.name, None)
+    ended = work.ends.get(stage.name, 0)
+    if stage.optional and ended >= ENDS:
+        line = f"not done: the process ended in it {ended} times; --again {stage.name} tries it again"
+        outcome = Outcome(line, status=NOTED)
+    else:
+        outcome = _outcome(work, stage)
     record = Record(
         # again: a stage may change what it depends on, such as the files of the model's folder
         _inputs(work, stage),
@@ -98,6 +102,35 @@ def _run_one(
     work.records[stage.name] = record
     work.save()
     on_end(Shown(number, stage, record, False))
+
+
+def _outcome(work: Work, stage: Stage) -> Outcome:
+    """Run a stage. Its start is in the state, so that an end of the process in it is seen by the next run."""
+    work.ends[stage.name] = work.ends.get(stage.name, 0) + 1
+    work.save()
+    try:
+        return stage.run(work)
+    except TecoInferError as error:
+        work.records.pop(stage.name, None)
+        if not stage.optional:
+            raise StageError(f"{stage.name}: {_with_note(one_line(error))}") from error
+        return Outcome(f"not done: {one_line(error)}", status=NOTED)
+    except Exception as error:  # an engine or a plug-in may raise anything
+        work.records.pop(stage.name, None)
+        if not stage.optional:
+            raise
+        return Outcome(f"not done: {type(error).__name__}: {one_line(error)}", status=NOTED)
+    finally:
+        work.ends.pop(stage.name, None)
+        work.save()
+
+
+def _with_note(text: str) -> str:
+    """Return an error on metadata with the flag that gives them: the model is exported here, and cannot be again."""
+    found = re.search(r"metadata '(\w+)'", text)
+    if found is None or "--note" in text:
+        return text
+    return f"{text.removesuffix('; export the model again')}; give it with --note {found[1]}=JSON (docs/adapting.md)"
 
 
 def _inputs(work: Work, stage: Stage) -> str:

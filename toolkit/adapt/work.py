@@ -123,6 +123,7 @@ class Work:
     Attributes:
         folder: the working folder. records: by stage. written: SHA-256 of the files in the model's folder as they were
             written; a file that differs was edited by hand and is kept. case: the entry in ``model.yaml`` as written.
+        ends: by stage, how often the process ended in it without a word, such as by a crash of native code.
         ask: returns the answer to a question, or ``None`` where nobody can be asked.
     """
 
@@ -131,6 +132,7 @@ class Work:
     records: dict[str, Record] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
     case: str = ""
+    ends: dict[str, int] = field(default_factory=dict)
     ask: Callable[[str, Sequence[str], str], str | None] = lambda question, choices, usual: None
 
     def facts(self, stage: str) -> Mapping[str, Any]:
@@ -148,6 +150,7 @@ class Work:
             "name": self.request.name,
             "written": self.written,
             "case": self.case,
+            "ends": self.ends,
             "stages": {name: asdict(record) for name, record in self.records.items()},
         }
         text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=False) + "\n"
@@ -174,6 +177,7 @@ def open_work(request: Request, folder: Path) -> Work:
         found = plain_json(read_regular(path).decode())
         records = {str(name): Record(**record) for name, record in found["stages"].items()}
         model, name, written, case = (found[key] for key in ("model", "name", "written", "case"))
+        ends = {str(key): int(count) for key, count in found.get("ends", {}).items()}
         known = found["schema_version"] == SCHEMA_VERSION
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
@@ -184,7 +188,7 @@ def open_work(request: Request, folder: Path) -> Work:
             f"{path} is of another model, {model!r} named {name!r}; choose another folder with --out DIR, or remove it"
         )
     if known:
-        work.records, work.written, work.case = records, dict(written), str(case)
+        work.records, work.written, work.case, work.ends = records, dict(written), str(case), ends
     return work
 
 

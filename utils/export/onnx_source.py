@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, Engine, EngineSpec, ModelError, TecoInferError, TensorSpec, open_engine, random_array
+from engine.signature import batch_axes
 from utils.export.agree import TOLERANCES
 from utils.export.dynamic import dynamic_inputs
 from utils.export.forms import FORMS, chosen_forms
@@ -70,24 +72,28 @@ def export_onnx_file(
     Args:
         source: the file. stem: path and start of the file names. forms: the files to write.
         sizes: of dynamic dimensions other than the batch, by name. A dimension without a name is called after its
-            input and axis: ``input_2``.
+            input and axis: ``input_2``; white space, ``=`` and commas in names become underscores.
         provenance: stored if the source has none. notes: JSON values by key of the metadata, which the source lacks or
             has wrong, such as ``class_labels`` and ``preprocess`` (:mod:`utils.stored`).
         tolerances: maximum relative error by dtype.
+
+    A float16 source is made float32 first, without a change of its weights; the files differ from it by its rounding,
+    so that the tolerance of float16 holds for all of them.
 
     Returns:
         One result per file.
 
     Raises:
         ConfigError: a note is invalid.
-        ModelError: the source cannot be read or run, a size is missing, or its inputs are float16.
+        ModelError: the source cannot be read or run, or a size is missing.
         ExportError: a form fails a check, or exceeds its tolerance; the others were written (``results``).
     """
-    from engine.onnx import load_model, metadata
+    from engine.onnx import load_model, metadata, to_float32
 
     chosen = chosen_forms(forms)
     model = with_names(load_model(source))
-    _refuse_float16(model, source)
+    if _has_float16(model):
+        model, tolerances = to_float32(model), {**tolerances, "float32": tolerances["float16"]}
     told = dict(provenance or {"source": source.name})
     stored = SourceNotes(provenance=told, texts=metadata(model), added=dict(notes or {}))
     inputs = example_arrays(model, sizes or {}, source)
@@ -112,8 +118,18 @@ def with_names(model: ModelProto) -> ModelProto:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
             if not dim.dim_param and not (dim.HasField("dim_value") and dim.dim_value > 0):
                 dim.dim_param = BATCH if axis == 0 else f"{info.name}_{axis}"
+    _plain_symbols(copy)
     _name_nodes(copy)
     return copy
+
+
+def _plain_symbols(model: ModelProto) -> None:
+    """Replace what ``--dim NAME=SIZE`` cannot name (white space, equal signs, commas) in symbols of sizes, in place."""
+    graph = model.graph
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = re.sub(r"[\s=,]+", "_", dim.dim_param.strip()) or BATCH
 
 
 def _name_nodes(model: ModelProto) -> None:
@@ -143,19 +159,19 @@ def open_dimensions(model: ModelProto) -> dict[str, tuple[str, int]]:
 
 
 def _batch_names(model: ModelProto) -> set[str]:
-    """Return the names of dynamic dimensions on axis 0 of an input."""
-    firsts = [info.type.tensor_type.shape.dim[:1] for info in model.graph.input]
-    return {dim.dim_param for one in firsts for dim in one if dim.dim_param}
+    """Return the names of dynamic dimensions that are the batch: on axis 0, or elsewhere with a usual name."""
+    shapes = [[dim.dim_param or dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in model.graph.input]
+    found = (shape[axis] for shape, axis in zip(shapes, batch_axes(shapes), strict=True) if axis is not None)
+    return {name for name in found if isinstance(name, str)}
 
 
-def _refuse_float16(model: ModelProto, source: Path) -> None:
+def _has_float16(model: ModelProto) -> bool:
+    """Return whether weights, inputs or outputs are float16."""
     from onnx import TensorProto
 
-    half = next((i.name for i in model.graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT16), None)
-    if half is not None:
-        raise ModelError(
-            f"{source}: its input {half!r} is float16; give the float32 model, of which a float16 form is made"
-        )
+    ends = (info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output))
+    weights = (tensor.data_type for tensor in model.graph.initializer)
+    return TensorProto.FLOAT16 in (*ends, *weights)
 
 
 def example_arrays(model: ModelProto, sizes: Sizes, source: Path, seed: int = 0) -> list[Array]:
@@ -210,7 +226,7 @@ def _dynamic(model: ModelProto, source: Path, inputs: Sequence[Array]) -> tuple[
     """Return the dynamic graph, and what the source computes: on the example first, then on other sizes."""
     from engine.onnx import graph_inputs
 
-    with open_engine("onnx", EngineSpec(ckpt=source, dtype="float32")) as engine:
+    with open_engine("onnx", EngineSpec(ckpt=source)) as engine:
         first = Expected(list(inputs), _answers(engine, inputs, source))
         if _batch_names(model):
             axes = [
@@ -226,10 +242,17 @@ def _dynamic(model: ModelProto, source: Path, inputs: Sequence[Array]) -> tuple[
 
 def _answers(engine: Engine, inputs: Sequence[Array], source: Path) -> list[Array]:
     try:
-        return run(engine, inputs, "float32")
+        return _run(engine, inputs)
     except TecoInferError as error:
         shapes = [list(x.shape) for x in inputs]
         raise ModelError(f"{source} cannot run inputs of shapes {shapes}: {error}") from error
+
+
+def _run(engine: Engine, inputs: Sequence[Array]) -> list[Array]:
+    """Return the source's outputs, those of float16 as float32."""
+    half = any(tensor.dtype == np.float16 for tensor in engine.inputs)
+    found = run(engine, inputs, "float16" if half else "float32")
+    return [x.astype(np.float32) if x.dtype == np.float16 else x for x in found]
 
 
 def _grown(engine: Engine, tried: Sequence[Sequence[Array]]) -> list[Expected]:
@@ -237,7 +260,7 @@ def _grown(engine: Engine, tried: Sequence[Sequence[Array]]) -> list[Expected]:
     found = []
     for inputs in tried:
         try:
-            found.append(Expected(list(inputs), run(engine, inputs, "float32")))
+            found.append(Expected(list(inputs), _run(engine, inputs)))
         except TecoInferError:  # such as a side that has to be a multiple of 32
             continue
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine import ConfigError, DataError
+from engine import ConfigError, DataError, ModelError
 from toolkit.adapt.runner import Shown, StageError, run_stages
 from toolkit.adapt.stage import Stage
 from toolkit.adapt.work import NOTED, STATE, Outcome, Request, Work, content_of, open_work, usable_name
@@ -96,6 +96,66 @@ def test_optional_stages_become_notes_and_others_stop(tmp_path: Path) -> None:
     assert list(kept.records) == ["writes", "optional"]
     assert kept.records["optional"].status == NOTED
     assert kept.records["optional"].line == "not done: nothing to read"
+
+
+class Lacks(Stage):
+    name, title = "lacks", "lacks"
+
+    def run(self, work: Work) -> Outcome:
+        raise ModelError("m.onnx: metadata 'features': is missing, so they are not known; export the model again")
+
+
+def test_missing_metadata_name_the_flag(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="are not known; give it with --note features=JSON") as caught:
+        run_stages(open_work(request(tmp_path), tmp_path / "out"), (Lacks(),))
+    assert "export the model again" not in str(caught.value)
+
+
+class Breaks(Stage):
+    """Raises what a compiler may raise."""
+
+    name, title, optional = "breaks", "breaks", True
+
+    def run(self, work: Work) -> Outcome:
+        raise RuntimeError("no kernel\nfor this")
+
+
+def test_any_error_of_an_optional_stage_is_a_note(tmp_path: Path) -> None:
+    work = open_work(request(tmp_path, source="a"), tmp_path / "out")
+    assert ran(work, Breaks(), Writes()) == ["breaks", "writes"]
+    assert work.records["breaks"].line == "not done: RuntimeError: no kernel for this"
+    assert work.records["breaks"].status == NOTED
+
+
+class Crashes(Stage):
+    """Ends the process, as a crash of native code does."""
+
+    name, title, optional = "crashes", "crashes", True
+
+    def run(self, work: Work) -> Outcome:
+        state = (work.folder / STATE).read_bytes()  # all that is left of a process that ends here
+        (work.folder / "left.json").write_bytes(state)
+        raise KeyboardInterrupt
+
+
+def crash(tmp_path: Path) -> Work:
+    """Run until the stage ends the process; return what the next run finds."""
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run_stages(open_work(request(tmp_path, source="a"), folder), (Writes(), Crashes()))
+    (folder / "left.json").replace(folder / STATE)
+    return open_work(request(tmp_path, source="a"), folder)
+
+
+def test_an_optional_stage_that_ends_the_process_is_left_out_at_last(tmp_path: Path) -> None:
+    assert crash(tmp_path).ends == {"crashes": 1}
+    work = crash(tmp_path)
+    assert work.ends == {"crashes": 2}
+    assert ran(work, Writes(), Crashes()) == ["crashes"]
+    assert "ended in it 2 times; --again crashes" in work.records["crashes"].line
+    with pytest.raises(KeyboardInterrupt):  # tried again
+        run_stages(work, (Writes(), Crashes()), again="crashes")
+    assert open_work(request(tmp_path, source="a"), tmp_path / "out").ends == {}  # Ctrl-C is not a crash
 
 
 def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:

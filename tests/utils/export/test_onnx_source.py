@@ -141,12 +141,35 @@ def test_overflow_leaves_float16_out(tmp_path: Path) -> None:
     assert [one.error is None for one in caught.value.results] == [True, True, False]
 
 
+def test_float16_source_becomes_float32(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(0, 1, (6, 4)).astype(np.float16)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    half = saved(tmp_path / "h.onnx", nodes, {"x": ["N", 6]}, {"y": ["N", 4]}, {"w": weight}, HALF)
+    results = export_onnx_file(half, tmp_path / "m")
+    assert all(one.max_relative_error is not None and one.max_relative_error < 5e-3 for one in results)
+    made = onnx.load(tmp_path / "m_dyn.onnx").graph
+    assert made.input[0].type.tensor_type.elem_type == made.output[0].type.tensor_type.elem_type == FLOAT
+    np.testing.assert_array_equal(numpy_helper.to_array(made.initializer[0]), weight.astype(np.float32))
+    assert onnx.load(tmp_path / "m_float16_dyn.onnx").graph.input[0].type.tensor_type.elem_type == HALF
+
+
+def test_symbols_that_no_flag_can_name(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Abs", ["a/x:0"], ["y"])]
+    source = saved(tmp_path / "s.onnx", nodes, {"a/x:0": ["batch size", "seq len, max"]}, {"y": [None, None]}, {})
+    export_onnx_file(source, tmp_path / "m", sizes={"seq_len_max": 5}, forms=["static", "dyn"])
+    assert shapes(tmp_path / "m_dyn.onnx")[0] == ["batch_size", "seq_len_max"]
+    assert shapes(tmp_path / "m.onnx")[0] == [1, 5]
+
+
+def test_batch_behind_the_time(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Abs", ["x"], ["y"])]
+    source = saved(tmp_path / "s.onnx", nodes, {"x": ["frames", "batch", 4]}, {"y": ["frames", "batch", 4]}, {})
+    assert open_dimensions(with_names(onnx.load(source))) == {"frames": ("x", 0)}
+    export_onnx_file(source, tmp_path / "m", sizes={"frames": 7})
+    assert shapes(tmp_path / "m.onnx")[0] == [7, 1, 4]
+
+
 def test_refused(tmp_path: Path) -> None:
-    half = saved(
-        tmp_path / "h.onnx", [helper.make_node("Abs", ["x"], ["y"])], {"x": ["N", 4]}, {"y": ["N", 4]}, {}, HALF
-    )
-    with pytest.raises(ModelError, match="give the float32 model"):
-        export_onnx_file(half, tmp_path / "m")
     (tmp_path / "t.onnx").write_text("no", encoding="utf-8")
     with pytest.raises(ModelError, match="not ONNX"):
         export_onnx_file(tmp_path / "t.onnx", tmp_path / "m")

@@ -8,16 +8,17 @@ from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.adapt.sources.base import Export, Source, Taken
 from toolkit.adapt.sources.factories import Factory
+from toolkit.adapt.sources.image_folders import ImageFolder
 from toolkit.adapt.sources.networks import Timm, Torchvision
 from toolkit.adapt.sources.onnx_files import FetchedFile, OnnxFile, PipFile
 from toolkit.adapt.sources.text_folders import TextFolder
 
 __all__ = ["FORMS", "SOURCES", "Export", "Source", "Taken", "find_source"]
 
-SOURCES: Sequence[type[Source]] = (FetchedFile, PipFile, Torchvision, Timm, Factory, TextFolder, OnnxFile)
+SOURCES: Sequence[type[Source]] = (FetchedFile, PipFile, Torchvision, Timm, Factory, ImageFolder, TextFolder, OnnxFile)
 """Every kind; the first that takes a word is meant."""
 
-FORMS = ", ".join(source.form for source in SOURCES)
+FORMS = ", ".join(dict.fromkeys(source.form for source in SOURCES))
 """The forms of MODEL, for help and errors."""
 
 

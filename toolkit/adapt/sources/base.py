@@ -19,6 +19,9 @@ from toolkit.adapt.work import Work
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 
+MOST_COMMITTED = 2_000_000
+"""Bytes of weights that the structure check accepts in git."""
+
 _SECONDS = 3600.0
 """Time limit of an export script."""
 
@@ -33,7 +36,7 @@ class Taken:
         task: the task that the source states; empty: none. reason: why.
         random: whether the weights are random. committed: bytes of weights that would be copied into the repository.
         about: further facts, for the README and the page. rewritten: a line per node that was replaced by a verified
-            equivalent, as the card lacks its operator.
+            equivalent, as the card lacks its operator. notes: lines on what could not be read.
     """
 
     kind: str
@@ -47,6 +50,7 @@ class Taken:
     committed: int = 0
     about: Mapping[str, str] = field(default_factory=dict)
     rewritten: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the attributes as JSON values."""

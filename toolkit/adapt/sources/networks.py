@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
 from typing import Any, ClassVar
 
-from engine import TargetError
-from toolkit.adapt.sources.base import Export, Source, Taken, rendered
-from toolkit.adapt.work import Work
+from engine import ConfigError, TargetError
+from toolkit.adapt.licences import check_copy
+from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, rendered
+from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
 
 RANDOM, PUBLISHED = "random", "DEFAULT"
 """Values of ``--weights``."""
+
+ENDINGS = (".pth", ".pt", ".bin", ".ckpt", ".safetensors")
+"""Endings of files of weights."""
 
 
 class _Network(Source):
@@ -29,7 +34,9 @@ class _Network(Source):
 
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """The weights, and the package's version."""
-        return work.request.part("name", "weights", "source", "licence") | {"version": self._about()["version"]}
+        own, file = work.request.part("name", "weights", "source", "licence"), _file_of(work)
+        own["weights_content"] = content_of(file) if file is not None else ""
+        return own | {"version": self._about()["version"]}
 
     def _about(self) -> Mapping[str, Any]:
         """Return the package's metadata, with names in lower case and underscores."""
@@ -39,8 +46,12 @@ class _Network(Source):
             raise TargetError(f"{self.package} is not installed; run: pip install {self.package}") from error
 
     def take(self, work: Work) -> Taken:
-        """Read what the package says of itself."""
-        about, request = self._about(), work.request
+        """Read what the package says of itself. Raises ConfigError if the weights' file cannot be used."""
+        about, request, file = self._about(), work.request, _file_of(work)
+        if file is not None and not file.is_file():
+            raise ConfigError(f"{file} does not exist; check --weights")
+        if file is not None:
+            check_copy(request.licence, "--licence", file.name)
         licence = str(about.get("license_expression") or about.get("license") or "")
         is_random = request.weights == RANDOM
         urls = [str(line).partition(",")[2].strip() for line in about.get("project_url") or []]
@@ -48,23 +59,31 @@ class _Network(Source):
         return Taken(
             kind=self.kind,
             title=self.word,
-            publisher=request.source or f"{self.package} {about['version']}: {home}",
+            # who trained weights of a file is known to the user alone
+            publisher=request.source or ("" if file is not None else f"{self.package} {about['version']}: {home}"),
             # Random weights are nobody's; published ones have a licence of their own, which the package does not tell.
             licence=request.licence or (licence if is_random else ""),
             licence_from="--licence" if request.licence else f"the metadata of {self.package}" if is_random else "",
             task="classification",
             reason=f"{self.package} has it among its classifiers",
             random=is_random,
-            about={"weights": request.weights or PUBLISHED},
+            committed=bytes_of_file(file),
+            about={"weights": file.name if file is not None else request.weights or PUBLISHED},
         )
 
     def export(self, work: Work) -> Export:
         """Return a script that builds the network."""
-        weights = work.request.weights or PUBLISHED
+        weights, file, kept = work.request.weights or PUBLISHED, _file_of(work), []
+        files = {}
+        if file is not None:
+            weights = f"{work.request.name}{''.join(file.suffixes[-1:])}"
+            files, kept = {weights: file}, [weights] if bytes_of_file(file) <= MOST_COMMITTED else []
         script = rendered("export_network.py", arch=f"{self.path}{self.word}", package=self.package, word=self.word)
         return Export(
             script=script,
             stem=self.word,
+            files=files,
+            kept=kept,
             params={"weights": weights},
             requirements=["onnxsim>=0.4.36", *dict.fromkeys(("torch>=2.9", "torchvision", self.package))],
             flags=[
@@ -79,6 +98,17 @@ class _Network(Source):
             ],
             text=f"It builds the network with {self.package}, and compares each file with it.",
         )
+
+
+def _file_of(work: Work) -> Path | None:
+    """Return the file of ``--weights``; ``None`` for a published name or ``random``."""
+    given = work.request.weights
+    return Path(given) if given.lower().endswith(ENDINGS) or (given and Path(given).is_file()) else None
+
+
+def bytes_of_file(file: Path | None) -> int:
+    """Return the size of a file; 0 without one."""
+    return file.stat().st_size if file is not None and file.is_file() else 0
 
 
 class Torchvision(_Network):

@@ -12,20 +12,23 @@ from typing import Any
 
 from engine import ConfigError, ModelError
 from tecoinfer_modelzoo import has_packages
+from tecoinfer_modelzoo.text import one_line
 from toolkit.adapt.licences import check_copy
-from toolkit.adapt.signature import usual_sizes
-from toolkit.adapt.sources.base import Export, Source, Taken, rendered
+from toolkit.adapt.signature import signature_of, usual_sizes
+from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, rendered
+from toolkit.adapt.sources.beside import READERS, Beside, found_beside
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
 from utils.fetch import fetched_path, find_package
 from utils.fetch.pinned import pinned, written_row
 from utils.stored import ModelMetadata
 
-MOST_COMMITTED = 2_000_000
-"""Bytes of weights that the structure check accepts in git."""
+SOURCE, REWRITTEN, NOTES = "rewritten.onnx", "rewritten.txt", "notes.json"
+"""Files of the working folder: the model in one file and with rewritten operators, if it has external data or such
+operators; a line per rewritten node; long metadata."""
 
-SOURCE, REWRITTEN = "rewritten.onnx", "rewritten.txt"
-"""Files of the working folder: the model with rewritten operators, and a line per rewritten node."""
+LONGEST = 3000
+"""Largest number of characters of added metadata in the export script; longer ones are a file beside it."""
 
 _ULTRALYTICS = {
     "detect": "detection",
@@ -64,7 +67,10 @@ class OnnxFile(Source):
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """The file's content, and what the user says about it."""
         own = work.request.part("name", "licence", "source", "dims", "notes")
-        return own | {"file": content_of(self.file) if self.committed else self.model}
+        if self.committed:
+            around = (self.file.parent / name for name in READERS)
+            own["beside"] = {one.name: content_of(one) for one in around if one.is_file()}
+        return own | {"file": _content(self.file) if self.committed else self.model}
 
     def take(self, work: Work) -> Taken:
         """Read the metadata, and check the licence."""
@@ -77,23 +83,35 @@ class OnnxFile(Source):
             self._rewrite(work)
         told = stored.provenance
         task = _ULTRALYTICS.get(stored.text("task") or "", "") if stored.is_ultralytics else ""
+        reason = f"its metadata says task {stored.text('task')!r} of Ultralytics" if task else ""
+        near = self._beside()
+        about |= {key: f"of {origin}" for key, origin in near.origins.items()}
         return Taken(
             kind=self.kind,
             title=work.request.name.replace("_", " ").title(),
             publisher=self._publisher(work, stored),
             licence=licence,
             licence_from=read_in,
-            task=task,
-            reason=f"its metadata says task {stored.text('task')!r} of Ultralytics" if task else "",
+            task=task or near.task,
+            reason=reason or near.reason,
             random=told.get("weights") == "random",
-            committed=self.file.stat().st_size if self.committed else 0,
+            committed=bytes_of(self.file) if self.committed else 0,
             about=about,
             rewritten=self._rewritten(work),
+            notes=near.unused,
         )
 
+    def _beside(self) -> Beside:
+        """Return what files beside the file say about it; nothing for a file of a package."""
+        from engine.onnx import load_model, metadata
+
+        if not self.committed:
+            return Beside()
+        return found_beside(self.file, signature_of(self.file), metadata(load_model(self.file)))
+
     def _rewrite(self, work: Work) -> None:
-        """Write the file with verified rewrites of the operators that the card lacks, if there are any."""
-        from engine.onnx import load_model, save_model
+        """Write the file with verified rewrites of operators that the card lacks, or with its external data inside."""
+        from engine.onnx import external_names, load_model, save_model
         from toolkit.graph.nodes import load_named
         from toolkit.ops.applied import rewrites_of, with_rewrites
         from toolkit.ops.table import load_table
@@ -104,7 +122,7 @@ class OnnxFile(Source):
         sizes = usual_sizes(load_model(self.file), work.request.dims, self.file)
         dims = {name: [size] for name, size in sizes.items()}
         found = rewrites_of(self.file, load_table("sdaa"), trial_of("sdaa"), dims)
-        if found:
+        if found or external_names(self.file):
             work.folder.mkdir(parents=True, exist_ok=True)
             save_model(with_rewrites(load_named(self.file), found), target)
             lines = [
@@ -119,7 +137,7 @@ class OnnxFile(Source):
         return (work.folder / REWRITTEN).read_text(encoding="utf-8").splitlines()
 
     def used(self, work: Work) -> Path:
-        """Return the file that the forms are made of: as given, or with rewrites."""
+        """Return the file that the forms are made of: as given, or in one file and with rewrites."""
         return work.folder / SOURCE if self.committed and (work.folder / SOURCE).is_file() else self.file
 
     def _licence(self, work: Work, stored: ModelMetadata) -> tuple[str, str]:
@@ -147,21 +165,28 @@ class OnnxFile(Source):
         own = f"{name}_source.onnx"
         told = str(work.facts("take_in").get("publisher") or self.usual_name)
         provenance = {"source": told, "weights": self.file.name}
+        files = {own: used} if self.committed else {}
+        notes = {**self._beside().notes, **work.request.notes}
+        text = pformat(notes, width=110)
+        if len(text) > LONGEST:
+            files[f"{name}_{NOTES}"] = _written(work.folder / NOTES, notes)
+            text = f'json.loads((HERE / "{name}_{NOTES}").read_text(encoding="utf-8"))'
         script = rendered(
             "export_of_file.py",
             name=name,
-            what=self.file.name,
+            what=re.sub(r'[\\"]', "_", one_line(self.file.name)),
+            json="import json\n" if text.startswith("json.") else "",
             weights=self._from(work),
             content=file_hash(used)[:12],
             sizes=json.dumps(usual_sizes(load_model(used), work.request.dims, used)),
             provenance=json.dumps(provenance, ensure_ascii=False),
-            notes=pformat(dict(work.request.notes), width=110),
+            notes=text,
         )
         return Export(
             script=script,
             stem=name,
-            files={own: used} if self.committed else {},
-            kept=[own] if self.committed and used.stat().st_size <= MOST_COMMITTED else [],
+            files=files,
+            kept=[own] if self.committed and bytes_of(used) <= MOST_COMMITTED else [],
             params=self._params(),
             flags=_flags(own if self.committed else self.model),
             text=f"It makes the files out of `{own if self.committed else self.model}`, and compares each with it.",
@@ -178,6 +203,34 @@ def _flags(default: str) -> list[tuple[str, str, str]]:
         ("`--forms`", f"the files to write: {', '.join(FORMS)}", "all"),
         ("`--out`", "folder of the ONNX files", "this folder"),
     ]
+
+
+def _written(file: Path, value: Any) -> Path:
+    """Write a JSON value into a file of the working folder. Raises ConfigError if that fails."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}; choose another --out") from error
+    return file
+
+
+def bytes_of(file: Path) -> int:
+    """Return the bytes of an ONNX file and its external data."""
+    from engine.onnx import external_names
+
+    others = {file.parent / name for name in external_names(file)}
+    return sum(one.stat().st_size for one in (file, *others) if one.is_file())
+
+
+def _content(file: Path) -> str:
+    """Return a hash of a file and its external data; of the file alone if it is damaged, which ``take`` refuses."""
+    from engine.onnx import file_hash
+
+    try:
+        return file_hash(file) if file.is_file() else content_of(file)
+    except (OSError, ModelError):
+        return content_of(file)
 
 
 def _metadata(file: Path) -> tuple[ModelMetadata, dict[str, str]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine import EngineSpec, open_engine
+from engine import EngineSpec, TecoInferError, open_engine
+from tecoinfer_modelzoo.text import one_line
 from toolkit.adapt.running import data_words, evaluated, model_file, task_request
 from toolkit.adapt.stage import Stage
 from toolkit.adapt.work import FAILED, Outcome, Work
 from toolkit.fix.fixing import Fix, fix
+from toolkit.fix.samples import cast_to
 
 FOLDER = "fix"
 TOLERANCE = 0.001
@@ -27,7 +30,7 @@ class OnCard(Stage):
 
     def run(self, work: Work) -> Outcome:
         """Return the gate's result, the pass file, and whether samples are independent."""
-        independent, why = _independence(model_file(work))
+        rows = _independence(work)
         found = gate(work, None, work.folder / FOLDER)
         passes = found.pass_file if found.verdict == "fixed" else None
         report = evaluated(work, "sdaa", "float16", pass_path=passes)
@@ -44,8 +47,9 @@ class OnCard(Stage):
             "given_up": found.cost.given_up if found.cost is not None else 0.0,
             "runs": len(found.trials),
             "pass": "" if passes is None else passes.relative_to(work.folder).as_posix(),
-            "independent": independent,
-            "why_dependent": why,
+            "independent": rows.independent,
+            "proven": rows.proven,
+            "why_dependent": rows.why,
         }
         files = [one for one in (passes,) if one is not None]
         works = passes is None or math.isclose(report.metric, after.metric, rel_tol=TOLERANCE, abs_tol=1e-9)
@@ -53,7 +57,7 @@ class OnCard(Stage):
             _line(found, report.metric) if works else f"the pass file {passes} has no effect on {model_file(work).name}"
         )
         status = "done" if found.verdict in _ENOUGH and works else FAILED
-        return Outcome(f"{line}; {_rows(independent, why)}", facts, files, found.notes, status)
+        return Outcome(f"{line}; {rows}", facts, files, found.notes, status)
 
 
 def gate(work: Work, passes: Path | None, out: Path) -> Fix:
@@ -79,18 +83,48 @@ def _line(found: Fix, metric: float) -> str:
     return f"{name}: the gate fails ({found.before.reason}), and float32 nodes do not help; see teco overflow"
 
 
-def _independence(file: Path) -> tuple[bool | None, str]:
-    """Return whether samples are proven independent from one another, and why not."""
-    with open_engine("onnx", EngineSpec(ckpt=file, dtype="float32")) as engine:
+@dataclass(frozen=True)
+class Rows:
+    """Whether samples are independent: ``None``: not known; ``proven`` by the graph, or tried; ``why`` not."""
+
+    independent: bool | None
+    proven: bool
+    why: str
+
+    def __str__(self) -> str:
+        if self.proven:
+            return "samples are proven independent: all SPA are used"
+        if self.independent:
+            return f"samples alone and together give the same: all SPA are used; tried, not proven ({self.why})"
+        if self.independent is None:
+            return f"independence of samples is not known{f' ({self.why})' if self.why else ''}"
+        return f"samples depend on one another ({self.why}): a call runs on one SPA"
+
+
+def _independence(work: Work) -> Rows:
+    """Return what the graph proves, else what the first call over the samples shows on the card's engine."""
+    from toolkit.fix.opening import SampleRequest, open_samples
+    from toolkit.graph.nodes import load_named
+
+    file = model_file(work)
+    asked, dims = task_request(work)
+    wanted = SampleRequest(data_words(work), work.request.batch, None, {}, dims, asked)
+    try:
+        with open_samples(file, load_named(file), wanted) as samples:
+            spec = replace(samples.card_spec(file), dtype="float16", batch_size=work.request.batch)
+            inputs = next(iter(samples.calls())).inputs
+    except TecoInferError as error:  # such as a task that calls the model in a loop of its own
+        spec, inputs = EngineSpec(ckpt=file, batch_size=work.request.batch), []
+        why = one_line(error)
+    else:
+        why = ""
+    with warnings.catch_warnings(), open_engine("sdaa", spec) as engine:
+        warnings.simplefilter("ignore")  # what they say is in the result
         engine.batching.learn()
-        return engine.independent, engine.batching.why_dependent
-
-
-def _rows(independent: bool | None, why: str) -> str:
-    if independent:
-        return "samples are proven independent: all 4 SPA are used"
-    if independent is None:
-        return (
-            f"independence of samples is tried on the first call ({why})" if why else "independence of samples is tried"
-        )
-    return f"samples depend on one another ({why}): a call runs on one SPA"
+        if engine.independent:
+            return Rows(True, True, "")
+        reason = engine.batching.why_dependent
+        if not inputs:
+            return Rows(engine.independent, False, reason or why)
+        engine(cast_to(inputs, engine.inputs))
+        return Rows(engine.independent, False, engine.batching.why_dependent or reason)

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine import TecoInferError
 from model_config.check import main as check_cases
+from tecoinfer_modelzoo.interrupts import INTERRUPTED
 from tecoinfer_modelzoo.trees import below
 from toolkit.adapt.folder import folder_name
 from toolkit.adapt.stage import Stage
@@ -34,7 +35,10 @@ class Check(Stage):
         return {"files": digest([(str(one.relative_to(folder)), hash_files(one)) for one in kept]), "case": work.case}
 
     def run(self, work: Work) -> Outcome:
-        """Return the verdict with its reasons. Raises TecoInferError if the check cannot be run."""
+        """Return the verdict with its reasons.
+
+        Raises TecoInferError if the check cannot be run, KeyboardInterrupt if Ctrl-C ended it.
+        """
         folder = work.folder / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / FILE
@@ -45,6 +49,8 @@ class Check(Stage):
                 [work.request.name, "--json", str(file), "--work_dir", str(folder), "--no_cache"], work.request.root
             )
         (folder / "check.txt").write_text(said.getvalue(), encoding="utf-8", errors="backslashreplace")
+        if code == INTERRUPTED:  # the check ends its steps and returns
+            raise KeyboardInterrupt
         if not file.is_file():
             raise TecoInferError(f"teco check ended with {code}: {said.getvalue().strip().splitlines()[-1:]}")
         found = json.loads(file.read_text(encoding="utf-8"))

@@ -35,12 +35,23 @@ class TakeData(Stage):
         """Return the place, the flags and the paths of the scripts. Raises ConfigError if the data do not fit."""
         task = task_of(work)
         flags = first_flags(work, task)
-        found = _random(work, task, flags) if not work.request.data else _given(work, task, flags)
-        dataset, facts, line = found
+        dataset, facts, line = _loaded(work, task, flags)
         preview = work.folder / PREVIEW
         lines = drawn(dataset, preview, _labels(work))
         facts |= {"preview": lines, "samples": len(dataset), "flags": facts["flags"]}
         return Outcome(line, facts, [preview] if lines else [], notes=lines)
+
+
+def _loaded(work: Work, task: type[Task], flags: dict[str, Any]) -> tuple[Dataset, dict[str, Any], str]:
+    """Return the samples, the facts and a line; an error on the data names the tasks that were guessed too."""
+    if not work.request.data:
+        return _random(work, task, flags)
+    try:
+        return _given(work, task, flags)
+    except ConfigError as error:
+        others = [str(one["task"]) for one in work.facts("task")["others"]]
+        hint = f"; or give --task {' or '.join(others)}" if others and not work.request.task else ""
+        raise ConfigError(f"{error}{hint}") from error
 
 
 def _labels(work: Work) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine import EngineError
+from engine.signature import batch_axes
 from tecoexec.config import Sweep, scaled
 from tecoexec.sweep import make_folder, sweep, write_results
 from toolkit.adapt.running import dims_of, flags_of, model_file
@@ -61,13 +62,13 @@ class SweepBatches(Stage):
 
 
 def _shapes(work: Work) -> tuple[tuple[tuple[int, ...], ...], tuple[int | None, ...]]:
-    """Return the shapes of the inputs for one sample, and per input the axis of the batch (0, or ``None``)."""
+    """Return the shapes of the inputs for one sample, and per input the axis of the batch, or ``None``."""
     found = work.facts("export")
     sizes = {**found["sizes"], **{name: max(values) for name, values in dims_of(flags_of(work)).items()}}
+    declared = [one["shape"] for one in found["inputs"]]
     shapes, places = [], []
-    for one in found["inputs"]:
-        shape = [size if isinstance(size, int) else sizes.get(size, 1) for size in one["shape"]]
-        first = one["shape"][0] if one["shape"] else None
-        shapes.append(tuple(shape))
-        places.append(0 if one["shape"] and (not isinstance(first, int) or first == 1) else None)
+    for shape, axis in zip(declared, batch_axes(declared), strict=True):
+        shapes.append(tuple(size if isinstance(size, int) else sizes.get(size, 1) for size in shape))
+        fixed = axis is None or (isinstance(shape[axis], int) and shape[axis] != 1)
+        places.append(None if fixed else axis)
     return tuple(shapes), tuple(places)

@@ -8,7 +8,7 @@ from typing import Any
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.adapt.sources import find_source
 from toolkit.adapt.stage import Stage
-from toolkit.adapt.work import Outcome, Work
+from toolkit.adapt.work import NOTED, Outcome, Work
 
 
 class TakeIn(Stage):
@@ -28,4 +28,5 @@ class TakeIn(Stage):
         words += ["random weights: answers mean nothing"] if taken.random else []
         if taken.rewritten:
             words.append(f"{plural(len(taken.rewritten), 'node')} rewritten, as the card lacks the operators")
-        return Outcome("; ".join(words), taken.as_json())
+        words += taken.notes
+        return Outcome("; ".join(words), taken.as_json(), notes=taken.notes, status=NOTED if taken.notes else "done")

@@ -28,6 +28,9 @@ class OtherTargets(Stage):
                 report = evaluated(work, target, dtype)
             except TecoInferError as error:
                 rows.append({"target": target, "dtype": dtype, "metric": None, "reason": one_line(error)})
+            except Exception as error:  # noqa: BLE001 - a compiler may raise anything, and it is only reported
+                reason = f"{type(error).__name__}: {one_line(error)}"
+                rows.append({"target": target, "dtype": dtype, "metric": None, "reason": reason})
             else:
                 rows.append({"target": target, "dtype": dtype, "metric": report.metric, "reason": ""})
         words = [

@@ -1,5 +1,5 @@
-"""Text encoders such as BERT and RoBERTa as PyTorch modules, built from ``config.json`` and a file of weights with the
-names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
+"""Text encoders such as BERT, RoBERTa, DistilBERT, ELECTRA and ALBERT as PyTorch modules, of ``config.json`` and a file
+of weights with the names of transformers (``encoder.layer.0.attention.self.query.weight``), which is not needed itself.
 """
 
 from __future__ import annotations
@@ -26,8 +26,22 @@ MASKED = -1e4
 PADDED_PLACES = ("roberta", "xlm-roberta", "camembert")
 """Kinds whose positions start after the padding id and skip padding tokens."""
 
-KINDS = ("bert", *PADDED_PLACES)
+DISTILBERT, ELECTRA, ALBERT = "distilbert", "electra", "albert"
+
+KINDS = ("bert", *PADDED_PLACES, DISTILBERT, ELECTRA, ALBERT)
 """Supported values of ``model_type`` in ``config.json``."""
+
+OTHER_KEYS = {
+    DISTILBERT: {
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+    }
+}
+"""Keys of ``config.json`` by kind and by the key of the others."""
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,
@@ -45,9 +59,10 @@ class Sizes:
 
     Attributes:
         kind: one of :data:`KINDS`. vocabulary: number of tokens. width: hidden size. inner: feed-forward size.
-        places: rows of the position table. types: number of segment types, 1 without pairs.
+        places: rows of the position table. types: number of segment types, 1 without pairs, 0 without a table.
         pad: id of the padding token. epsilon: of the norms. activation: one of :data:`ACTIVATIONS`.
         dropout: probability in training.
+        embedding: width of the embeddings; 0: the hidden size. shared: whether all layers have the same weights.
     """
 
     kind: str
@@ -62,6 +77,13 @@ class Sizes:
     epsilon: float = 1e-12
     activation: str = "gelu"
     dropout: float = 0.1
+    embedding: int = 0
+    shared: bool = False
+
+    @property
+    def embedded(self) -> int:
+        """Return the width of the embeddings."""
+        return self.embedding or self.width
 
     @property
     def first(self) -> int:
@@ -92,11 +114,17 @@ def sizes_of(config: Mapping[str, Any], origin: str) -> Sizes:
         raise ModelError(
             f"{origin}: model_type {kind!r};{did_you_mean(str(kind), KINDS)} supported are {', '.join(KINDS)}"
         )
+    others = OTHER_KEYS.get(str(kind), {})
+    config = {**config, **{own: config[other] for own, other in others.items() if other in config}}
+    dropout = config.get("hidden_dropout_prob")
     if config.get("position_embedding_type", "absolute") != "absolute":
         fix = "only 'absolute' is supported"
         raise ModelError(f"{origin}: position_embedding_type {config['position_embedding_type']!r}; {fix}")
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise ModelError(f"{origin}: decoders are not supported; use an encoder")
+    groups = next((key for key in ("num_hidden_groups", "inner_group_num") if config.get(key, 1) != 1), None)
+    if kind == ALBERT and groups is not None:
+        raise ModelError(f"{origin}: {groups} {config[groups]!r}; only 1 is supported: one layer, used again and again")
     activation = config.get("hidden_act", "gelu")
     if activation not in ACTIVATIONS:
         raise ModelError(f"{origin}: hidden_act {activation!r}; supported are {', '.join(ACTIVATIONS)}")
@@ -108,11 +136,13 @@ def sizes_of(config: Mapping[str, Any], origin: str) -> Sizes:
         heads=_number(config, "num_attention_heads", origin),
         inner=_number(config, "intermediate_size", origin),
         places=_number(config, "max_position_embeddings", origin, 512),
-        types=_number(config, "type_vocab_size", origin, 2),
+        types=0 if kind == DISTILBERT else _number(config, "type_vocab_size", origin, 2),
         pad=_number(config, "pad_token_id", origin, 1 if kind in PADDED_PLACES else 0, least=0),
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
         activation=activation,
-        dropout=float(config.get("hidden_dropout_prob", 0.1)),
+        dropout=0.1 if dropout is None else float(dropout),
+        embedding=_number(config, "embedding_size", origin, 128) if kind in (ELECTRA, ALBERT) else 0,
+        shared=kind == ALBERT,
     )
     if found.width % found.heads:
         raise ModelError(f"{origin}: hidden_size {found.width} is not a multiple of num_attention_heads {found.heads}")
@@ -132,16 +162,20 @@ class Embeddings(nn.Module):  # type: ignore[misc]
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
-        self.word_embeddings = nn.Embedding(sizes.vocabulary, sizes.width)
-        self.position_embeddings = nn.Embedding(sizes.places, sizes.width)
-        self.token_type_embeddings = nn.Embedding(sizes.types, sizes.width)
-        self.LayerNorm = nn.LayerNorm(sizes.width, sizes.epsilon)
+        self.word_embeddings = nn.Embedding(sizes.vocabulary, sizes.embedded)
+        self.position_embeddings = nn.Embedding(sizes.places, sizes.embedded)
+        if sizes.types:
+            self.token_type_embeddings = nn.Embedding(sizes.types, sizes.embedded)
+        self.LayerNorm = nn.LayerNorm(sizes.embedded, sizes.epsilon)
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, ids: torch.Tensor, types: torch.Tensor | None) -> torch.Tensor:
-        """Return N x L x D for N x L token ids; ``types`` ``None``: all of the first segment."""
-        kinds = self.token_type_embeddings.weight[0] if types is None else self.token_type_embeddings(types)
-        found = self.word_embeddings(ids) + kinds + self.position_embeddings(self.places(ids))
+        """Return N x L x E for N x L token ids; ``types`` ``None``: all of the first segment."""
+        found = self.word_embeddings(ids)
+        if self.sizes.types:
+            table = self.token_type_embeddings
+            found = found + (table.weight[0] if types is None else table(types))
+        found = found + self.position_embeddings(self.places(ids))
         normed: torch.Tensor = self.dropout(self.LayerNorm(found))
         return normed
 
@@ -213,14 +247,20 @@ class Encoder(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.sizes = sizes
         self.embeddings = Embeddings(sizes)
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))})
+        self.projects = sizes.shared or sizes.embedded != sizes.width
+        if self.projects:
+            self.embeddings_project = nn.Linear(sizes.embedded, sizes.width)
+        many = 1 if sizes.shared else sizes.layers
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(sizes) for _ in range(many))})
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None = None) -> torch.Tensor:
         """Return N x L x D for N x L token ids, masks (1: token, 0: padding) and segments."""
         x = self.embeddings(ids, types)
-        bias = masked(mask, x.dtype)
-        for layer in self.encoder["layer"]:
-            x = layer(x, bias)
+        if self.projects:
+            x = self.embeddings_project(x)
+        bias, layers = masked(mask, x.dtype), self.encoder["layer"]
+        for place in range(self.sizes.layers):
+            x = layers[place % len(layers)](x, bias)
         return x
 
 

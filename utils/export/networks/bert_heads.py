@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from engine import ConfigError
 from tecoinfer_modelzoo.text import did_you_mean
-from utils.export.networks.bert_encoder import Encoder, Sizes
+from utils.export.networks.bert_encoder import ALBERT, DISTILBERT, ELECTRA, Encoder, Sizes
 
 POOLINGS = ("mean", "cls", "max")
 """Poolings of the token vectors: mean, first token, elementwise maximum."""
@@ -53,8 +53,8 @@ class Embedded(Headed):
 
 
 class Classified(Headed):
-    """A logit for each class: BERT's and RoBERTa's heads are a linear layer and tanh on the first token's vector, then
-    a linear layer; with a ``pooling``, a linear layer on the pooled vector.
+    """A logit for each class: the heads are a linear layer and tanh (ELECTRA: GELU, DistilBERT: ReLU) on the first
+    token's vector, then a linear layer; with a ``pooling``, a linear layer on the pooled vector.
     """
 
     outputs = ("logits",)
@@ -62,13 +62,15 @@ class Classified(Headed):
     def __init__(self, sizes: Sizes, classes: int, pooling: str | None = None) -> None:
         super().__init__(sizes)
         self.pooling = None if pooling is None else checked(pooling)
-        self.dropout = nn.Dropout(sizes.dropout)
+        self.dropout, self.kind = nn.Dropout(sizes.dropout), sizes.kind
         between, last = nn.Linear(sizes.width, sizes.width), nn.Linear(sizes.width, classes)
         if pooling is not None:
             self.classifier = last
-        elif sizes.kind == "bert":
+        elif sizes.kind in ("bert", ALBERT):
             self.pooler = nn.ModuleDict({"dense": between})
             self.classifier = last
+        elif sizes.kind == DISTILBERT:
+            self.pre_classifier, self.classifier = between, last
         else:
             self.classifier = nn.ModuleDict({"dense": between, "out_proj": last})
 
@@ -79,7 +81,10 @@ class Classified(Headed):
         if self.pooling is not None:
             one = pooled(x, attention_mask, self.pooling)
         elif isinstance(last, nn.ModuleDict):
-            one, last = last["dense"](x[:, 0]).tanh(), last["out_proj"]
+            one, last = last["dense"](x[:, 0]), last["out_proj"]
+            one = functional.gelu(one) if self.kind == ELECTRA else one.tanh()
+        elif self.kind == DISTILBERT:
+            one = self.pre_classifier(x[:, 0]).relu()
         else:
             one = self.pooler["dense"](x[:, 0]).tanh()
         found: Tensor = last(self.dropout(one))
@@ -87,7 +92,7 @@ class Classified(Headed):
 
 
 class TokenClassified(Headed):
-    """A logit of each class for each token: BERT's and RoBERTa's heads are a linear layer on the token's vector."""
+    """A logit of each class for each token: the heads are a linear layer on the token's vector."""
 
     outputs = ("logits",)
 

@@ -16,6 +16,7 @@ import torch
 
 from engine import ConfigError, ModelError
 from utils.export.forms import FORMS
+from utils.export.image_processors import FILTERS, HALF
 from utils.export.networks.owl_detectors import CLIP_MEAN, CLIP_STD
 from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.small_tokenizers import small_tokenizer
@@ -32,12 +33,6 @@ NOTES: Mapping[str, Mapping[str, Any]] = {
     SIGLIP: {"template": ["This is a photo of {}."], "scores": "sigmoid"},
 }
 """Metadata ``image_text`` by kind, as in the papers."""
-
-HALF = (0.5,) * 3
-"""Mean and deviation of SigLIP's images."""
-
-FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
-"""Filters by Pillow's number, ``resample`` of ``preprocessor_config.json``."""
 
 RANDOM_SIDE, RANDOM_TOKENS = 48, 16
 """Side of the images in pixels, and tokens of a text, of the small networks."""

@@ -28,11 +28,37 @@ from utils.export.weight_files import load_state, read_state
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Weights files of a folder; the first existing one is read."""
 
-UNUSED = ("cls.", "lm_head.", "pooler.", "qa_outputs.", "classifier.", "base.embeddings.position_ids")
+UNUSED = (
+    *("cls.", "lm_head.", "pooler.", "qa_outputs.", "classifier.", "base.embeddings.position_ids"),
+    *("pre_classifier.", "vocab_", "discriminator_predictions.", "generator_", "predictions.", "sop_classifier."),
+    "base.embeddings.token_type_ids",
+)
 """Prefixes of weights to skip if the model lacks them: other heads, and a table of positions."""
 
-_PREFIX = re.compile(r"(bert|roberta)\.|(?=(embeddings|encoder|pooler)\.)")
+_PREFIX = re.compile(
+    r"(bert|roberta|distilbert|electra|albert)\.|(?=(embeddings|embeddings_project|encoder|pooler|transformer)\.)"
+)
 """Prefix of the encoder's weights: its kind, or empty if it was saved alone."""
+
+_RENAMED = (
+    (r"^base\.transformer\.layer\.", "base.encoder.layer."),
+    (r"\.attention\.q_lin\.", ".attention.self.query."),
+    (r"\.attention\.k_lin\.", ".attention.self.key."),
+    (r"\.attention\.v_lin\.", ".attention.self.value."),
+    (r"\.attention\.out_lin\.", ".attention.output.dense."),
+    (r"\.sa_layer_norm\.", ".attention.output.LayerNorm."),
+    (r"\.ffn\.lin1\.", ".intermediate.dense."),
+    (r"\.ffn\.lin2\.|\.ffn_output\.", ".output.dense."),
+    (r"\.output_layer_norm\.|\.full_layer_layer_norm\.", ".output.LayerNorm."),
+    (r"^base\.encoder\.embedding_hidden_mapping_in\.", "base.embeddings_project."),
+    (r"^base\.encoder\.albert_layer_groups\.0\.albert_layers\.0\.", "base.encoder.layer.0."),
+    (r"\.attention\.(query|key|value)\.", r".attention.self.\1."),
+    (r"\.attention\.(dense|LayerNorm)\.", r".attention.output.\1."),
+    (r"\.ffn\.(weight|bias)$", r".intermediate.dense.\1"),
+    (r"^base\.pooler\.", "pooler."),
+    (r"^pooler\.(weight|bias)$", r"pooler.dense.\1"),
+)
+"""Patterns of names in DistilBERT and ALBERT, and those in BERT, which :mod:`bert_encoder` has."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +117,8 @@ def classifier_model(
 ) -> TextModel:
     """Return a classifier with the weights in a folder and the classes of ``config.json`` (``id2label``).
 
-    ``pooling``: one of :data:`.POOLINGS` for a classifier of the pooled vector; ``None`` for BERT's and RoBERTa's
-    heads. Other arguments and errors: :func:`encoder_model`.
+    ``pooling``: one of :data:`.POOLINGS` for a classifier of the pooled vector; ``None`` for the architecture's
+    head. Other arguments and errors: :func:`encoder_model`.
     """
     labels = labels_of(_config(Path(folder)), Path(folder, "config.json"))
     make = partial(Classified, classes=len(labels), pooling=pooling)
@@ -221,7 +247,12 @@ def _own_name(key: str) -> str:
     """Return the name in :class:`Headed` for transformers' name of a weight."""
     key = key.removeprefix("module.")
     key = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", key))
-    return _PREFIX.sub("base.", key, count=1).replace("base.pooler.", "pooler.") if _PREFIX.match(key) else key
+    if not _PREFIX.match(key):
+        return key
+    key = _PREFIX.sub("base.", key, count=1)
+    for pattern, name in _RENAMED:
+        key = re.sub(pattern, name, key)
+    return key
 
 
 def read_tokenizer(path: Path, sizes: Sizes | None) -> dict[str, Any]:

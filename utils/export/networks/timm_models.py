@@ -18,7 +18,7 @@ from tecoinfer_modelzoo.text import did_you_mean, one_line
 from utils.export.graphs import first_line
 from utils.export.networks.random_weights import RANDOM, seeded
 from utils.export.networks.torchvision_models import Classifier, Size, import_torchvision
-from utils.export.weight_files import is_weights_file, load_weights
+from utils.export.weight_files import is_weights_file, load_weights, read_state
 from utils.preprocess.image.modes import INTERPOLATIONS
 from utils.stored import ImageNotes
 
@@ -63,7 +63,8 @@ def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
         is_sized = bool(plain.get("fixed_input_size"))
         module, weights_name = seeded(partial(make, pretrained=False), size if is_sized else None), RANDOM
     elif is_weights_file(weights):
-        module, weights_name = load_weights(make(pretrained=False), weights), Path(weights).name
+        module = load_weights(make(pretrained=False, classes=_classes_in(weights, plain)), weights)
+        weights_name = Path(weights).name
     else:
         module = _downloaded(make, name, plain.get("hf_hub_id") or "")
         weights_name = name.partition(".")[2] or "DEFAULT"
@@ -119,9 +120,21 @@ def images_of(data: Mapping[str, Any], name: str) -> ImageNotes:
     )
 
 
-def _made(timm: ModuleType, name: str, options: Mapping[str, Any], *, pretrained: bool) -> torch.nn.Module:
+def _classes_in(weights: str, config: Mapping[str, Any]) -> int | None:
+    """Return the number of classes of a file of weights, such as of a fine-tuned network; ``None`` if unknown."""
+    named = config.get("classifier")
+    heads = [named] if isinstance(named, str) else list(named or ())
+    ends = tuple(f"{head}.weight" for head in heads)
+    found = next((value for key, value in read_state(weights).items() if ends and key.endswith(ends)), None)
+    return None if found is None else int(found.shape[0])
+
+
+def _made(
+    timm: ModuleType, name: str, options: Mapping[str, Any], *, pretrained: bool, classes: int | None = None
+) -> torch.nn.Module:
+    own = {} if classes is None else {"num_classes": classes}
     try:
-        made: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **options)
+        made: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **options, **own)
     except (AssertionError, TypeError, ValueError) as error:
         if not options:
             raise
