@@ -12,11 +12,19 @@ import pytest
 from engine import ConfigError, EngineSpec, ModelError, open_engine
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.torch]
 
-WORDS = 60
+WORDS = 120
+
+
+def transformers() -> Any:
+    """Return the package, imported as the exports do."""
+    from utils.export.networks.transformers_detectors import transformers as imported
+
+    return imported()
+
 
 SMALL: dict[str, dict[str, Any]] = {
     "Bert": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
@@ -41,10 +49,10 @@ def saved(folder: Path, kind: str, head: str) -> Any:
 
     torch.manual_seed(1)
     labels = {} if "Question" in head else {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
-    config = getattr(transformers, f"{kind}Config")(
+    config = getattr(transformers(), f"{kind}Config")(
         vocab_size=WORDS, max_position_embeddings=40, **SMALL[kind], **labels
     )
-    model = getattr(transformers, f"{kind}{head}")(config).eval()
+    model = getattr(transformers(), f"{kind}{head}")(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(std=0.3)  # the usual ones are so small that a wrong head would hardly be seen
@@ -98,9 +106,9 @@ def vit(folder: Path) -> Any:
     """Write a small ViT as transformers does; return the model."""
     labels = {"id2label": {0: "cat", 1: "dog"}, "label2id": {"cat": 0, "dog": 1}}
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
-    config = transformers.ViTConfig(image_size=32, patch_size=8, **sizes, **labels)
+    config = transformers().ViTConfig(image_size=32, patch_size=8, **sizes, **labels)
     torch.manual_seed(2)
-    model = transformers.ViTForImageClassification(config).eval()
+    model = transformers().ViTForImageClassification(config).eval()
     model.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(IMAGES), encoding="utf-8")
     return model
