@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ConfigError, add_version
+from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.flags import STDOUT, hide_aliases, reserve_stdout
 from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
 from tecoinfer_modelzoo.text import did_you_mean
@@ -73,6 +74,10 @@ class Parser(argparse.ArgumentParser):
             unit, what, default = _LIMITS[flag]
             text = f"limit of the {what} (default: {variable}, else {default})"
             limits.add_argument(flag, type=partial(_limit, flag), metavar=unit, help=text)
+
+    def format_help(self) -> str:
+        """Return the help, with the paths of the pages that it names."""
+        return with_page_paths(super().format_help())
 
     def hide(self, flag: str, *aliases: str) -> None:
         """Accept former names of a flag without listing them in the help."""
