@@ -82,6 +82,12 @@ def requirement(*extras: str) -> str:
     return f"{NAME}{_in_brackets(extras)}{place}"
 
 
+def readme_install() -> str:
+    """Return the command that installs the zoo, for the README of a model in a user's project."""
+    wanted = requirement()
+    return f'python -m pip install "{wanted}"' if " " in wanted else f"python -m pip install {wanted}"
+
+
 @cache
 def origin() -> tuple[str, str]:
     """Return the URL that the distribution was installed from, and the folder in it; both may be empty.

@@ -57,6 +57,12 @@ def _one_each(argv: Sequence[str], flag: str) -> list[str]:
     return words
 
 
+def add_zoo_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ``--zoo``, the zoo from which models are taken (:mod:`toolkit.zoo_sources`)."""
+    text = "take models from this clone, archive or URL of a zoo (default: TECO_ZOO, else installed packages of models)"
+    parser.add_argument("--zoo", default="", metavar="PATH", help=text)
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises :class:`ConfigError` with one line and accepts no abbreviated flags."""
 

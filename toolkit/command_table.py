@@ -11,6 +11,7 @@ from tecoinfer_modelzoo.text import did_you_mean
 COMMANDS = {
     "check": ("model_config.check:command", "check models as a pull request is checked"),
     "list": ("toolkit.commands.list:main", "list the models of the zoo"),
+    "models": ("toolkit.commands.list:main", "the same as list"),
     "info": ("toolkit.commands.info:main", "show one model: cases, flags, files, metrics"),
     "run": ("toolkit.commands.run:main", "run the export, valid, single or multi script of a model"),
     "new": ("toolkit.commands.new:main", "create a model folder that runs"),
