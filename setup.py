@@ -1,7 +1,8 @@
 """The optional C extensions, and the documentation in the wheel; everything else is in pyproject.toml.
 
-The pages of docs/ become tecoinfer_modelzoo/docs/ in the wheel, to which messages refer there. Without a compiler the installation goes on without them. From Python 3.11 on, one file serves all later
-versions (the stable ABI has had the buffer protocol since then); free-threaded Python has no stable ABI yet.
+The pages of docs/ become tecoinfer_modelzoo/docs/ in the wheel, to which messages refer there. Without a compiler the
+installation goes on without the extensions. From Python 3.11 on, one file serves all later versions (the stable ABI
+has had the buffer protocol since then); free-threaded Python has no stable ABI yet.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""``packages/models``, the distribution of models for an installation without a clone: which it takes, and their cases."""
+"""``packages/models``, the distribution of models for use without a clone: which it takes, and their cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def building() -> ModuleType:
     """Return the module ``packages/models/setup.py``."""
     pytest.importorskip("setuptools")
     spec = importlib.util.spec_from_file_location("setup_of_models", HERE / "setup.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -90,7 +91,8 @@ def test_cases_and_rows_are_those_of_the_models(
     assert [(case.name, case.steps) for case in cases] == [(case.name, case.steps) for case in wanted]
     assert len(sources(tmp_path)) >= 2
     page = building.licences(building.rows_of(folders, rows))
-    assert "UCI Machine Learning Repository" in page and "sasrec" not in page
+    assert "UCI Machine Learning Repository" in page
+    assert "sasrec" not in page
 
 
 def test_every_taken_model_has_the_data_it_reads(building: ModuleType, rows: list[dict[str, object]]) -> None:

@@ -1,4 +1,4 @@
-"""Two wheels in a new environment, and an empty folder: the walk of a user without a clone, and docs/without_a_clone.md.
+"""Two wheels in a new environment, and an empty folder: the walk of a user, and docs/without_a_clone.md.
 
 The environment lends the packages of this one, but not the zoo and its models: those come from the wheels.
 """
@@ -121,7 +121,9 @@ def test_first_steps_without_models_say_what_to_do(bare: Path, wheels: tuple[Pat
     assert "copy one: teco fetch MODEL" in run(bare, "teco", "check", code=2).stderr
     assert "usage: tecoexec" in run(bare, "tecoexec", "--help").stdout
     assert "SPA" in run(bare, "teco-smi", "--simulated").stdout
-    script = "from tecoinfer_modelzoo import evaluate\ntry:\n    evaluate('digits')\nexcept ValueError as e:\n    print(e)"
+    script = (
+        "from tecoinfer_modelzoo import evaluate\ntry:\n    evaluate('digits')\nexcept ValueError as e:\n    print(e)"
+    )
     assert "no models under" in run(bare, "python", "-c", script).stdout
     origin = run(bare, "python", "-c", "from tecoinfer_modelzoo import install_command as i; print(i('check'))").stdout
     assert origin == f'pip install "tecoinfer-modelzoo[check] @ {wheels[0].as_uri()}"\n'
@@ -181,8 +183,8 @@ def test_other_zoos_by_path_and_url(bare: Path, run: Run, tmp_path: Path) -> Non
     archive = shutil.make_archive(str(tmp_path / "zoo-main"), "gztar", tmp_path, "clone")
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["add", "-Af"], ["commit", "-qm", "models"]):
-        subprocess.run(["git", *who, *words], cwd=source, check=True)
-    subprocess.run(["git", "clone", "-q", "--bare", str(source), str(tmp_path / "zoo.git")], check=True)
+        subprocess.run(["git", *who, *words], cwd=source, check=True)  # noqa: S607
+    subprocess.run(["git", "clone", "-q", "--bare", str(source), str(tmp_path / "zoo.git")], check=True)  # noqa: S607
     for number, zoo in enumerate([str(source), Path(archive).as_uri(), archive, str(tmp_path / "zoo.git")]):
         done = run(bare, "teco", "new", "--from", "digits", f"mine_{number}", "--zoo", zoo)
         assert f"case mine_{number} was appended" in done.stdout

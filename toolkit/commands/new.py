@@ -83,8 +83,8 @@ def _copy(args: argparse.Namespace, parser: Parser, root: Path) -> int:
         parser.error(f"--from and --{given[0]} exclude each other; leave one out")
     model, _ = find_model(args.source, load_zoo(root, args.zoo).models)
     made = copy_model(model, root, args.domain)
-    what = f"{made.folder}: {made.files} files of {model.domain}/{model.name}"
-    print(f"{what}; case {', '.join(made.cases) or 'none'} was appended to {made.config}")
+    cases = f"; case {', '.join(made.cases)} was appended to {made.config}" if made.cases else ""
+    print(f"{made.folder}: {made.files} files of {model.domain}/{model.name}{cases}")
     for path in made.shared:
         print(f"{path}: data that it shares with another model")
     if made.packages:

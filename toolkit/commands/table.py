@@ -67,7 +67,7 @@ def _rows(
         except TecoInferError as error:
             notes.append(f"{name}: {error}")
     if not rows:
-        raise ConfigError(notes[0] if notes else f"no models under {root}; pass ONNX files, or models that 'teco list' lists")
+        raise ConfigError(notes[0] if notes else f"no models under {root}; pass ONNX files, or names of 'teco list'")
     return rows, notes
 
 
