@@ -77,7 +77,7 @@ def requirement(*extras: str) -> str:
     What follows the ``@`` is where the wheel was installed from; it is left out if that is unknown, as for a wheel of
     an index, or does not exist any more.
     """
-    url, subdirectory = origin()
+    url, subdirectory = origin() if clone() is None else ("", "")
     place = f" @ {url}{'#subdirectory=' if subdirectory else ''}{subdirectory}" if url else ""
     return f"{NAME}{_in_brackets(extras)}{place}"
 

@@ -230,8 +230,8 @@ def _append_cases(model: Model, project: Path, names: dict[str, str], folder: st
     undo.callback(_restore, config, before)
     for case in model.cases:
         text = _case_text(case)
-        text = re.sub(r"^(-\s+case_name:).*$", lambda line, to=names[case.name]: f"{line[1]} {to}", text, count=1)
-        text = re.sub(r"^(\s+run_dir:).*$", lambda line: f"{line[1]} {folder}", text, count=1, flags=re.MULTILINE)
+        for key, value in (("case_name", names[case.name]), ("run_dir", folder)):
+            text = re.sub(rf"^([-\s]\s+{key}:).*$", rf"\1 {value}", text, count=1, flags=re.MULTILINE)
         append_case(config, text, names[case.name], project, undo)
 
 

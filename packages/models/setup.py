@@ -1,9 +1,10 @@
 """Copies the models of the clone into the wheel: those that are small and that may be redistributed.
 
-A model's folder is left out if it is too large (LARGEST, LARGER), or if ``docs/data.yaml`` does not
-permit to redistribute a file in it. The cases of the others, and their rows of ``docs/data.yaml``, are copied too.
+A model's folder is left out if it is too large (LARGEST, LARGER), if ``docs/data.yaml`` does not permit to redistribute
+a file in it, or if it reads data of a folder that is left out. The cases of the others, and their rows of ``docs/data.yaml``, are copied too.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -46,14 +47,26 @@ def selected(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     for name in files_of_clone():
         folders.setdefault("/".join(name.split("/")[:3]), []).append(name)
     refused = [pattern for row in rows if "redistribute" not in row["use"] for pattern in row.get("files", ())]
-    chosen = {}
+    chosen: dict[str, list[str]] = {}
     for folder, names in folders.items():
         is_model = any(f"{folder}/{script}" in names for script in SCRIPTS)
         size = sum((CLONE / name).stat().st_size for name in names)
         small = size <= LARGEST or folder in LARGER
         if is_model and small and not any(pattern.startswith(f"{folder}/") for pattern in refused):
             chosen[folder] = names
+    needs = {folder: folders_read(folder, names) for folder, names in chosen.items()}
+    while lacking := [folder for folder in chosen if not needs[folder] <= chosen.keys()]:
+        for folder in lacking:
+            del chosen[folder]
     return chosen
+
+
+def folders_read(folder: str, names: list[str]) -> set[str]:
+    """Return the other models' folders with data that a model's scripts read: ``../resnet/images``."""
+    texts = [(CLONE / name).read_text(encoding="utf-8") for name in names if name.endswith(".py")]
+    words = {word for text in texts for word in re.findall(r"(?<![\w./-])\.\./[\w./-]*\w", text)}
+    paths = {os.path.normpath(f"{folder}/{word}") for word in words if (CLONE / folder / word).exists()}
+    return {"/".join(path.split("/")[:3]) for path in paths if path.startswith("example/")} - {folder}
 
 
 def cases_of(folders: set[str]) -> str:

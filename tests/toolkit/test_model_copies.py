@@ -15,16 +15,32 @@ from model_config.cases.config import load_cases
 from model_config.structure import check_structure
 from toolkit.commands import fetch, info, list as listing, new
 from toolkit.commands.run import command_line
-from toolkit.model_copies import copy_model
+from toolkit.model_copies import _shared, copy_model
 from toolkit.zoo import find_model, load_zoo
 
 CONFIG = "model_config/model.yaml"
 
 
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a zoo of three models of the clone: reading all cases of the clone takes most of a second."""
+    root = tmp_path_factory.mktemp("zoo")
+    folders = [f"example/classification/{name}" for name in ("digits", "mobilenet_v2", "resnet")]
+    for folder in folders:
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    entries = re.split(r"^(?=- case_name:)", (ROOT / CONFIG).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    own = [entry for entry in entries if any(f"/{folder}\n" in entry for folder in folders)]
+    rows = (ROOT / "docs/data.yaml").read_text(encoding="utf-8").split("\n- ")
+    for name, text in ((CONFIG, "".join(own)), ("docs/data.yaml", f"- {rows[1]}")):
+        (root / name).parent.mkdir()
+        (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a user's empty folder, with the clone as the zoo."""
-    monkeypatch.setenv("TECO_ZOO", str(ROOT))
+def project(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a user's empty folder, with the zoo."""
+    monkeypatch.setenv("TECO_ZOO", str(zoo))
     (tmp_path / "project").mkdir()
     return tmp_path / "project"
 
@@ -34,7 +50,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_fetched_model_is_the_original_and_passes_the_structure_check(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, zoo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fetch.main(["digits"], project) == 0
     shown = capsys.readouterr().out
@@ -48,7 +64,7 @@ def test_fetched_model_is_the_original_and_passes_the_structure_check(
     assert "sys.path.append(str(Path(__file__).resolve().parents[3]))" in script
     assert "tecoinfer_modelzoo.check()" in script
     (case,) = load_cases([project / CONFIG], project)
-    (known,) = [one for one in load_cases([ROOT / CONFIG]) if one.name == "digits"]
+    (known,) = [one for one in load_cases([zoo / CONFIG], zoo) if one.name == "digits"]
     assert (case.steps, case.accuracy) == (known.steps, known.accuracy)
     assert [str(one) for one in check_structure(case, project)] == []
     listing.main([], project)
@@ -161,21 +177,21 @@ def test_new_errors_are_one_line(words: list[str], text: str, project: Path) -> 
     assert "\n" not in str(error.value)
 
 
-def test_model_of_another_zoo_is_shown_and_not_exported_into(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_of_another_zoo_is_shown_and_not_exported_into(
+    project: Path, zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     info.main(["digits"], project)
     shown = capsys.readouterr().out
-    assert f"path     {DIGITS} (zoo)\ncopy     teco fetch classification/digits\n" in shown
+    assert f"path     {zoo}/example/classification/digits (zoo)\ncopy     teco fetch classification/digits\n" in shown
     assert "data and weights\n  handwritten digits" in shown
     model, _ = find_model("digits", load_zoo(project).models)
     with pytest.raises(ConfigError, match="copy the model first: teco fetch classification/digits"):
         command_line(model, None, "export", [])
 
 
-def test_every_model_names_data_that_are_there(project: Path) -> None:
-    """What a model reads in another's folder is found in its scripts and its cases."""
-    from toolkit.model_copies import _shared
-
-    used = {model.path: _shared(model) for model in load_zoo(project).models}
+def test_what_a_model_reads_in_the_folder_of_another_is_found() -> None:
+    """In its scripts and its cases."""
+    used = {model.path: _shared(model) for model in load_zoo(ROOT).models}
     assert used["example/classification/clip"] == ["example/classification/digit_clip/data"]
     assert used["example/classification/digits"] == []
     assert sum("example/classification/resnet/images" in places for places in used.values()) > 10
