@@ -66,7 +66,8 @@ def folders_read(folder: str, names: list[str]) -> set[str]:
     texts = [(CLONE / name).read_text(encoding="utf-8") for name in names if name.endswith(".py")]
     words = {word for text in texts for word in re.findall(r"(?<![\w./-])\.\./[\w./-]*\w", text)}
     paths = {os.path.normpath(f"{folder}/{word}") for word in words if (CLONE / folder / word).exists()}
-    return {"/".join(path.split("/")[:3]) for path in paths if path.startswith("example/")} - {folder}
+    parts = [path.split("/") for path in paths]
+    return {"/".join(one[:3]) for one in parts if one[0] == "example" and len(one) > 3} - {folder}
 
 
 def cases_of(folders: set[str]) -> str:
