@@ -97,6 +97,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_page(full: Path, tmp_path: Path) -> None:
     """Its blocks ``sh`` are what the fixtures do, or need other machines; all others are run."""
+    pytest.importorskip("torch")  # for the export that the check repeats
     (tmp_path / "mine").mkdir()
     env = variables(full, tmp_path / "cache")
     printed = "".join(bash(one.text, tmp_path / "mine", env) for one in actions(PAGE) if one.kind == "bash")

@@ -97,6 +97,23 @@ def copy_model(model: Model, project: Path, name: str = "") -> Copied:
     return Copied(path, CONFIG, len(files), size, tuple(names.values()), tuple(shared), tuple(packages))
 
 
+def export_needs(project: Path, folder: str) -> str:
+    """Return the command that installs what the export of a copy needs, as the check repeats it; "" if nothing."""
+    if not has_requirements(project / folder):
+        return ""
+    place = project / folder / "requirements.txt"
+    here = Path.cwd()
+    shown = place.relative_to(here).as_posix() if place.is_relative_to(here) else str(place)
+    return f"pip install -r {shown}   # for the check, which repeats the export"
+
+
+def has_requirements(folder: Path) -> bool:
+    """Return whether a model's requirements.txt lists packages."""
+    file = folder / "requirements.txt"
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    return any(line.strip() and not line.startswith("#") for line in lines)
+
+
 def _check_free(folder: Path, source: Path, project: Path) -> None:
     """Raise ConfigError if the folder is a model, or has a file that the model lacks or that is different there.
 

@@ -21,7 +21,7 @@ from tecoinfer_modelzoo.formatting import aligned
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser, add_zoo_flag
 from toolkit.data_page import rows_of_model, write_page
-from toolkit.model_copies import Copied, copy_model
+from toolkit.model_copies import Copied, copy_model, export_needs
 from toolkit.output import print_or_write
 from toolkit.zoo import Model, find_model, load_zoo
 from utils.fetch import Package, fetched, find_package, kept, packages, remove
@@ -146,18 +146,20 @@ def _copied(models: Sequence[Model], args: argparse.Namespace, project: Path) ->
         if args.path:
             print(project / copied.folder, flush=True)
         elif args.json != STDOUT:
-            print("\n".join(_lines(model, copied)), flush=True)
+            print("\n".join(_lines(model, copied, project)), flush=True)
     return found
 
 
-def _lines(model: Model, copied: Copied) -> list[str]:
+def _lines(model: Model, copied: Copied, project: Path) -> list[str]:
     """Return what was copied, the licences of its data, and what to run."""
+    check = f"  teco check {' '.join(copied.cases)}" if copied.cases else f"  teco info {model.name}"
     lines = [f"{copied.folder}: {copied.files} files, {megabytes(copied.size)}, from {model.root}"]
     lines += [f"{copied.config}: {', '.join(copied.cases)}"] if copied.cases else []
+    needs = export_needs(project, copied.folder)
     lines += [f"{path}: data that it shares with another model" for path in copied.shared]
     lines += [f"licence: {row.what}: {row.licence}; {row.use}" for row in rows_of_model(model)]
     lines += [f"it reads files of packages: teco fetch {' '.join(copied.packages)}"] if copied.packages else []
-    return [*lines, f"next: teco run {model.name} valid; teco check {model.name}"]
+    return [*lines, "next:", f"  teco run {model.name} valid", *([f"  {needs}"] if needs else []), check]
 
 
 def described(package: Package, folder: Path | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser, add_zoo_flag
-from toolkit.model_copies import copy_model
+from toolkit.model_copies import copy_model, export_needs, has_requirements
 from toolkit.scaffold import Given, create
 from toolkit.zoo import DOMAINS, domains, find_model, load_zoo
 from utils.tasks import Template
@@ -89,7 +89,8 @@ def _copy(args: argparse.Namespace, parser: Parser, root: Path) -> int:
         print(f"{path}: data that it shares with another model")
     if made.packages:
         print(f"it reads files of packages: teco fetch {' '.join(made.packages)}")
-    print(with_page_paths(NEXT_OF_COPY.format(folder=made.folder, model=args.domain)))
+    needs = export_needs(root, made.folder)
+    print(NEXT_OF_COPY.format(folder=made.folder, model=args.domain, install=f"  {needs}\n" if needs else ""))
     return 0
 
 
@@ -109,8 +110,7 @@ def _takes_any(template: Template) -> bool:
 
 def _install(folder: Path, name: str) -> str:
     """Return the line that installs what the export needs; "" if the core install is enough."""
-    lines = (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    if all(not line.strip() or line.startswith("#") for line in lines):
+    if not has_requirements(folder):
         return ""
     return f"  pip install -r {name}/requirements.txt   # for the export only\n"
 
@@ -133,7 +133,7 @@ then export published weights or your own, add your data, and describe both in {
 NEXT_OF_COPY = """\
 next:
   teco run {model} valid
-  teco check {model}
+{install}  teco check {model}
 then put your own weights and data in the place of those there, and describe them in {folder}/README.md"""
 
 NEXT_OF_FILE = """\
