@@ -121,7 +121,7 @@ def test_first_steps_without_models_say_what_to_do(bare: Path, wheels: tuple[Pat
         assert (error.count("\n"), "no models under" in error) == (1, True), words
     assert "copy one: teco fetch MODEL" in run(bare, "teco", "check", code=2).stderr
     assert "usage: tecoexec" in run(bare, "tecoexec", "--help").stdout
-    assert "SPA" in run(bare, "teco-smi", "--simulated").stdout
+    assert "SDAADriver: simulated" in run(bare, "teco-smi", "--simulated").stdout
     script = (
         "from tecoinfer_modelzoo import evaluate\ntry:\n    evaluate('digits')\nexcept ValueError as e:\n    print(e)"
     )
@@ -169,7 +169,9 @@ def test_adapt_and_template_in_an_empty_folder(full: Path, run: Run, tmp_path: P
     run(full, "teco", "fetch", "digits", "--out", "there")
     file = tmp_path / "mine/there/example/classification/digits/digits_dyn.onnx"
     data = file.parent / "data/val"
-    run(full, "teco", "adapt", file, "--name", "adapted", "--task", "classification", "--data", data)
+    terms = ["--licence", "CC0", "--data_source", "UCI"]
+    done = run(full, "teco", "adapt", file, "--name", "adapted", "--task", "classification", "--data", data, *terms)
+    assert "PASS: teco check adapted" in done.stdout
     run(full, "teco", "new", "classification", "placed")
     run(full, "teco", "run", "placed", "export")
     listed = run(full, "teco", "list").stdout
