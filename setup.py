@@ -1,13 +1,16 @@
-"""The optional C extensions; everything else is in pyproject.toml.
+"""The optional C extensions, and the documentation in the wheel; everything else is in pyproject.toml.
 
-Without a compiler the installation goes on without them. From Python 3.11 on, one file serves all later
-versions (the stable ABI has had the buffer protocol since then); free-threaded Python has no stable ABI yet.
+The pages of docs/ become tecoinfer_modelzoo/docs/ in the wheel, to which messages refer there. Without a compiler the
+installation goes on without the extensions. From Python 3.11 on, one file serves all later versions (the stable ABI
+has had the buffer protocol since then); free-threaded Python has no stable ABI yet.
 """
 
 import sys
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
@@ -25,7 +28,29 @@ def extension(name: str) -> Extension:
     )
 
 
+class BuildWithDocs(build_py):
+    """Also copies the pages and their images; an editable installation reads them where they are."""
+
+    def run(self) -> None:
+        """Copy the packages, then the pages."""
+        super().run()
+        if not self.editable_mode:
+            for source, target in self._pages().items():
+                self.mkpath(str(Path(target).parent))
+                self.copy_file(source, target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Return the files that are written."""
+        pages = [] if self.editable_mode else [*self._pages().values()]
+        return [*super().get_outputs(include_bytecode), *pages]
+
+    def _pages(self) -> dict[str, str]:
+        files = [file for end in ("md", "png") for file in sorted(Path("docs").rglob(f"*.{end}"))]
+        return {str(file): str(Path(self.build_lib, "tecoinfer_modelzoo", file)) for file in files}
+
+
 setup(
+    cmdclass={"build_py": BuildWithDocs},
     ext_modules=[extension("_kernels"), extension("_sums")],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
 )

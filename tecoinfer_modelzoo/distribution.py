@@ -1,11 +1,14 @@
-"""The running copy of the zoo, a clone or an installed wheel: version, paths and installation commands."""
+"""The running copy of the zoo, a clone or an installed wheel: version, paths, installation commands, documentation."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 NAME = "tecoinfer-modelzoo"
 """Distribution name on PyPI."""
@@ -59,10 +62,70 @@ def version() -> str | None:
 
 def install_command(*extras: str) -> str:
     """Return the pip command that installs ``extras`` of ``pyproject.toml``, valid in the current folder."""
-    wanted, root = f"[{','.join(extras)}]" if extras else "", clone()
+    root = clone()
     if root is None:
-        return f'pip install "{NAME}{wanted}"'
-    root = original(root)
+        return f'pip install "{requirement(*extras)}"'
+    wanted, root = _in_brackets(extras), original(root)
     if root == Path(os.path.abspath(os.curdir)):
         return f'pip install -c constraints.txt -e ".{wanted}"'
     return f'pip install -c "{root / "constraints.txt"}" -e "{root}{wanted}"'
+
+
+def requirement(*extras: str) -> str:
+    """Return the installed wheel with ``extras`` as pip takes it: ``tecoinfer-modelzoo[check] @ file:///zoo.whl``.
+
+    What follows the ``@`` is where the wheel was installed from; it is left out if that is unknown, as for a wheel of
+    an index, or does not exist any more.
+    """
+    url, subdirectory = origin() if clone() is None else ("", "")
+    place = f" @ {url}{'#subdirectory=' if subdirectory else ''}{subdirectory}" if url else ""
+    return f"{NAME}{_in_brackets(extras)}{place}"
+
+
+def readme_install() -> str:
+    """Return the command that installs the zoo, for the README of a model in a user's project."""
+    wanted = requirement()
+    return f'python -m pip install "{wanted}"' if " " in wanted else f"python -m pip install {wanted}"
+
+
+@cache
+def origin() -> tuple[str, str]:
+    """Return the URL that the distribution was installed from, and the folder in it; both may be empty.
+
+    Read from ``direct_url.json`` (PEP 610), which installers write for a file, a folder or a repository, and not for an
+    index. A path that no longer exists is left out.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        written = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
+        url, vcs = str(written.get("url", "")), written.get("vcs_info") or {}
+        subdirectory = str(written.get("subdirectory") or "")
+        if vcs:
+            url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+        elif url.startswith("file:") and not os.path.exists(url2pathname(urlsplit(url).path)):
+            url = ""
+    except (PackageNotFoundError, OSError, ValueError, LookupError, AttributeError, TypeError):
+        return "", ""
+    return (url, subdirectory) if url else ("", "")
+
+
+def _in_brackets(extras: tuple[str, ...]) -> str:
+    return f"[{','.join(extras)}]" if extras else ""
+
+
+DOCS = HOME / "tecoinfer_modelzoo" / "docs"
+"""Pages of the documentation in an installed wheel; a clone has them in ``docs/``."""
+
+_PAGE = re.compile(r"(?<![\w./-])docs/((?:[\w-]+/)*[\w.-]+\.md)\b")
+
+
+def with_page_paths(text: str) -> str:
+    """Return a text in which each page of the documentation (``docs/nlp.md``) is the path of an existing file.
+
+    A clone has the pages under these names, and its texts are unchanged. In an installed wheel the folder ``docs`` is
+    :data:`DOCS`; a page that the wheel does not have stays as it is.
+    """
+    if "docs/" not in text or clone() is not None:
+        return text
+    return _PAGE.sub(lambda page: str(DOCS / page[1]) if (DOCS / page[1]).is_file() else page[0], text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.text import printable, shortened
 
 
@@ -11,12 +12,12 @@ class TecoInferError(Exception):
     """Base class of all exceptions raised by the zoo; the text is one line that names the value and the fix.
 
     Each argument is a line. File names and values may contain any characters: control characters are escaped, and very
-    long lines are shortened in the middle.
+    long lines are shortened in the middle. Pages of the documentation are named by their path in an installed wheel.
     """
 
     def __str__(self) -> str:
         """Return the lines, made safe for terminals."""
-        return "\n".join(shortened(printable(str(line), keep="")) for line in self.args)
+        return "\n".join(with_page_paths(shortened(printable(str(line), keep=""))) for line in self.args)
 
 
 class ConfigError(TecoInferError, ValueError):

@@ -41,7 +41,7 @@ __all__ = ["Prediction", "Predictions", "evaluate", "models", "open_engine", "pr
 
 
 def models(root: Path = ROOT) -> list[Model]:
-    """Return the models of the zoo, sorted by path: name, domain, folder, cases.
+    """Return the models of the zoo: name, domain, folder, cases; those of other zoos after the clone's or project's.
 
     Raises:
         ConfigError: no models were found.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ConfigError, add_version
+from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.flags import STDOUT, hide_aliases, reserve_stdout
 from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
 from tecoinfer_modelzoo.text import did_you_mean
@@ -56,6 +57,12 @@ def _one_each(argv: Sequence[str], flag: str) -> list[str]:
     return words
 
 
+def add_zoo_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ``--zoo``, the zoo from which models are taken (:mod:`toolkit.zoo_sources`)."""
+    text = "take models from this clone, archive or URL of a zoo (default: TECO_ZOO, else installed packages of models)"
+    parser.add_argument("--zoo", default="", metavar="PATH", help=text)
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises :class:`ConfigError` with one line and accepts no abbreviated flags."""
 
@@ -73,6 +80,10 @@ class Parser(argparse.ArgumentParser):
             unit, what, default = _LIMITS[flag]
             text = f"limit of the {what} (default: {variable}, else {default})"
             limits.add_argument(flag, type=partial(_limit, flag), metavar=unit, help=text)
+
+    def format_help(self) -> str:
+        """Return the help, with the paths of the pages that it names."""
+        return with_page_paths(super().format_help())
 
     def hide(self, flag: str, *aliases: str) -> None:
         """Accept former names of a flag without listing them in the help."""

@@ -12,6 +12,7 @@ from typing import Any
 from engine import ConfigError
 from tecoinfer_modelzoo.files import write_file
 from tecoinfer_modelzoo.text import shown_value
+from toolkit.zoo import PROJECT, Model
 from utils.fetch import Package, packages
 from utils.fetch.table import check_keys, check_text, rows_of
 
@@ -120,6 +121,13 @@ def sources(root: Path) -> list[Source]:
     if mistakes:
         raise ConfigError(*mistakes)
     return found
+
+
+def rows_of_model(model: Model) -> list[Source]:
+    """Return the rows of the files in a model's folder; none for a user's project, whose data have no table."""
+    if model.place == PROJECT or not (model.root / TABLES[0]).is_file():
+        return []
+    return [row for row in sources(model.root) if any(one.startswith(f"{model.path}/") for one in row.files)]
 
 
 def _source(row: Mapping[str, Any]) -> Source:

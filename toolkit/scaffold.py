@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT, read_cases
-from tecoinfer_modelzoo import NAME, has_packages
+from tecoinfer_modelzoo import has_packages
+from tecoinfer_modelzoo.distribution import readme_install
 from tecoinfer_modelzoo.text import did_you_mean, one_line, typed_reason
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from toolkit.zoo import PLACES, config_files
@@ -104,7 +105,7 @@ def create(
     in_clone = has_packages(root)
     words = {"model": model, "title": model.replace("_", " ").title(), "folder": folder}
     words["paths"] = PATHS[place] if in_clone else INSTALLED
-    words["install"] = "python -m pip install ." if in_clone else f"python -m pip install {NAME}"
+    words["install"] = "python -m pip install ." if in_clone else readme_install()
     try:
         files = _write(root / folder, root / config, template, words | {"task": found.name}, root)
     except OSError as error:

@@ -1,4 +1,8 @@
-"""The models of the zoo: folders under ``example/`` and ``contrib/example/``, with their cases and scripts."""
+"""Models: folders under ``example/`` and ``contrib/example/`` of the clone or project, and those of other zoos.
+
+The root is the clone, or without one the current folder: the user's *project*. Models that are not in it come from
+other zoos (:mod:`toolkit.zoo_sources`): they can be run and evaluated where they are, and copied into the project.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,9 @@ from typing import NamedTuple
 from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS, Case, Command, read_cases
 from model_config.markdown_text import without_comments
+from tecoinfer_modelzoo import has_packages
 from tecoinfer_modelzoo.text import did_you_mean, one_line
+from toolkit.zoo_sources import Sources, find_sources
 
 
 class ZooPart(NamedTuple):
@@ -27,6 +33,12 @@ PLACES = {
     "contrib": ZooPart("contrib/example", "contrib/model_config/model.yaml"),
 }
 """Folder of the models and file of their cases, relative to the repository's root."""
+
+PROJECT = "project"
+"""Place of the models of a user's project, which has the folders of the core."""
+
+ZOO = "zoo"
+"""Place of the models of other zoos, from which models are copied into a project."""
 
 SCRIPTS = {
     "export": "export_onnx.py",
@@ -67,8 +79,8 @@ class Model:
 
     name: str  # of the folder
     domain: str  # name of the parent folder
-    place: str  # a key of :data:`PLACES`
-    root: Path  # the repository
+    place: str  # a key of :data:`PLACES`, :data:`PROJECT` or :data:`ZOO`
+    root: Path  # the clone, project or other zoo
     folder: Path  # of the model
     cases: tuple[Case, ...]  # cases whose ``run_dir`` is the folder
 
@@ -81,6 +93,16 @@ class Model:
     def path(self) -> str:
         """The folder relative to the root, with forward slashes."""
         return self.folder.relative_to(self.root).as_posix()
+
+    @property
+    def shown_path(self) -> str:
+        """:attr:`path`, or the whole path of a model of another zoo."""
+        return str(self.folder) if self.place == ZOO else self.path
+
+    @property
+    def config(self) -> str:
+        """File of the cases, relative to the root."""
+        return PLACES[self.place if self.place in PLACES else "core"].config
 
     @cached_property
     def scripts(self) -> dict[str, str]:
@@ -119,21 +141,54 @@ class Zoo(NamedTuple):
     problems: tuple[str, ...]
 
 
-def load_zoo(root: Path = ROOT) -> Zoo:
-    """Find the models below a root; an invalid case is a problem, not an error.
+def load_zoo(root: Path = ROOT, zoo: str = "") -> Zoo:
+    """Find the models below a root, and then those of other zoos; an invalid case is a problem, not an error.
 
-    Raise ConfigError if no model was found.
+    Args:
+        root: the clone or project. Its models hide those of the same path in other zoos.
+        zoo: path or URL of another zoo; empty: those of :func:`toolkit.zoo_sources.find_sources`.
+
+    Raise ConfigError if no model was found, or the zoo cannot be read.
     """
+    own, others = models_below(root), find_sources(zoo)
+    models, problems = list(own.models), [*own.problems, *others.problems]
+    for folder in others.roots:
+        found = models_below(folder, ZOO)
+        known = {model.path for model in models}
+        models += [model for model in found.models if model.path not in known]
+        problems += found.problems
+    if not models:
+        raise ConfigError(_nothing(root, others))
+    return Zoo(tuple(models), tuple(problems))
+
+
+def models_below(root: Path, place: str = "") -> Zoo:
+    """Return the models below one root, maybe none; ``place``: of all of them, :data:`ZOO` or that of their folder."""
     cases, problems = read_cases(config_files(root), root)
+    where_of = {own: place or _place(own, root) for own in PLACES}
     models = [
-        Model(folder.name, folder.parent.name, place, root, folder, tuple(_of(folder, cases, root)))
-        for place, (where, _) in PLACES.items()
+        Model(folder.name, folder.parent.name, where_of[own], root, folder, tuple(_of(folder, cases, root)))
+        for own, (where, _) in PLACES.items()
+        if place != ZOO or own == "core"  # the code of contributed models is in their contrib/utils
         for folder in sorted((root / where).glob("*/*"))
         if _is_model(folder, cases, root)
     ]
-    if not models:
-        raise ConfigError(f"no models under {root}; create one with teco new DOMAIN MODEL, or change the folder")
     return Zoo(tuple(models), tuple(str(problem.finding) for problem in problems))
+
+
+def _place(folder: str, root: Path) -> str:
+    """Return the place of the models in a folder of :data:`PLACES`: a user's project is not the core."""
+    return PROJECT if folder == "core" and not has_packages(root) else folder
+
+
+def _nothing(root: Path, others: Sources) -> str:
+    """Return the error if there are no models."""
+    if others.roots or not others.install:
+        return f"no models under {root}; create one with teco new DOMAIN MODEL, or change the folder"
+    return (
+        f"no models under {root}, and no zoo to take some from; install the models: {others.install}; or name a clone "
+        "or an archive of the zoo: --zoo PATH or TECO_ZOO; or create one: teco new DOMAIN MODEL"
+    )
 
 
 def find_model(name: str, models: Sequence[Model]) -> tuple[Model, Case | None]:
@@ -141,16 +196,21 @@ def find_model(name: str, models: Sequence[Model]) -> tuple[Model, Case | None]:
 
     Raise ConfigError if no model, or more than one, has the name.
     """
+    for root in dict.fromkeys(model.root for model in models):  # the project's models precede those of other zoos
+        found = _find_below(name, [model for model in models if model.root == root])
+        if found is not None:
+            return found
+    near = did_you_mean(name, [word for model in models for word in model.words])
+    raise ConfigError(f"unknown model {name!r};{near} 'teco list' lists the models")
+
+
+def _find_below(name: str, models: Sequence[Model]) -> tuple[Model, Case | None] | None:
+    """Return the model, all being below the same root, and the case; raise ConfigError if the name is ambiguous."""
     named = [model for model in models if name.rstrip("/") in model.words]
     if len(named) > 1:
         paths = ", ".join(model.path for model in named)
         raise ConfigError(f"model name {name!r} is ambiguous; use one of the paths: {paths}")
-    found = next(chain(((model, None) for model in named), _of_case(name, models), _at_path(name, models)), None)
-    if found is not None:
-        return found
-    near = did_you_mean(name, [word for model in models for word in model.words])
-    where = " and ".join(place.folder for place in PLACES.values())
-    raise ConfigError(f"unknown model {name!r};{near} 'teco list' lists the models under {where}")
+    return next(chain(((model, None) for model in named), _of_case(name, models), _at_path(name, models)), None)
 
 
 def _of_case(name: str, models: Iterable[Model]) -> Iterator[tuple[Model, Case]]:
@@ -168,7 +228,7 @@ def find_case(model: Model, name: str) -> Case:
     """Return a model's case by name; raise ConfigError if the model does not have the case."""
     names = [case.name for case in model.cases]
     if name not in names:
-        listed = ", ".join(names) or f"none; add one to {PLACES[model.place].config}"
+        listed = ", ".join(names) or f"none; add one to {model.config}"
         raise ConfigError(f"--case {name}: {model.path} has no such case;{did_you_mean(name, names)} cases: {listed}")
     return model.cases[names.index(name)]
 

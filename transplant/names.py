@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.yaml_files import read_yaml
 
 TABLE = Path(__file__).resolve().parent / "names.yaml"
@@ -72,6 +73,7 @@ def _longest(table: dict[str, str], name: str) -> str | None:
 def names() -> Names:
     """Read the table."""
     found: dict[str, Any] = read_yaml(TABLE)
+    found["redirected"] = {name: with_page_paths(advice) for name, advice in found["redirected"].items()}
     modules: dict[str, dict[str, Any]] = found["modules"]
     same = {module: frozenset(entry["same"].split()) for module, entry in modules.items()}
     absent = {f"{module}.{name}": text for module, entry in modules.items() for name, text in entry["absent"].items()}

@@ -147,7 +147,8 @@ def select_cases(cases: Sequence[Case], names: Sequence[str], root: Path = ROOT)
     known = [case.name for case in cases]
     if not known:
         raise ConfigError(
-            "no case in the configuration files; begin a model: teco new DOMAIN MODEL, or name a file: --config"
+            "no case in the configuration files; begin a model: teco new DOMAIN MODEL, copy one: teco fetch MODEL, or "
+            "name a file: --config"
         )
     if not names:
         return list(cases)

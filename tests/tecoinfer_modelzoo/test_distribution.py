@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import tecoinfer_modelzoo
 from engine.host import version_line
 from model_config.run.snapshot import Snapshots
 from tecoinfer_modelzoo import clone, distribution, has_packages, install_command, version
+from tecoinfer_modelzoo.distribution import readme_install, with_page_paths
+from tecoinfer_modelzoo.errors import DataError
 from tecoinfer_modelzoo.extra import needed
 
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -26,7 +29,68 @@ def test_install_command_fits_the_current_folder(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     assert install_command("check", "torch") == f'pip install -c "{ROOT}/constraints.txt" -e "{ROOT}[check,torch]"'
     monkeypatch.setattr(distribution, "HOME", tmp_path)  # like site-packages: without the files of a clone
+    monkeypatch.setattr(distribution, "origin", lambda: ("", ""))
     assert install_command("check") == 'pip install "tecoinfer-modelzoo[check]"'
+    monkeypatch.setattr(distribution, "origin", lambda: ("file:///a.whl", ""))
+    assert install_command("check") == 'pip install "tecoinfer-modelzoo[check] @ file:///a.whl"'
+    assert readme_install() == 'python -m pip install "tecoinfer-modelzoo @ file:///a.whl"'
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ({"url": "https://host/a.whl", "archive_info": {}}, ("https://host/a.whl", "")),
+        ({"url": "file:///nowhere/a.whl", "archive_info": {}}, ("", "")),
+        ({"url": ROOT.as_uri(), "dir_info": {}}, (ROOT.as_uri(), "")),
+        (
+            {"url": "https://host/z.git", "vcs_info": {"vcs": "git", "commit_id": "ab"}, "subdirectory": "sub"},
+            ("git+https://host/z.git@ab", "sub"),
+        ),
+        ({"url": "https://host/z.git", "vcs_info": {"vcs": "git"}}, ("", "")),
+        (["no", "mapping"], ("", "")),
+        (None, ("", "")),
+    ],
+)
+def test_origin_of_an_installation(
+    written: object, wanted: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "tecoinfer_modelzoo-9.8.7.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tecoinfer-modelzoo\nVersion: 9.8.7\n")
+    if written is not None:
+        (info / "direct_url.json").write_text(json.dumps(written))
+    monkeypatch.syspath_prepend(tmp_path)
+    distribution.origin.cache_clear()
+    try:
+        assert distribution.origin() == wanted
+    finally:
+        distribution.origin.cache_clear()
+
+
+def test_pages_are_named_by_their_path_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "see docs/nlp.md (docs/how-to/more.md#a), not docs/gone.md, /x/docs/nlp.md or my-docs/nlp.md"
+    assert with_page_paths(text) == text, "a clone has the pages there"
+    docs = tmp_path / "tecoinfer_modelzoo" / "docs"
+    (docs / "how-to").mkdir(parents=True)
+    (docs / "nlp.md").touch()
+    (docs / "how-to" / "more.md").touch()
+    monkeypatch.setattr(distribution, "HOME", tmp_path)
+    monkeypatch.setattr(distribution, "DOCS", docs)
+    shown = f"see {docs}/nlp.md ({docs}/how-to/more.md#a), not docs/gone.md, /x/docs/nlp.md or my-docs/nlp.md"
+    assert with_page_paths(text) == shown
+    assert str(DataError(f"bad; {text}")) == f"bad; {shown}"
+
+
+def test_pages_in_messages_exist() -> None:
+    """In the packages' sources, comments included: each is in the documentation, and so in the wheel."""
+    named = {}
+    for package in (*tecoinfer_modelzoo.own_packages.PACKAGES, "tecoinfer_modelzoo", "torch_sdaa"):
+        for file in (ROOT / package).rglob("*.*"):
+            if file.suffix in (".py", ".yaml", ".tmpl", ".j2", ".html"):
+                for page in re.findall(r"(?<![\w/*-])docs/[\w./-]+\.md\b", file.read_text(encoding="utf-8")):
+                    named[page] = file
+    assert len(named) > 10
+    assert {page: file for page, file in named.items() if not (ROOT / page).is_file()} == {}
 
 
 def test_install_command_in_a_copy_names_the_checkout(

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
-from tecoinfer_modelzoo import NAME, has_packages
+from tecoinfer_modelzoo import has_packages
+from tecoinfer_modelzoo.distribution import readme_install
 from tecoinfer_modelzoo.files import hash_files, write_file
 from tecoinfer_modelzoo.trees import below
 from tecoinfer_modelzoo.yaml_files import YamlError, yaml_text
@@ -95,7 +96,7 @@ def _contents(work: Work, name: str) -> dict[str, bytes]:
     texts = {SCRIPT: with_paths(plan.script, paths)}
     for script, (file, doc) in SCRIPTS.items():
         texts[file] = with_paths(_script(work, task, script, doc), paths)
-    install = "python -m pip install ." if has_packages(request.root) else f"python -m pip install {NAME}"
+    install = "python -m pip install ." if has_packages(request.root) else readme_install()
     lines = [f"# For {SCRIPT} only: inference needs just the core install ({install})."]
     none = f"# Nothing beyond the core install ({install}): the model is an ONNX file."
     texts["requirements.txt"] = "\n".join([*lines, *plan.requirements] if plan.requirements else [none]) + "\n"

@@ -98,6 +98,12 @@ def _tasks(root: Path) -> list[str]:
     return list(tasks())
 
 
+def _fetchable(root: Path) -> list[str]:
+    with contextlib.suppress(ConfigError):
+        return [*_packages(root), *_models(root)]
+    return _packages(root)
+
+
 def _packages(root: Path) -> list[str]:
     from utils.fetch import packages
     from utils.tasks.find import add_contrib
@@ -118,7 +124,7 @@ _POSITIONAL: dict[str, tuple[Callable[[Path], Iterable[str]], ...]] = {
 }
 """Values of the positional arguments of a command, in order."""
 
-_ANY_NUMBER: dict[str, Callable[[Path], list[str]]] = {"check": _cases, "fetch": _packages}
+_ANY_NUMBER: dict[str, Callable[[Path], list[str]]] = {"check": _cases, "fetch": _fetchable}
 """Commands that take any number of arguments of one kind."""
 
 

@@ -13,11 +13,12 @@ from engine import ModelError
 from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.flags import add_json_flag, separated
 from tecoinfer_modelzoo.trees import walk
-from toolkit.arguments import Parser
+from toolkit.arguments import Parser, add_zoo_flag
 from toolkit.commands.list import describe
+from toolkit.data_page import rows_of_model
 from toolkit.output import print_or_write
 from toolkit.scorecard import direction_words
-from toolkit.zoo import Model, find_model, load_zoo, summary
+from toolkit.zoo import ZOO, Model, find_model, load_zoo, summary
 
 WIDTH = 110
 """Largest number of characters of a wrapped line."""
@@ -27,9 +28,10 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print the information on a model."""
     parser = Parser("teco info", __doc__)
     parser.add_argument("model", metavar="MODEL", help="name, domain/name, case name or path")
+    add_zoo_flag(parser)
     add_json_flag(parser)
     args = parser.parse_args(separated(argv))
-    model, _ = find_model(args.model, load_zoo(root).models)
+    model, _ = find_model(args.model, load_zoo(root, args.zoo).models)
     found = gather(model)
     print_or_write(found, args.json, lines(found))
     return 0
@@ -46,6 +48,10 @@ def gather(model: Model) -> dict[str, Any]:
     return {
         **describe(model),
         "summary": summary(model.folder / "README.md"),
+        "licences": [
+            {"what": row.what, "licence": row.licence, "attribution": row.attribution, "use": row.use}
+            for row in rows_of_model(model)
+        ],
         "runs": steps,
         "flags": {step: model.flags(step) for step in model.scripts},
         "files": {file.relative_to(model.folder).as_posix(): file.stat().st_size for file in files},
@@ -57,7 +63,9 @@ def gather(model: Model) -> dict[str, Any]:
 def lines(found: dict[str, Any]) -> list[str]:
     """Return the lines of text for the result of :func:`gather`."""
     text = wrap(f"{found['name']}: {found['summary'] or '(no README)'}", "")
-    text += ["", f"path     {found['path']} ({found['place']})"]
+    where = found["path"] if found["place"] != ZOO else str(Path(found["root"], found["path"]))
+    text += ["", f"path     {where} ({found['place']})"]
+    text += [f"copy     teco fetch {found['domain']}/{found['name']}"] if found["place"] == ZOO else []
     nothing = ["metric   none stored; 'teco check CASE --update' stores it"]
     text += [_metric(entry) for entry in found["metric"]] or nothing
     text += ["", "cases" if found["runs"] else "cases: none"]
@@ -71,6 +79,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     for name, signature in found["onnx"].items():
         text.append(f"  {name}: {signature}")
         text += [f"    {one['text']}" for one in found["outputs"][name]]
+    if found["licences"]:
+        text += ["", "data and weights"]
+        text += [line for row in found["licences"] for line in wrap(f"{row['what']}: {row['licence']}; {row['use']}")]
     return [*text, "", "files", *_files(found["files"])]
 
 

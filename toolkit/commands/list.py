@@ -1,4 +1,4 @@
-"""List the models of the zoo: those of the core in example/ and the contributed ones in contrib/example/."""
+"""List the models of the clone or of your project, in example/ and contrib/example/, and those of other zoos."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine import ConfigError
 from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.flags import add_json_flag, separated
 from tecoinfer_modelzoo.formatting import aligned, number
-from toolkit.arguments import Parser
+from toolkit.arguments import Parser, add_zoo_flag
 from toolkit.output import print_or_write
 from toolkit.scorecard import direction_words, last_metrics
 from toolkit.zoo import Model, load_zoo
@@ -23,9 +23,10 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Print all models, or those that match every word."""
     parser = Parser("teco list", __doc__)
     parser.add_argument("words", nargs="*", metavar="WORD", help="list only models whose line contains all words")
+    add_zoo_flag(parser)
     add_json_flag(parser)
     args = parser.parse_args(separated(argv))
-    zoo = load_zoo(root)
+    zoo = load_zoo(root, args.zoo)
     for problem in zoo.problems:
         print(f"warning: {problem}", file=sys.stderr)
     kept = [found for found in map(describe, zoo.models) if _matches(_row(found), args.words)]
@@ -48,6 +49,7 @@ def describe(model: Model) -> dict[str, Any]:
         "domain": model.domain,
         "place": model.place,
         "path": model.path,
+        "root": str(model.root),
         "cases": [case.name for case in model.cases],
         "steps": list(model.scripts),
         "targets": model.targets,

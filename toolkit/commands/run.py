@@ -17,7 +17,7 @@ from tecoinfer_modelzoo import python_path
 from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
-from toolkit.zoo import Model, find_case, find_model, load_zoo
+from toolkit.zoo import ZOO, Model, find_case, find_model, load_zoo
 
 EPILOG = """\
 All further arguments go to the script, after the parameters of the model's case; `teco run MODEL STEP --help` shows
@@ -36,7 +36,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Replace this process by the script, which passes on its exit code, output and signals."""
     model, case, step, flags = _arguments(argv, root)
     command = command_line(model, case, step, _from_here(flags, model.folder))
-    print(f"in {model.path}: {shlex.join(['python', *command])}", file=sys.stderr)
+    print(f"in {model.shown_path}: {shlex.join(['python', *command])}", file=sys.stderr)
     _become(command, model.folder, root)
 
 
@@ -47,6 +47,9 @@ def command_line(model: Model, case: Case | None, step: str, flags: Sequence[str
     """
     if step not in model.scripts:
         raise ConfigError(f"{model.path} has no step {step!r}; it has: {', '.join(model.scripts)}")
+    if step == "export" and model.place == ZOO:
+        copy = f"teco fetch {model.domain}/{model.name}"
+        raise ConfigError(f"{model.folder} is in another zoo, and an export writes there; copy the model first: {copy}")
     own = next((known for known in case.steps if known.name == step), None) if case is not None else None
     if own is None:
         return [model.scripts[step], *flags]

@@ -67,7 +67,7 @@ def _rows(
         except TecoInferError as error:
             notes.append(f"{name}: {error}")
     if not rows:
-        raise ConfigError(notes[0] if notes else "no model")
+        raise ConfigError(notes[0] if notes else f"no models under {root}; pass ONNX files, or names of 'teco list'")
     return rows, notes
 
 
@@ -76,7 +76,7 @@ def _files(models: Sequence[str], root: Path) -> Iterator[tuple[str, Path | Teco
     from toolkit.graph.inputs import model_file
     from toolkit.zoo import load_zoo
 
-    for name in models or [model.path for model in load_zoo(root).models]:
+    for name in models or [model.path for model in load_zoo(root).models if model.root == root]:
         try:
             file = model_file(name, root)
         except TecoInferError as error:

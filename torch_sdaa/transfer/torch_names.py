@@ -11,6 +11,7 @@ import torch
 from torch.amp import autocast_mode
 from torch.nn.utils.rnn import PackedSequence
 
+from tecoinfer_modelzoo.distribution import with_page_paths
 from torch_sdaa import sdaa
 from torch_sdaa.loading import late_imports
 from torch_sdaa.transfer.words import COUNTS, Changes, from_outside, redirected, refuse
@@ -220,7 +221,7 @@ def _extensions(changes: Changes) -> None:
                 or kwargs.get("cuda_sources")
                 or kwargs.get("with_cuda")
             ):
-                raise refuse(f"torch.utils.cpp_extension.{shown}", _KERNELS)
+                raise refuse(f"torch.utils.cpp_extension.{shown}", with_page_paths(_KERNELS))
             return original(*args, **kwargs)
 
         return build

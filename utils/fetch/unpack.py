@@ -105,6 +105,18 @@ class _Job:
         return FetchError(text if text.startswith(head) else f"{head}{text}{place}")
 
 
+def write_entry(entry: Entry, target: Path, most: int, too_many: str) -> int:
+    """Write a file of an archive into a new file and return its size.
+
+    Args:
+        entry: a regular file. target: must not exist; its folder is created. most: maximum number of bytes.
+        too_many: message of the error if the file has more.
+
+    Raises FetchError: the file is too large or damaged, or the target cannot be written.
+    """
+    return _write(_chunks(entry, most, too_many), target)
+
+
 def _chunks(entry: Entry, most: int, too_many: str) -> Iterator[bytes]:
     """Yield a file of an archive in chunks, up to ``most`` bytes."""
     try:

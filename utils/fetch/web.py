@@ -58,6 +58,15 @@ class Access:
             for chunk in progress(self._chunks(url, size), "MiB", path.name, -(-size // _CHUNK)):
                 file.write(chunk)
 
+    def save_at_most(self, url: str, path: Path, most: int) -> None:
+        """Download a file of unknown size; raise UnreachableError on failure or if it has more than ``most`` bytes."""
+        with path.open("wb") as file, _readable(url), self._open(url, "*/*") as answer:
+            for chunk in progress(_pieces(answer, url), "MiB", path.name):
+                most -= len(chunk)
+                if most < 0:
+                    raise UnreachableError(f"{shown(url)}: has more bytes than a zoo may have")
+                file.write(chunk)
+
     def _chunks(self, url: str, size: int) -> Iterator[bytes]:
         with _readable(url), self._open(url, "*/*") as answer:
             left = size

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ALL_DTYPES, ConfigError, add_version
+from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import one_line, printable
 from utils.pipeline.ahead import WORKER_MODES
@@ -72,7 +73,11 @@ _AT_LEAST = {"batch_size": 1, "num_workers": 1, "calib": 1, "streams": 1, "worke
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Reports invalid arguments in one line."""
+    """Reports invalid arguments in one line; its help names pages of the documentation that exist."""
+
+    def format_help(self) -> str:
+        """Return the help text."""
+        return with_page_paths(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the error in one line, and exit with code 2."""

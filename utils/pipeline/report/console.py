@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Engine, provider
+from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import printable, shortened
 from utils.pipeline.run.nan import input_line, output_line
@@ -30,7 +31,7 @@ SHOWN_FAILURES = 20
 
 def warn(text: str) -> None:
     """Write a line to stderr."""
-    print(text, file=sys.stderr)
+    print(with_page_paths(text), file=sys.stderr)
 
 
 def escaped_line(text: str) -> str:
