@@ -17,6 +17,7 @@ START: dict[str, str] = {
     "README.md": ".",
     "contrib/README.md": ".",
     "docs/classification_models.md": ".",
+    "docs/containers_and_ci.md": ".",
     "docs/data.md": ".",
     "docs/engines.md": ".",
     "docs/evaluation.md": ".",
