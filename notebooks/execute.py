@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Execute the notebooks of this folder and write them with their outputs, or compare the outputs with the stored ones.
+"""Execute the notebooks of this folder and write them with their outputs, or compare these with the stored outputs.
 
-What differs from run to run is not written: times, versions and names of kernels. An output must not have a path of this
-computer, and a notebook at most 200 kB. Needs the extra `notebooks`.
-Exit codes: 0 written, or the outputs are the stored ones; 1 a cell failed or an output is wrong; 2 nothing could be run.
+What differs from run to run is not written: times, versions and names of kernels. An output must not have a path of
+this computer, and a notebook has at most 200 kB. Needs the extra `notebooks`.
+Exit codes: 0 written, or the outputs are the stored ones; 1 a cell failed or an output is wrong; 2 nothing was run.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ def _execute(notebook: Any, name: str) -> list[str]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     os.environ["PYTHONWARNINGS"] = "ignore::DeprecationWarning"  # those of Jupyter's own packages
     client = NotebookClient(
-        notebook, timeout=TIMEOUT, kernel_name="python3", record_timing=False, resources={"metadata": {"path": str(HERE)}}
+        notebook,
+        timeout=TIMEOUT,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(HERE)}},
     )
     try:
         asyncio.run(client.async_execute())
@@ -103,7 +107,11 @@ def _clean(notebook: Any) -> None:
     for cell in _code(notebook):
         outputs: list[Any] = []
         for output in cell.outputs:
-            if outputs and output.output_type == outputs[-1].output_type == "stream" and output.name == outputs[-1].name:
+            if (
+                outputs
+                and output.output_type == outputs[-1].output_type == "stream"
+                and output.name == outputs[-1].name
+            ):
                 outputs[-1].text += output.text
                 continue
             output.pop("transient", None)
@@ -127,7 +135,7 @@ def _wrong(notebook: Any, text: str) -> Iterator[str]:
 
 
 def _text(cell: Any) -> str:
-    """Return the outputs of a cell as text; of an image its type only, since its bytes depend on versions of libraries."""
+    """Return the outputs of a cell as text; of an image its type, since its bytes depend on versions of libraries."""
     parts = []
     for output in cell.outputs:
         if output.output_type == "stream":

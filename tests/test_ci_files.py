@@ -20,6 +20,7 @@ from model_config.check import _arguments
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+PARSE = ["bash", "-n"]
 PAGE = "docs/containers_and_ci.md"
 SCHEMAS = {
     "github-workflows": WORKFLOWS,
@@ -59,7 +60,7 @@ def test_every_step_uses_a_version_or_runs_valid_shell() -> None:
             continue
         # An expression in a script would be put in as text, so that a branch's name could run a command.
         assert "${{" not in step["run"], (name, step["run"])
-        done = subprocess.run(["bash", "-n"], input=step["run"], capture_output=True, text=True, check=False)
+        done = subprocess.run(PARSE, input=step["run"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (name, done.stderr)
         for word in re.findall(r"\.ci/\w+", step["run"]):
             assert (ROOT / word).stat().st_mode & stat.S_IXUSR, (name, word)
@@ -98,7 +99,7 @@ def test_inputs_of_the_action_are_declared_and_used() -> None:
 
 def test_the_scripts_are_valid_shell() -> None:
     for name in ("run", "pull_request", "install_for_check"):
-        assert subprocess.run(["bash", "-n", ROOT / ".ci" / name], check=False).returncode == 0
+        assert subprocess.run([*PARSE, ROOT / ".ci" / name], check=False).returncode == 0
         if shellcheck := shutil.which("shellcheck"):
             assert subprocess.run([shellcheck, ROOT / ".ci" / name], check=False).returncode == 0
 

@@ -95,7 +95,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the tree is not a git repository")
     listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.split("\0"):
-        if name and not name.startswith(("tests/", "example/", "benchmarks/", "docs/images/")) and (ROOT / name).is_file():
+        if (
+            name
+            and not name.startswith(("tests/", "example/", "benchmarks/", "docs/images/"))
+            and (ROOT / name).is_file()
+        ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     file = folder / "CHANGELOG.md"

@@ -89,8 +89,9 @@ def new_environment(folder: Path) -> dict[str, str]:
 
 
 def shell(text: str, folder: Path, environment: dict[str, str]) -> str:
+    command = ["sh", "-c", text]
     done = subprocess.run(
-        ["sh", "-c", text], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout

@@ -99,8 +99,14 @@ class Runner:
 
 
 def git(folder: Path, *words: str) -> None:
-    author = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-    subprocess.run(["git", *words], cwd=folder, env={**os.environ, **author}, check=True, capture_output=True)
+    author = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+    command = ["git", *words]
+    subprocess.run(command, cwd=folder, env={**os.environ, **author}, check=True, capture_output=True)
 
 
 @pytest.mark.slow
