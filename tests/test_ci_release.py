@@ -43,6 +43,19 @@ CHANGELOG = """\
 [0.2.0]: https://example.org/compare
 """
 
+OTHER = """\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "other-zoo"
+version = "0.1.0"
+
+[tool.setuptools]
+py-modules = ["other_zoo"]
+"""
+
 
 @pytest.fixture(scope="module")
 def release() -> ModuleType:
@@ -102,6 +115,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+    other = folder / "packages" / "other"
+    other.mkdir(parents=True)
+    (other / "pyproject.toml").write_text(OTHER)
+    (other / "other_zoo.py").touch()
     file = folder / "CHANGELOG.md"
     file.write_text(file.read_text(encoding="utf-8").replace("## [Unreleased]", "## [0.1.0] - 2026-12-24", 1), "utf-8")
     author = {**os.environ, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a"}
@@ -119,7 +136,7 @@ def test_all_files_of_a_release_are_written(checkout: Path, tmp_path: Path) -> N
     words = [sys.executable, str(ROOT / ".ci/release"), "--root", str(checkout), "--tag", "v0.1.0", "--out", str(out)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
-    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    (wheel,), (sdist,) = out.glob("tecoinfer_modelzoo-*.whl"), out.glob("*.tar.gz")
     assert wheel.name.startswith("tecoinfer_modelzoo-0.1.0-")
     with tarfile.open(sdist) as file:
         assert {"tecoinfer_modelzoo-0.1.0/setup.py", "tecoinfer_modelzoo-0.1.0/LICENSE"} <= set(file.getnames())
@@ -131,12 +148,11 @@ def test_all_files_of_a_release_are_written(checkout: Path, tmp_path: Path) -> N
     assert bill["metadata"]["component"]["name"] == "tecoinfer-modelzoo"
     pins = dict(line.lower().split("==") for line in (ROOT / "constraints.txt").read_text().split())
     packages = {one["name"].lower().replace("_", "-"): one["version"] for one in bill["components"]}
-    assert {"numpy", "onnx", "onnxruntime", "pillow"} <= set(packages)
+    assert {"numpy", "onnx", "onnxruntime", "pillow", "other-zoo"} <= set(packages)
     assert not {"pip", "torch", "pytest"} & set(packages)
     plain = {name.replace("_", "-"): version for name, version in pins.items()}
-    assert {name: plain.get(name) for name in packages if name != "tecoinfer-modelzoo"} == {
-        name: version for name, version in packages.items() if name != "tecoinfer-modelzoo"
-    }
+    own = {"tecoinfer-modelzoo", "other-zoo"}
+    assert [name for name, found in packages.items() if name not in own and plain.get(name) != found] == []
     sums = dict(reversed(line.split("  ")) for line in (out / "SHA256SUMS").read_text().splitlines())
     assert set(sums) == {file.name for file in out.iterdir()} - {"SHA256SUMS"}
     assert sums[wheel.name] == hashlib.sha256(wheel.read_bytes()).hexdigest()
