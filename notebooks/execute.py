@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for file in files:
         stored = nbformat.read(file, as_version=4)
         made = nbformat.from_dict(stored)
-        problems = _execute(made, file.name) or [*_wrong(made, nbformat.writes(made))]
+        problems = _execute(made) or [*_wrong(made, nbformat.writes(made))]
         if args.check:
             problems += [] if problems else [*_different(stored, made)]
         elif not problems:
@@ -64,26 +64,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(failed)
 
 
-def _execute(notebook: Any, name: str) -> list[str]:
+def _execute(notebook: Any) -> list[str]:
     """Execute all cells in place; return the reason if one fails."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    from traitlets.config import Config
 
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     os.environ["PYTHONWARNINGS"] = "ignore::DeprecationWarning"  # those of Jupyter's own packages
-    client = NotebookClient(
-        notebook,
-        timeout=TIMEOUT,
-        kernel_name="python3",
-        record_timing=False,
-        resources={"metadata": {"path": str(HERE)}},
-    )
-    try:
-        asyncio.run(client.async_execute())
-    except CellExecutionError as error:
-        return [f"cell {_number(notebook)}: {error.ename}: {error.evalue}"]
-    except (CellTimeoutError, DeadKernelError) as error:
-        return [f"cell {_number(notebook)}: {' '.join(str(error).split())[:200]}"]
+    with tempfile.TemporaryDirectory(prefix="kernel") as folder:
+        # The kernel listens at sockets of this folder instead of open ports, where the system has such sockets.
+        address = {"transport": "ipc", "ip": str(Path(folder, "socket"))} if os.name == "posix" else {}
+        place = {"metadata": {"path": str(HERE)}}
+        settings = {"timeout": TIMEOUT, "kernel_name": "python3", "record_timing": False, "resources": place}
+        client = NotebookClient(notebook, config=Config(KernelManager=address), **settings)
+        try:
+            asyncio.run(client.async_execute())
+        except CellExecutionError as error:
+            return [f"cell {_number(notebook)}: {error.ename}: {error.evalue}"]
+        except (CellTimeoutError, DeadKernelError, RuntimeError) as error:
+            return [f"cell {_number(notebook)}: {' '.join(str(error).split())[:200]}"]
     _clean(notebook)
     return []
 
