@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     args = _arguments(argv)
     try:
         _check_packages(args)
+        if args.structure and args.update:
+            raise ConfigError("--structure runs no step, so that --update has nothing to write; leave one of them out")
         reserve_stdout(args.json)
         files = {f"--{name}": getattr(args, name) for name in ("json", "junit", "markdown", "html")}
         files["--json"] = None if args.json == STDOUT else args.json
@@ -90,6 +92,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="also require a bound on other data within the tolerance (exit code 4)",
     )
+    add("--structure", action="store_true", help="apply only the rules of structure, and run no step")
     add("--no_host_speed", action="store_true", help="do not judge times of this host (for a busy or shared host)")
     add(
         "--no_cache",
@@ -212,7 +215,7 @@ def _run(
     jobs = min(args.jobs or usable_cores(), len(cases))
     limits = Limits(args.timeout, int(args.memory * _GIB))
     results: list[CaseResult] = []
-    steps = sum(len(case.steps) for case in cases)
+    steps = 0 if args.structure else sum(len(case.steps) for case in cases)
     with closing(Snapshots(root, check.logs.parent)) as snapshots, _progress(steps) as step_done:
         settings = Settings(
             check.logs.parent,
@@ -230,6 +233,7 @@ def _run(
             handed=tuple(sorted(set(args.env))),
             host_speed=not args.no_host_speed,
             strict=args.strict,
+            only_structure=args.structure,
             draws=args.html is not None,
         )
         try:

@@ -35,6 +35,8 @@ OUTSIDE = "writes-outside"
 
 INTERRUPTED = "interrupted: the results are incomplete"
 
+STRUCTURE_ONLY = "structure only: no step was run"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -53,6 +55,7 @@ class Settings:
         host_speed: judge times that depend on this host.
         draws: draw the samples whose predictions differ, for a page.
         strict: every accuracy gate also requires a bound within the tolerance.
+        only_structure: apply the rules of structure, and run no step.
         handed: additional environment variables for the steps (:mod:`.environment`); their values are part of the
             cache key.
     """
@@ -72,6 +75,7 @@ class Settings:
     handed: Sequence[str] = ()
     host_speed: bool = True
     strict: bool = False
+    only_structure: bool = False
     draws: bool = False
 
 
@@ -87,6 +91,8 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
     """
     if findings := settings.problems.get(case.name):
         return CaseResult(case.name, case.run_dir, findings=tuple(findings))
+    if settings.only_structure:
+        return _structure(case, slot, settings)
     key = ""
     if not settings.update:
         flags = asdict(settings.limits) | {"handed": {name: os.environ.get(name) for name in settings.handed}}
@@ -99,6 +105,15 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
     if key and not run.interrupted and not any(finding.rule == OUTSIDE for finding in result.findings):
         cache.store(key, result)
     return result
+
+
+def _structure(case: Case, slot: Slot, settings: Settings) -> CaseResult:
+    """Apply the rules of structure only; the result is not cached, since it is no verdict on the case."""
+    start = time.perf_counter()
+    foreign = Foreign(settings.root, settings.limits, slot.stop, settings.handed, slot.cores)
+    findings = check_structure(case, settings.root, foreign)
+    seconds = time.perf_counter() - start
+    return CaseResult(case.name, case.run_dir, findings=tuple(findings), seconds=seconds, notes=(STRUCTURE_ONLY,))
 
 
 def _written_outside(case: Case, snapshot: Snapshot) -> list[Finding]:

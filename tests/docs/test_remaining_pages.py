@@ -17,6 +17,7 @@ START: dict[str, str] = {
     "README.md": ".",
     "contrib/README.md": ".",
     "docs/reference/classification_models.md": ".",
+    "docs/how-to/containers_and_ci.md": ".",
     "docs/reference/data.md": ".",
     "docs/reference/engines.md": ".",
     "docs/how-to/evaluation.md": ".",

@@ -64,6 +64,20 @@ def test_the_exit_code_is_the_worst_verdict(root: Path, capsys: pytest.CaptureFi
     assert shown.err == ""  # no progress bar outside a terminal
 
 
+def test_structure_alone_runs_no_step(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def unreadable(stub: Stub) -> None:
+        stub.script("example_multi_batch.py", "import", "import (")
+
+    write_zoo(root, {"good": good, "fails": fails, "bad": unreadable})
+    found = check(root, "--structure", code=1)
+    assert [case["verdict"] for case in found["cases"]] == ["PASS", "PASS", "FAIL"]  # `fails` does not when it is read
+    assert not any(case["steps"] or case["cached"] for case in found["cases"])
+    assert {finding["rule"] for finding in found["cases"][2]["findings"]} >= {"syntax"}
+    assert "structure only: no step was run" in capsys.readouterr().out
+    assert main(["--structure", "--update"], root=root) == 2
+    assert "--structure runs no step" in capsys.readouterr().err
+
+
 def test_deprecated_key_has_no_effect(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def excused(stub: Stub) -> None:
         stub.answers["wrong"].update(sdaa=list(range(60)))
