@@ -19,7 +19,7 @@ NOT_AN_IMAGE = "not an image file (its extension is none of " + " ".join(EXTENSI
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file name has the ending of an image, in any case, or is that of a frame (``clip.mp4#000012``)."""
+    """Return whether a file name has the ending of an image, in any case, or is a frame's (``clip.mp4#000012``)."""
     return name.lower().endswith(EXTENSIONS) or is_frame(name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,26 +105,23 @@ class FrameAnswers:
 
         Raises ConfigError if the video cannot be written.
         """
-        if self.frames is None:
+        if self.frames is None or self._opt is None or self._opt.save is None:
             yield
             return
         from utils.draw import drawing_into
 
-        with drawing_into(self._add, files=self.files):
+        with drawing_into(partial(self._add, self.frames, self._opt.save), files=self.files):
             yield
 
-    def _add(self, drawn: Image.Image, lines: list[str]) -> None:
+    def _add(self, frames: FrameDataset, folder: Path, drawn: Image.Image, lines: list[str]) -> None:
         from utils.draw import answer_on_frame
         from utils.video.writer import VideoWriter, answers_file, comment_of
 
-        assert self.frames is not None
-        assert self._opt is not None
-        assert self._opt.save is not None
-        reader = self.frames.reader
+        reader = frames.reader
         image = answer_on_frame(drawn, lines, reader.size)
         if self._writer is None:
-            rate = None if reader.rate is None else reader.rate / self.frames.places.step
-            file = answers_file(self._opt.save, reader.path)
+            rate = None if reader.rate is None else reader.rate / frames.places.step
+            file = answers_file(folder, reader.path)
             self._writer = VideoWriter(file, image.size, rate, reader.time_base, comment_of(reader.path))
         try:
             self._writer.add(image, reader.ticks(self._number))

@@ -103,7 +103,9 @@ class Clip(FrameReader):
 
     def _is_hidden(self, packet: Any) -> bool:
         """Return whether a packet of VP8 is not shown."""
-        return bool(self._stream.codec_context.name.startswith(("vp8", "libvpx"))) and not bytes(packet)[0] & SHOWN_FRAME
+        return (
+            bool(self._stream.codec_context.name.startswith(("vp8", "libvpx"))) and not bytes(packet)[0] & SHOWN_FRAME
+        )
 
     def _counted(self) -> int:
         """Return the number of frames by decoding all of them."""

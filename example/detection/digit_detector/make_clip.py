@@ -14,13 +14,10 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ConfigError, add_version
-from tecoinfer_modelzoo.extra import needed
+from utils.datasets.synthetic.digit_scenes import sources
+from utils.datasets.synthetic.moving_digits import MovingDigits
 from utils.pipeline import cli
 from utils.video.writer import VideoWriter
-
-with needed(__file__):
-    from utils.datasets.synthetic.digit_scenes import sources
-    from utils.datasets.synthetic.moving_digits import MovingDigits
 
 MOST = 100_000
 """Largest number of frames, and largest side in pixels, that are certainly meant."""
@@ -40,9 +37,7 @@ def main() -> int:
     for name, least in (("frames", 1), ("rate", 1), ("side", 80), ("digits", 1), ("seed", 0)):
         if not least <= getattr(asked, name) <= MOST:
             raise ConfigError(f"--{name} {getattr(asked, name)} must be from {least} to {MOST}")
-    scene = MovingDigits.random(
-        sources("val"), asked.seed, side=asked.side, digits=asked.digits, frames=asked.frames
-    )
+    scene = MovingDigits.random(sources("val"), asked.seed, side=asked.side, digits=asked.digits, frames=asked.frames)
     writer = VideoWriter(asked.file, scene.size, Fraction(asked.rate), Fraction(1, asked.rate))
     for number in range(asked.frames):
         writer.add(Image.fromarray(scene.frame(number).image), number)

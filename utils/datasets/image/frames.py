@@ -22,7 +22,7 @@ LIVE_LIMIT = 1 << 31
 def frame_range(text: str) -> slice:
     """Parse ``--frames``: a number, or ``START:STOP`` or ``START:STOP:STEP``, each of which may be left out."""
     found = re.fullmatch(r"(\d{1,9})|(\d{0,9}):(\d{0,9})(?::(\d{0,9}))?", text)
-    if found is None or found[4] is not None and found[4] and not int(found[4]):
+    if found is None or (found[4] is not None and found[4] and not int(found[4])):
         raise ArgumentTypeError(f"{text!r} must be a number, or START:STOP:STEP, such as 100:200, :500 or ::10")
     if found[1]:
         return slice(int(found[1]), int(found[1]) + 1)
@@ -47,7 +47,9 @@ class FrameDataset(Dataset):
         self.notes = load(self._path(places[0])).notes  # errors of the task come here, not in the middle of a run
 
     @classmethod
-    def of(cls, source: Path, load: Callable[[Path], Dataset], chosen: slice, *, first: int | None = None) -> FrameDataset:
+    def of(
+        cls, source: Path, load: Callable[[Path], Dataset], chosen: slice, *, first: int | None = None
+    ) -> FrameDataset:
         """Return the frames of ``--frames``, or the first ones of them.
 
         Raises ConfigError or DataError if the source cannot be read, or has none of the frames.

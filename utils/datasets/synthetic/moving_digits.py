@@ -70,7 +70,9 @@ class MovingDigits:
         self._background = np.asarray(background.convert("RGB"), np.float32)
 
     @classmethod
-    def random(cls, made_of: Sources, seed: int, *, side: int = 320, digits: int = 8, frames: int = 120) -> MovingDigits:
+    def random(
+        cls, made_of: Sources, seed: int, *, side: int = 320, digits: int = 8, frames: int = 120
+    ) -> MovingDigits:
         """Return a video of digits of random shape, size, direction and time, ``side`` pixels wide and high."""
         rng = np.random.default_rng([seed, side, digits, frames])
         background = made_of.photos[int(rng.integers(len(made_of.photos)))].resize((side, side))

@@ -24,7 +24,9 @@ def frame_source(opt: Options) -> Path | None:
     """Return the clip or camera of ``--data_path``; ``None`` if the data are others."""
     paths = opt.paths
     path = paths.get(DATA)
-    return path if path is not None and len(paths) == 1 and source_of(path) is not None else None
+    if path is None or len(paths) > 1 or source_of(path) is None or path.is_dir():
+        return None
+    return path
 
 
 def check_frames(opt: Options, task: type[Task]) -> None:
@@ -34,13 +36,12 @@ def check_frames(opt: Options, task: type[Task]) -> None:
         ConfigError: the task or the script does not take frames, or a flag does not go with the data.
     """
     path = frame_source(opt)
-    if path is None:
+    kind = None if path is None else source_of(path)
+    if kind is None:
         given = [f"--{key}" for key in ("frames", "save_frames") if getattr(opt, key)]
         if given:
             raise ConfigError(f"{given[0]} is for a clip or a camera, and --data_path is {opt.data_text}; leave it out")
         return
-    kind = source_of(path)
-    assert kind is not None
     if not task.image_samples:
         raise ConfigError(f"{path}: task {task.name} does not take {kind.what}; pass {task.data_help}")
     if opt.script == "valid":
@@ -52,4 +53,6 @@ def check_frames(opt: Options, task: type[Task]) -> None:
     if kind.live and opt.worker_mode == "process":
         raise ConfigError(f"{path}: {kind.what} is read by one process; use --worker_mode thread")
     if kind.live and opt.dtype == "int8":
-        raise ConfigError(f"{path}: --dtype int8 reads samples twice, and {kind.what} cannot; record a clip and pass it")
+        raise ConfigError(
+            f"{path}: --dtype int8 reads samples twice, and {kind.what} cannot; record a clip and pass it"
+        )

@@ -284,7 +284,7 @@ class Detection(ImageTask):
     def add_tracks(self, objects: Sequence[dict[str, Any]]) -> None:
         """With ``--track``, add ``track`` to each object of an image: a number, the same as in the image before.
 
-        An object has ``box``, and ``label`` if there are several classes. ConfigError is raised if scipy is not installed.
+        An object has ``box``, and ``label`` if there are several classes. Raises ConfigError if scipy is not installed.
         """
         if not self.options.track:
             return
