@@ -34,7 +34,9 @@ def measured(clip: Path, target: str, batch: int, folder: Path, *, saves: bool) 
     """Return the frames per second of one run."""
     out = folder / "out.json"
     saving = ["--save", folder / "drawn"] if saves else []
-    run("example_multi_batch.py", "--data_path", clip, "--target", target, "--batch_size", batch, "--json", out, *saving)
+    run(
+        "example_multi_batch.py", "--data_path", clip, "--target", target, "--batch_size", batch, "--json", out, *saving
+    )
     return float(json.loads(out.read_text())["figures"]["frames/s"])
 
 

@@ -20,4 +20,6 @@ def test_a_short_run(run_python: RunPython, tmp_path: Path) -> None:
     assert "| `onnx` | " in done.stdout
     result = json.loads(out.read_text())
     assert result["schema_version"] == 1
-    assert all(figure > 0 for found in result["frames_per_second"].values() for some in found.values() for figure in some)
+    assert all(
+        figure > 0 for found in result["frames_per_second"].values() for some in found.values() for figure in some
+    )

@@ -11,7 +11,7 @@ from PIL import Image
 
 from engine import ConfigError, ImageError
 from tecoinfer_modelzoo.text import reason_of
-from utils.video.packages import av
+from utils.video.packages import av, errors
 from utils.video.reader import FrameReader
 
 
@@ -41,7 +41,7 @@ class Live(FrameReader):
             self._container = av().open(device, format=form)
             self._frames: Iterator[Any] = self._container.decode(video=0)
             first = next(self._frames)
-        except (OSError, ValueError, StopIteration, IndexError) as error:
+        except (*errors(), StopIteration, IndexError) as error:
             raise ConfigError(f"{path}: {device} cannot be opened ({reason_of(error)}); check the camera") from error
         stream = self._container.streams.video[0]
         self.rate, self.time_base = stream.average_rate, stream.time_base
@@ -57,7 +57,7 @@ class Live(FrameReader):
         frame, why = None, "it ended"
         try:
             frame = self._waiting.pop() if self._waiting else next(self._frames, None)
-        except (OSError, ValueError) as error:
+        except errors() as error:
             why = reason_of(error)
         if frame is None:
             raise ConfigError(f"{self.path}: delivers no more frames ({why}); check the camera")

@@ -19,7 +19,7 @@ from PIL import Image
 from engine import Array, DataError, ImageError
 from tecoinfer_modelzoo.files import check_regular
 from tecoinfer_modelzoo.text import reason_of
-from utils.video.packages import av
+from utils.video.packages import av, errors
 from utils.video.reader import FrameReader
 
 _UPRIGHT = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
@@ -66,7 +66,7 @@ class Clip(FrameReader):
         try:
             check_regular(self._file)
             container = av().open(str(self._file))
-        except (OSError, ValueError) as error:  # PyAV's errors are of these classes
+        except errors() as error:
             if isinstance(error, FileNotFoundError):
                 raise DataError(f"data path {self._file} does not exist; check the path") from error
             fix = "record or convert it again"
@@ -80,7 +80,7 @@ class Clip(FrameReader):
 
     def _packets(self) -> Iterator[Any]:
         """Yield the packets of the video stream; a damaged file ends early."""
-        with suppress(OSError, ValueError):
+        with suppress(*errors()):
             yield from self._container.demux(self._stream)
 
     def _listed(self) -> tuple[Array, Array]:
@@ -124,7 +124,7 @@ class Clip(FrameReader):
         """
         for packet in self._packets():
             found = []
-            with suppress(OSError, ValueError):  # damaged data, of which the next packet is independent
+            with suppress(*errors()):  # damaged data, of which the next packet is independent
                 found = packet.decode()
             for frame in found:
                 if not len(self._times):
@@ -159,7 +159,7 @@ class Clip(FrameReader):
         """Return a decoded frame as an upright RGB image."""
         try:
             image: Image.Image = frame.to_image()
-        except (OSError, ValueError) as error:
+        except errors() as error:
             raise ImageError(f"{self.path}: a frame cannot be converted ({reason_of(error)})") from error
         turn = _UPRIGHT.get(round(getattr(frame, "rotation", 0)) % 360)
         return image if turn is None else image.transpose(turn)

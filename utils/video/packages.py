@@ -15,3 +15,8 @@ def av() -> Any:
         import av as found
     found.logging.set_level(found.logging.PANIC)  # FFmpeg's own messages; errors are raised
     return found
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """Return the classes of the errors that PyAV raises for files, devices and data that it cannot use."""
+    return av().FFmpegError, OSError, ValueError

@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine import ConfigError
 from tecoinfer_modelzoo.text import reason_of
-from utils.video.packages import av
+from utils.video.packages import av, errors
 
 ENCODERS = {"libx264": {"crf": "18", "preset": "veryfast"}, "libopenh264": {}, "mpeg4": {"qscale": "3"}}
 """Encoders by name, with their options; the first one that the installed FFmpeg has is used."""
@@ -62,7 +62,7 @@ class VideoWriter:
             self._container = av().open(str(self._draft), "w", format="mp4")
             self._container.metadata["comment"] = comment
             self._stream = self._opened(rate or USUAL_RATE)
-        except (OSError, ValueError) as error:
+        except errors() as error:
             raise self._failed(error) from error
 
     def _opened(self, rate: Fraction) -> Any:
@@ -86,7 +86,7 @@ class VideoWriter:
             frame = av().VideoFrame.from_image(image)
             frame.pts, frame.time_base = ticks - self._first, self._base
             self._container.mux(self._stream.encode(frame))
-        except (OSError, ValueError) as error:
+        except errors() as error:
             raise self._failed(error) from error
 
     def close(self) -> Path:
@@ -95,7 +95,7 @@ class VideoWriter:
             self._container.mux(self._stream.encode(None))
             self._container.close()
             return self._draft.replace(self._file)
-        except (OSError, ValueError) as error:
+        except errors() as error:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> ConfigError:
@@ -110,5 +110,5 @@ def _comment(file: Path) -> str | None:
         with av().open(str(file)) as container:
             found: str | None = container.metadata.get("comment")
             return found
-    except (OSError, ValueError):  # not a video
+    except errors():  # not a video
         return None

@@ -60,17 +60,13 @@ def test_frames_by_number_are_those_of_a_plain_loop(
             np.testing.assert_array_equal(np.asarray(clip.image(number)), expected[number], f"frame {number}")
 
 
-def test_a_lossless_clip_has_the_pixels_of_its_images(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_a_lossless_clip_has_the_pixels_of_its_images(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     frames = moving(5)
     clip = open_frames(make_clip(tmp_path / "clip.mkv", frames, "ffv1", form="bgr0"))
     assert [clip.image(number).tobytes() for number in range(5)] == [image.tobytes() for image in frames]
 
 
-def test_a_long_gap_is_crossed_by_seeking(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_a_long_gap_is_crossed_by_seeking(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     file = make_clip(tmp_path / "clip.mp4", moving(200), g=20)
     clip, expected = Counted(file), plainly(file)
     np.testing.assert_array_equal(np.asarray(clip.image(190)), expected[190])
@@ -93,9 +89,7 @@ class Counted(Clip):
         self.taken = 0
 
 
-def test_few_frames_are_held(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_few_frames_are_held(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     clip = open_frames(make_clip(tmp_path / "clip.mp4", moving(100)))
     for number in range(100):
         clip.image(number)
@@ -108,9 +102,7 @@ def test_few_frames_are_held(
     assert not {number for number in clip._kept if number % 10} & {*range(1, 84)}
 
 
-def test_several_threads(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_several_threads(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     file = make_clip(tmp_path / "clip.mp4", moving(60), g=10)
     expected, clip = plainly(file), open_frames(file)
     order = [*range(4, 60), *range(4)] * 2
@@ -120,16 +112,12 @@ def test_several_threads(
         np.testing.assert_array_equal(np.asarray(image), expected[number])
 
 
-def test_times_of_a_clip_with_a_varying_rate(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_times_of_a_clip_with_a_varying_rate(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     clip = open_frames(make_clip(tmp_path / "clip.mkv", moving(4), times=[10, 11, 15, 40]))
     assert [float(clip.ticks(number) * clip.time_base) for number in range(4)] == pytest.approx([0, 0.04, 0.2, 1.2])
 
 
-def test_the_path_of_a_frame_is_that_of_an_image(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_the_path_of_a_frame_is_that_of_an_image(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     file = make_clip(tmp_path / "clip.mp4", moving(3))
     path = FramePath.of(file, 2)
     assert str(path) == f"{file}#000002"
@@ -146,9 +134,7 @@ def test_the_path_of_a_frame_is_that_of_an_image(
         reader_of(tmp_path / "clip.png")
 
 
-def test_a_rotated_clip_is_upright(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_a_rotated_clip_is_upright(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     class Turned(Clip):
         def converted(self, frame: Any) -> Image.Image:
             return super().converted(TurnedFrame(frame, 90))
@@ -180,9 +166,7 @@ def test_frames_of_another_size(tmp_path: Path, moving: Moving) -> None:
         clip.image(2)
 
 
-def test_files_that_cannot_be_read(
-    make_clip: MakeClip, sound: Path, tmp_path: Path, moving: Moving
-) -> None:
+def test_files_that_cannot_be_read(make_clip: MakeClip, sound: Path, tmp_path: Path, moving: Moving) -> None:
     whole = make_clip(tmp_path / "whole.mp4", moving(9)).read_bytes()
     files = {
         "missing.mp4": (None, "does not exist; check the path"),
@@ -210,9 +194,7 @@ def _without_frames(file: Path) -> Path:
     return file
 
 
-def test_damaged_frames_are_errors_of_these_frames(
-    make_clip: MakeClip, tmp_path: Path, moving: Moving
-) -> None:
+def test_damaged_frames_are_errors_of_these_frames(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
     file = make_clip(tmp_path / "clip.mkv", moving(30), "ffv1", form="bgr0", slicecrc=1, g=1)
     data = bytearray(file.read_bytes())
     middle = len(data) // 2

@@ -29,7 +29,9 @@ def best_sum(table: np.ndarray) -> float:
     padded = np.zeros((max(rows, columns), max(rows, columns)))
     padded[:rows, :columns] = table
     places = range(len(padded))
-    return max(sum(padded[row, column] for row, column in zip(places, order, strict=True)) for order in permutations(places))
+    return max(
+        sum(padded[row, column] for row, column in zip(places, order, strict=True)) for order in permutations(places)
+    )
 
 
 @given(table=scores)
