@@ -7,6 +7,7 @@ to count its frames. A rotation stored by the camera is applied.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -75,6 +76,10 @@ class Clip(FrameReader):
             kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
             raise DataError(f"{self._file}: has no video stream, only {', '.join(kinds)}; pass a clip with images")
         stream = container.streams.video[0]
+        limit = Image.MAX_IMAGE_PIXELS
+        if limit is not None and stream.width * stream.height > limit:
+            size = f"{stream.width}x{stream.height}"
+            raise DataError(f"{self._file}: frames of {size} exceed the limit of {limit} pixels; reduce its size")
         stream.thread_type = "AUTO"
         return container, stream
 
@@ -88,7 +93,7 @@ class Clip(FrameReader):
 
         Both are empty if the times are incomplete.
         """
-        times, keys = list[int](), list[int]()
+        times, keys = array("q"), array("q")
         nothing = np.empty(0, np.int64), np.empty(0, np.int64)
         for packet in self._packets():
             if not packet.size or packet.is_discard or self._is_hidden(packet):
@@ -98,14 +103,12 @@ class Clip(FrameReader):
             times.append(packet.pts)
             if packet.is_keyframe:
                 keys.append(packet.pts)
-        found = np.unique(np.array(times, np.int64))
+        found = np.unique(np.asarray(times, np.int64))
         return (found, np.searchsorted(found, np.unique(keys))) if len(found) == len(times) else nothing
 
     def _is_hidden(self, packet: Any) -> bool:
         """Return whether a packet of VP8 is not shown."""
-        return (
-            bool(self._stream.codec_context.name.startswith(("vp8", "libvpx"))) and not bytes(packet)[0] & SHOWN_FRAME
-        )
+        return self._stream.codec_context.name in ("vp8", "libvpx") and not bytes(packet)[0] & SHOWN_FRAME
 
     def _counted(self) -> int:
         """Return the number of frames by decoding all of them."""
@@ -147,7 +150,8 @@ class Clip(FrameReader):
             return self._next
         if nearest:
             self._container.seek(int(self._times[nearest]), stream=self._stream)
-            frames = self._decoding(0)
+            # frames before the key frame would refer to frames that were not decoded
+            frames = (one for one in self._decoding(0) if one[0] >= nearest)
             first = next(frames, None)
             if first is not None and first[0] <= number:
                 self._frames = _with_first(first, frames)

@@ -28,10 +28,8 @@ def best_sum(table: np.ndarray) -> float:
     rows, columns = table.shape
     padded = np.zeros((max(rows, columns), max(rows, columns)))
     padded[:rows, :columns] = table
-    places = range(len(padded))
-    return max(
-        sum(padded[row, column] for row, column in zip(places, order, strict=True)) for order in permutations(places)
-    )
+    orders = permutations(range(len(padded)))
+    return max(float(sum(padded[row, column] for row, column in enumerate(order))) for order in orders)
 
 
 @given(table=scores)
