@@ -10,8 +10,7 @@ from typing import Any
 from PIL import Image
 
 from engine import ConfigError, ImageError
-from tecoinfer_modelzoo.text import reason_of
-from utils.video.packages import av, errors
+from utils.video.packages import av, errors, reason
 from utils.video.reader import FrameReader
 
 
@@ -42,7 +41,7 @@ class Live(FrameReader):
             self._frames: Iterator[Any] = self._container.decode(video=0)
             first = next(self._frames)
         except (*errors(), StopIteration, IndexError) as error:
-            raise ConfigError(f"{path}: {device} cannot be opened ({reason_of(error)}); check the camera") from error
+            raise ConfigError(f"{path}: {device} cannot be opened ({reason(error)}); check the camera") from error
         stream = self._container.streams.video[0]
         self.rate, self.time_base = stream.average_rate, stream.time_base
         self._waiting, self._number, self._times = [first], 0, dict[int, int]()
@@ -58,7 +57,7 @@ class Live(FrameReader):
         try:
             frame = self._waiting.pop() if self._waiting else next(self._frames, None)
         except errors() as error:
-            why = reason_of(error)
+            why = reason(error)
         if frame is None:
             raise ConfigError(f"{self.path}: delivers no more frames ({why}); check the camera")
         number, self._number = self._number, self._number + 1

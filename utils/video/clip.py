@@ -19,8 +19,7 @@ from PIL import Image
 
 from engine import Array, DataError, ImageError
 from tecoinfer_modelzoo.files import check_regular
-from tecoinfer_modelzoo.text import reason_of
-from utils.video.packages import av, errors
+from utils.video.packages import av, errors, reason
 from utils.video.reader import FrameReader
 
 _UPRIGHT = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
@@ -71,7 +70,7 @@ class Clip(FrameReader):
             if isinstance(error, FileNotFoundError):
                 raise DataError(f"data path {self._file} does not exist; check the path") from error
             fix = "record or convert it again"
-            raise DataError(f"{self._file}: cannot be read as a clip ({reason_of(error)}); {fix}") from error
+            raise DataError(f"{self._file}: cannot be read as a clip ({reason(error)}); {fix}") from error
         if not container.streams.video:
             kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
             raise DataError(f"{self._file}: has no video stream, only {', '.join(kinds)}; pass a clip with images")
@@ -164,7 +163,7 @@ class Clip(FrameReader):
         try:
             image: Image.Image = frame.to_image()
         except errors() as error:
-            raise ImageError(f"{self.path}: a frame cannot be converted ({reason_of(error)})") from error
+            raise ImageError(f"{self.path}: a frame cannot be converted ({reason(error)})") from error
         turn = _UPRIGHT.get(round(getattr(frame, "rotation", 0)) % 360)
         return image if turn is None else image.transpose(turn)
 

@@ -13,8 +13,7 @@ from typing import Any
 from PIL import Image
 
 from engine import ConfigError
-from tecoinfer_modelzoo.text import reason_of
-from utils.video.packages import av, errors
+from utils.video.packages import av, errors, reason
 
 ENCODERS = {"libx264": {"crf": "18", "preset": "veryfast"}, "libopenh264": {}, "mpeg4": {"qscale": "3"}}
 """Encoders by name, with their options; the first one that the installed FFmpeg has is used."""
@@ -101,7 +100,7 @@ class VideoWriter:
     def _failed(self, error: Exception) -> ConfigError:
         with suppress(OSError):
             self._draft.unlink(missing_ok=True)
-        return ConfigError(f"cannot write the video {self._file} ({reason_of(error)}); choose another folder")
+        return ConfigError(f"cannot write the video {self._file} ({reason(error)}); choose another folder")
 
 
 def _comment(file: Path) -> str | None:

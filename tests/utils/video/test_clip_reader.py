@@ -183,7 +183,7 @@ def test_files_that_cannot_be_read(make_clip: MakeClip, sound: Path, tmp_path: P
         assert str(tmp_path / name) in str(raised.value)
         assert "\n" not in str(raised.value)
     with pytest.raises(DataError, match="without a frame"):
-        open_frames(_without_frames(tmp_path / "none.mkv"))
+        open_frames(_without_frames(tmp_path / "none.mp4"))
 
 
 def _without_frames(file: Path) -> Path:

@@ -84,7 +84,7 @@ def test_two_objects_of_a_class_that_cross_keep_their_numbers() -> None:
     """Their boxes overlap by up to 0.6 in the middle; the velocity tells which is which."""
     across = {
         "right": [box(4.0 * step, 100) for step in range(50)],
-        "left": [box(196 - 4.0 * step, 105) for step in range(50)],
+        "left": [box(200 - 4.0 * step, 105) for step in range(50)],
     }
     most = max(float(overlaps([a], [b])[0, 0]) for a, b in zip(*across.values(), strict=True))
     assert most > 0.5
