@@ -39,9 +39,11 @@ class Live(FrameReader):
         try:
             self._container = av().open(device, format=form)
             self._frames: Iterator[Any] = self._container.decode(video=0)
-            first = next(self._frames)
-        except (*errors(), StopIteration, IndexError) as error:
-            raise ConfigError(f"{path}: {device} cannot be opened ({reason(error)}); check the camera") from error
+            first, why = next(self._frames, None), "no frame arrived"
+        except errors() as error:
+            first, why = None, reason(error)
+        if first is None:
+            raise ConfigError(f"{path}: {device} cannot be opened ({why}); check the camera")
         stream = self._container.streams.video[0]
         self.rate, self.time_base = stream.average_rate, stream.time_base
         self._waiting, self._number, self._times = [first], 0, dict[int, int]()

@@ -72,8 +72,8 @@ class Clip(FrameReader):
             fix = "record or convert it again"
             raise DataError(f"{self._file}: cannot be read as a clip ({reason(error)}); {fix}") from error
         if not container.streams.video:
-            kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
-            raise DataError(f"{self._file}: has no video stream, only {', '.join(kinds)}; pass a clip with images")
+            kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "an empty file"
+            raise DataError(f"{self._file}: has no video stream, only {kinds}; pass a clip with images")
         stream = container.streams.video[0]
         limit = Image.MAX_IMAGE_PIXELS
         if limit is not None and stream.width * stream.height > limit:

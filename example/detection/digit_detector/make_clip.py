@@ -31,8 +31,8 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=120, help="number of frames (default: 120)")
     parser.add_argument("--rate", type=int, default=30, help="frames per second (default: 30)")
     parser.add_argument("--side", type=int, default=320, help="width and height in pixels (default: 320)")
-    parser.add_argument("--digits", type=int, default=8, help="number of digits (default: 8)")
-    parser.add_argument("--seed", type=int, default=1, help="of the video (default: 1)")
+    parser.add_argument("--digits", type=int, default=5, help="number of digits (default: 5)")
+    parser.add_argument("--seed", type=int, default=2, help="of the video (default: 2)")
     asked = parser.parse_args()
     for name, least in (("frames", 1), ("rate", 1), ("side", 80), ("digits", 1), ("seed", 0)):
         if not least <= getattr(asked, name) <= MOST:

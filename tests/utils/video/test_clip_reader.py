@@ -183,14 +183,18 @@ def test_files_that_cannot_be_read(make_clip: MakeClip, sound: Path, tmp_path: P
         assert str(tmp_path / name) in str(raised.value)
         assert "\n" not in str(raised.value)
     with pytest.raises(DataError, match="without a frame"):
-        open_frames(_without_frames(tmp_path / "none.mp4"))
+        open_frames(_without_frames(tmp_path / "none.mkv"))
 
 
 def _without_frames(file: Path) -> Path:
+    """Write a clip with sound, and a video stream of which no frame was written."""
     with av.open(str(file), "w") as container:
-        stream = container.add_stream("libx264", rate=25)
+        stream, sound = container.add_stream("libx264", rate=25), container.add_stream("aac", rate=16000)
         stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
-        container.start_encoding()
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate, frame.pts = 16000, 0
+        container.mux(sound.encode(frame))
+        container.mux(sound.encode(None))
     return file
 
 

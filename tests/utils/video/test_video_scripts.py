@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support import ROOT
+from support import DIGITS, ROOT
 
 from engine import ConfigError, DataError
 from utils.datasets.synthetic.digit_scenes import written
@@ -164,11 +164,8 @@ def test_a_wrong_range_is_one_line(ran: Ran, lossless: Path, capsys: pytest.Capt
 
 
 def crossing() -> MovingDigits:
-    """Three real digits over a scene of the zoo: two that cross, and one that comes later."""
-    from sklearn.datasets import load_digits
-
-    data, rng = load_digits(), np.random.default_rng(3)
-    movers = []
+    """Three real digits of the zoo: two that cross, and one that comes later."""
+    rng, movers = np.random.default_rng(3), []
     for number, (label, start, velocity, frames) in enumerate(
         [
             (0, (6.0, 20.0), (3.0, 0.0), range(46)),
@@ -176,8 +173,7 @@ def crossing() -> MovingDigits:
             (6, (60.0, 108.0), (1.2, -0.3), range(15, 46)),
         ]
     ):
-        place = int(np.flatnonzero(data.target == label)[number + 2])
-        small = Image.fromarray(np.rint(data.images[place] * (255 / 16)).astype(np.uint8))
+        small = Image.open(sorted((DIGITS / "data" / "val" / str(label)).glob("*.png"))[number])
         movers.append(Mover(number, label, written(rng, small, (40, 40)), start, velocity, frames))
     background = Image.new("RGB", (160, 160), (90, 110, 100))
     return MovingDigits(movers, background, seed=5)
@@ -189,7 +185,7 @@ def test_tracks_of_real_digits(make_clip: MakeClip, tmp_path: Path, ran: Ran) ->
     clip = make_clip(tmp_path / "clip.mkv", [Image.fromarray(one.image) for one in frames], "ffv1", form="bgr0")
     most = max(float(overlaps(one.boxes[:1], one.boxes[1:2])[0, 0]) for one in frames if len(one.boxes) > 1)
     assert most > 0.3
-    assert ran("--data_path", clip, "--track", "--score_threshold", 0.5, "--save", tmp_path / "drawn") == 0
+    assert ran("--data_path", clip, "--track", "--score_threshold", 0.5) == 0
     tracks: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
     found = 0
     for truth, answer in zip(frames, ran.answers, strict=True):
