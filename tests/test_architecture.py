@@ -98,6 +98,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "soundfile": ("utils/preprocess/audio/reading.py",),
     "rdkit": ("utils/datasets/graphs/molecules.py",),
     "soxr": ("utils/preprocess/audio/resampling.py",),
+    "av": ("utils/video/packages.py",),
 }
 """Each vendor package and the only files that may import it."""
 
@@ -118,6 +119,7 @@ BLOCKED = (
     "scipy",
     "soundfile",
     "soxr",
+    "av",
     "rdkit",
     "gymnasium",
     "mlperf_loadgen",

@@ -6,13 +6,17 @@ import hashlib
 import os
 import secrets
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from engine import ConfigError, DataError
 from utils.preprocess.image.images import open_image, opened, to_rgb
+from utils.video.names import stem_of
 
 _MIN_SIDE = 256
 """Pixels below which an image is enlarged (longer side) or its canvas widened, so that text is legible."""
@@ -24,7 +28,57 @@ _BAND, _TEXT = (24, 24, 24), (255, 255, 255)
 _SOURCE = "source-sha256"
 """PNG text chunk with the hash of the input's path."""
 
+_MOST_ROWS = 2
+"""Number of rows of text on a frame of a video."""
+
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+Receiver: TypeAlias = "Callable[[Image.Image, list[str]], None]"
+"""Takes an image with its answer drawn on it, and the lines of text that belong to it."""
+
+
+class _Drawing(NamedTuple):
+    receiver: Receiver
+    files: bool
+
+
+_drawing: ContextVar[_Drawing | None] = ContextVar("drawing", default=None)
+
+
+@contextmanager
+def drawing_into(receiver: Receiver, *, files: bool) -> Iterator[None]:
+    """Let :func:`save_drawn` pass its images to a function in the block, such as that of a video.
+
+    ``files``: also write the files; else :func:`save_drawn` returns the path that the file would have.
+    """
+    token = _drawing.set(_Drawing(receiver, files))
+    try:
+        yield
+    finally:
+        _drawing.reset(token)
+
+
+def answer_on_frame(drawn: Image.Image, lines: Sequence[str], size: tuple[int, int]) -> Image.Image:
+    """Return an image with its answer at the size of the frame, with lines of text over its lower edge.
+
+    An enlarged image is reduced to ``size``, width and height in pixels; one of other proportions, such as several
+    images side by side, keeps its size. At most two rows of text are shown.
+    """
+    same = drawn.width * size[1] == drawn.height * size[0]
+    canvas = to_rgb(drawn).copy() if drawn.size == size or not same else drawn.resize(size, Image.Resampling.LANCZOS)
+    letters = min(max(12, canvas.width // 32), _LARGEST_LETTER)
+    font, lines = _lettered(lines, letters)
+    margin, step = letters // 2, letters * 5 // 4
+    rows = [row for line in lines for row in _wrapped(line, font, canvas.width - 2 * margin)][:_MOST_ROWS]
+    if not rows:
+        return canvas
+    top = max(0, canvas.height - len(rows) * step - margin)
+    band = canvas.crop((0, top, *canvas.size))
+    canvas.paste(Image.blend(band, Image.new("RGB", band.size, _BAND), 0.6), (0, top))
+    draw = ImageDraw.Draw(canvas)
+    for index, row in enumerate(rows):
+        draw.text((margin, top + margin // 2 + index * step), row, fill=_TEXT, font=font)
+    return canvas
 
 
 def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
@@ -93,11 +147,17 @@ def save_drawn(
         DataError: the image cannot be read.
         ConfigError: ``out_dir`` cannot be created or written to.
     """
-    drawn = draw_answer(open_image(path) if image is None else image, lines)
+    image = open_image(path) if image is None else image
+    folder, stem = Path(out_dir), stem_of(path)
+    drawing = _drawing.get()
+    if drawing is not None:
+        drawing.receiver(image, list(lines))
+        if not drawing.files:
+            return folder / file_name(stem, ".png")
+    drawn = draw_answer(image, lines)
     source = hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()
     note = PngImagePlugin.PngInfo()
     note.add_text(_SOURCE, source)
-    folder, stem = Path(out_dir), Path(path).stem
     draft = folder / f".{secrets.token_hex(8)}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ START: dict[str, str] = {
     "docs/how-to/evaluation.md": ".",
     "docs/reference/model_sweep.md": ".",
     "docs/how-to/models.md": ".",
+    "docs/how-to/video.md": ".",
     "docs/reference/nlp.md": "example/nlp/bert_qa",
     "docs/reference/ocr.md": "example/ocr/ppocr_v4",
     "docs/reference/performance.md": ".",
@@ -47,6 +48,8 @@ LEFT_OUT = {
     r"--launcher ray": "tests/test_ray.py",
     r"dev-v2.0.json|talk.wav|--data_path (texts.jsonl|prompts.txt)|model\.onnx": "files of the reader's",
     r"benchmarks/(throughput|end_to_end|model_sweep|scaling|scale/|tools/fix_runs|tools/compare)": "minutes; .ci/long",
+    r"camera:0": "needs a camera; tests/utils/video tests the message without one",
+    r"benchmarks/tools/video_speed": "minutes; tests/benchmarks/test_video_speed.py runs a short one",
     r"--batch 512": "needs the memory of a large machine",
     r"--arch vgg16": "half a gigabyte of random weights",
 }

@@ -14,6 +14,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo.errors import warn_renamed
 from tecoinfer_modelzoo.files import read_regular
+from utils.video.names import is_frame
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 """The numbers of samples, int64 of shape N."""
@@ -45,7 +46,7 @@ class Batch(NamedTuple):
 def check_exists(*paths: Path) -> None:
     """Raise DataError for the first data path that does not exist."""
     for path in paths:
-        if not path.exists():
+        if not path.exists() and not is_frame(path.name):
             raise DataError(f"data path {path} does not exist; check the path")
 
 

@@ -10,6 +10,7 @@ from engine import DataError
 from tecoinfer_modelzoo.trees import walk as walk_folders
 from utils.datasets.samples import Rejected, Sample, TableDataset
 from utils.datasets.table import Listing, prefix_of
+from utils.video.names import is_frame
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """File name endings of images, in any case: the list of torchvision's ``ImageFolder``."""
@@ -18,8 +19,8 @@ NOT_AN_IMAGE = "not an image file (its extension is none of " + " ".join(EXTENSI
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file name has the ending of an image, in any case."""
-    return name.lower().endswith(EXTENSIONS)
+    """Return whether a file name has the ending of an image, in any case, or is a frame's (``clip.mp4#000012``)."""
+    return name.lower().endswith(EXTENSIONS) or is_frame(name)
 
 
 def class_folders(root: Path) -> TableDataset:

@@ -18,6 +18,7 @@ from tecoinfer_modelzoo.flags import reserve_stdout
 from tecoinfer_modelzoo.text import printable
 from utils.datasets.base import Batches, Dataset
 from utils.pipeline.flags.options import Options, options, pace
+from utils.pipeline.frames import FrameAnswers
 from utils.pipeline.launch.supervised import supervise_foreign
 from utils.pipeline.report import console
 from utils.pipeline.run.interrupt import ending_soon, finishing
@@ -74,7 +75,8 @@ def answered(task: Task) -> int:
         if only:
             answers = (answer for answer in answers if answer.name in only)
         figures = _figures(pipeline, timeline)
-        return Session(task, opt, failures, pipeline.describe(), engines, counts, figures).show(answers, show)
+        frames = FrameAnswers.of(dataset, opt)
+        return Session(task, opt, failures, pipeline.describe(), engines, counts, figures, frames).show(answers, show)
 
 
 def _names(dataset: Dataset, places: Sequence[int]) -> set[str]:
@@ -148,7 +150,12 @@ def _raw_shown(_: Any, prediction: Any) -> Rendering:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Session:
-    """The answers printed so far; ``engine``: one line on the engines; ``figures``: of a number of samples."""
+    """The answers printed so far.
+
+    Attributes:
+        engine: one line on the engines. figures: of a number of samples. frames: of a clip or camera.
+        count: of the answers. shown: the entries of the JSON. predictions: for the task's summary of a folder.
+    """
 
     task: Task
     opt: Options
@@ -157,9 +164,11 @@ class Session:
     engines: Mapping[str, Engine] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     figures: Callable[[int], Mapping[str, float]] = lambda samples: {}
+    frames: FrameAnswers = field(default_factory=FrameAnswers)
     nan_inputs: list[str] = field(default_factory=list)
     nan_outputs: list[str] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
+    count: int = 0
     predictions: list[Any] = field(default_factory=list)
     finished: bool = False
 
@@ -171,22 +180,21 @@ class Session:
                 self._one(answer, self._rendering(answer, show))
             self.finished = True
         finally:  # if the engine fails, the answers so far are written
-            if opt.json is not None:
-                with finishing():
-                    self._write(opt.json)
-        console.list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
+            with finishing():
+                self._end()
+        console.list_nan(self.nan_inputs, self.nan_outputs, self.count, self.engine)
         for line in console.int8_lines(console.int8_figures(self.engines)):
             print(line)
-        for line in self.task.format_warnings(self.counts, len(self.shown)):
+        for line in self.task.format_warnings(self.counts, self.count):
             print(line)
         console.list_failures(self.failures)
-        if not self.shown and not self.failures:
+        if not self.count and not self.failures:
             raise ConfigError(f"{opt.data_text or 'the data set'} holds nothing to run")
-        for line in console.figure_lines("figures", self.figures(len(self.shown))):
+        for line in (*self.frames.lines(), *console.figure_lines("figures", self._all_figures())):
             print(line)
-        if opt.script == "multi" and self.shown:
+        if opt.script == "multi" and self.count:
             print(self._summary(time.perf_counter() - start))
-        if not self.shown:
+        if not self.count:
             return 2
         return 1 if self.failures or self.nan_inputs or self.nan_outputs else 0
 
@@ -200,11 +208,13 @@ class Session:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
         print(f"{console.escaped_line(_short(answer.name, self.opt))}  {_indented(rendering.text)}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
-        entry = {"name": answer.name, "answer": rendering.answer, **marks}
-        self.shown.append(entry)
+        entry = {"name": answer.name, **self.frames.entry(answer.name), "answer": rendering.answer, **marks}
+        self.count += 1
+        if self.opt.json is not None:  # a camera has any number of answers
+            self.shown.append(entry)
         self.nan_inputs += [answer.name] * answer.nan_input
         self.nan_outputs += [answer.name] * answer.nan_output
-        if not self.opt.skip_postprocess and not answer.nan_output:
+        if not self.opt.skip_postprocess and not answer.nan_output and not self.frames:
             self.predictions.append(answer.answer)
         written = None if self.opt.save is None else self._save(rendering, self.opt.save)
         if self.opt.show:
@@ -218,9 +228,22 @@ class Session:
             raise ConfigError(
                 f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
             )
-        written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
-        print(f"  written: {console.escaped_line(str(written))}")
+        with self.frames.drawing():
+            written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
+        if self.frames.files:
+            print(f"  written: {console.escaped_line(str(written))}")
         return written
+
+    def _all_figures(self) -> dict[str, float]:
+        return {**self.figures(self.count), **self.frames.figures(self.count)}
+
+    def _end(self) -> None:
+        """Finish the video, and write the JSON."""
+        try:
+            self.frames.close()
+        finally:
+            if self.opt.json is not None:
+                self._write(self.opt.json)
 
     def _write(self, path: Path) -> None:
         """Write the answers as JSON."""
@@ -230,12 +253,13 @@ class Session:
         data |= {"answers": self.shown, "failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
         data |= {"nan_inputs": self.nan_inputs, "nan_outputs": self.nan_outputs, "finished": self.finished}
         data["warning_counts"] = self.counts
-        data["figures"] = dict(self.figures(len(self.shown)))
+        data["figures"] = self._all_figures()
+        data |= self.frames.about()
         data["int8"] = console.int8_figures(self.engines)
         write_json({**data, **environment()}, path)
 
     def _summary(self, seconds: float) -> str:
-        count, bad = len(self.shown), len(self.failures)
+        count, bad = self.count, len(self.failures)
         failed = f", {bad} could not be run," if bad else ""
         failed += f", {len(self.nan_outputs)} with NaN in the output," if self.nan_outputs else ""
         summary = _indented(self.task.summary(self.predictions)) if self.predictions else ""
@@ -260,9 +284,9 @@ def _indented(text: str) -> str:
 
 def _mark(sample: Any) -> Callable[[Path], Path] | None:
     """Return a function that writes the image with :data:`NO_ANSWER` on it; ``None`` if the sample is not an image."""
-    from utils.datasets.folders import EXTENSIONS
+    from utils.datasets.folders import is_image
 
-    if not isinstance(sample, Path) or sample.suffix.lower() not in EXTENSIONS:
+    if not isinstance(sample, Path) or not is_image(sample.name):
         return None
     from utils.draw import save_drawn
 

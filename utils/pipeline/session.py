@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from engine import ConfigError, DataError, Engine, EngineSpec, find_pass, open_engine
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
+from utils.pipeline.flags.frames import frame_source
 from utils.pipeline.flags.named_values import dims_of
 from utils.pipeline.run.pipeline import returned
 from utils.shapes import parse_shapes
@@ -27,6 +28,11 @@ def load_data(task: Task) -> Dataset:
     if inline is not None:
         options.data_path = None
         return inline
+    source = frame_source(options)
+    if source is not None:
+        from utils.pipeline.frames import load_frames
+
+        return load_frames(task, source)
     try:
         found: Dataset = returned(task.load(options.paths), Dataset, task.source("load"), task.name)
         return found

@@ -199,6 +199,7 @@ class Calls(_Bound):
     models: ClassVar[tuple[str, ...]] = ()  # names of several models; empty for one model
     optional_models: ClassVar[tuple[str, ...]] = ()  # may be missing; if one model is left, --ckpt FILE sets it
     takes_nan: ClassVar[bool] = False  # NaN in an input is a missing value, as in tables, and not reported
+    image_samples: ClassVar[bool] = False  # load takes the path of one image, so that frames of a video are samples too
     image_inputs: ClassVar[bool] = False  # shapes of input_size are N x C x H x W, for any layout of the model
 
     def input_size(self) -> Sizes | Mapping[str, Sizes] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ class FaceDetection(Detection):
         columns = shown(
             (prediction.boxes, prediction.scores, prediction.landmarks), prediction.scores, self.options, SURE
         )
-        answer: list[Mapping[str, Any]] = [
+        answer: list[dict[str, Any]] = [
             {
                 "score": round(score, 4),
                 "box": [round(edge, 2) for edge in box],
@@ -125,6 +125,7 @@ class FaceDetection(Detection):
             }
             for box, score, points in zip(*(column.tolist() for column in columns), strict=True)
         ]
+        self.add_tracks(answer)
         objects = [{**one, "label": "face", "points": one["landmarks"]} for one in answer]
         text = in_words(answer, "face") if answer else "no face"
         return Rendering(text, answer, partial(save_boxes, sample, objects, text))

@@ -14,6 +14,7 @@ from tecoinfer_modelzoo.distribution import with_page_paths
 from tecoinfer_modelzoo.flags import STDOUT
 from tecoinfer_modelzoo.text import one_line, printable
 from utils.pipeline.ahead import WORKER_MODES
+from utils.pipeline.flags.frames import OF_FRAMES, check_frames, frame_range
 from utils.pipeline.flags.named_values import located, models_of, named_paths
 from utils.places import check_apart, check_folder, check_outputs, check_paths
 from utils.shapes import parse_dims, parse_shapes
@@ -42,6 +43,9 @@ COMMON = (
         Flag("--batch_size", "run this many samples per call to the whole card", 1, int),
         Flag("--workers", "preprocess in this many threads; 0: none (default: cores)", None, int),
         Flag("--worker_mode", "process: for code that holds the GIL", "thread", choices=WORKER_MODES),
+        Flag(
+            "--frames", "of a clip or camera: one N, or START:STOP:STEP", None, frame_range, None, None, "RANGE", SHOWN
+        ),
     ),
     *_grouped(
         "engine",
@@ -62,6 +66,9 @@ COMMON = (
         Flag("--json", "write the result as JSON to FILE or stdout", None, Path, nargs="?", metavar="FILE"),
         Flag("--show", "print the answers to these samples (from 0)", [], int, None, "+", "N", scripts=VALID),
         Flag("--save", "write every sample with its answer (valid: with --show)", None, Path, metavar="DIR"),
+        Flag(
+            "--save_frames", "also write the drawn frames of a clip as PNG", False, str2bool, nargs="?", scripts=SHOWN
+        ),
         Flag("--resume", "store finished steps, and resume from them", None, Path, metavar="DIR", scripts=VALID),
         Flag("--max_drop", "allow a faster mode to worsen the metric by this share", 0.01, float, scripts=VALID),
     ),
@@ -123,8 +130,10 @@ def script_flags(task: AnyTask, script: str) -> list[Flag]:
     data = Flag("--data_path", data_help, nargs="+", metavar="PATH", group="data")
     saving = Flag("--save_predictions", f"write {task.writes}", None, Path, metavar="PATH", group="output")
     first = [ckpt, data, *([saving] if task.writes and script == "valid" else [])]
-    own = {flag.key for flag in task.flags if script in flag.scripts}
-    common = [flag for flag in COMMON if script in flag.scripts and flag.key not in own]
+    left_out = {flag.key for flag in task.flags if script in flag.scripts} | set(
+        () if task.image_samples else OF_FRAMES
+    )
+    common = [flag for flag in COMMON if script in flag.scripts and flag.key not in left_out]
     return [*first, *common, *(flag for flag in task.flags if script in flag.scripts)]
 
 
@@ -219,6 +228,7 @@ def _check(parsed: Options, task: type[Task]) -> None:
     if parsed.save is not None and parsed.skip_postprocess:
         raise ConfigError("--save needs answers, which --skip_postprocess does not compute; leave one of them out")
     _check_shown(parsed)
+    check_frames(parsed, task)
     parse_dims(parsed.dim)
     if parsed.input_shapes:
         parse_shapes(parsed.input_shapes, parsed.batch_size)

@@ -17,8 +17,8 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
     """Return a copy of an RGB image with boxes, names, scores and points; a small one is enlarged by an integer factor.
 
     A name is above its box, or inside if the space above is too small. An object has ``label`` (text), ``score`` and
-    ``box`` (left, top, right, bottom in pixels), highest score first; optionally ``points`` (x and y of each) and
-    ``lines`` (pairs of such points).
+    ``box`` (left, top, right, bottom in pixels), highest score first; optionally ``points`` (x and y of each),
+    ``lines`` (pairs of such points) and ``track`` (a number, which is drawn too, and chooses the colour).
     """
     factor = max(1, _LEAST // max(image.size))
     canvas = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
@@ -27,14 +27,15 @@ def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Imag
     pen = ImageDraw.Draw(canvas)
     for one in reversed(objects):  # the highest score is on top
         left, top, right, bottom = (edge * factor for edge in one["box"])
-        colour = _colour(one["label"])
+        track = f"#{one['track']}" if "track" in one else ""
+        colour = _colour(track or one["label"])
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=line)
         for ends in one.get("lines", ()):
             pen.line([((x + 0.5) * factor - 0.5, (y + 0.5) * factor - 0.5) for x, y in ends], fill=colour, width=line)
         for x, y in one.get("points", ()):
             x, y = (x + 0.5) * factor - 0.5, (y + 0.5) * factor - 0.5
             pen.ellipse((x - line, y - line, x + line, y + line), fill=colour, outline=(0, 0, 0))
-        text = f"{one['label']} {one['score']:.2f}"
+        text = f"{track} {one['label']} {one['score']:.2f}".lstrip()
         write_name(pen, (left, top), text, colour, line, height, canvas.size)
     return canvas
 
@@ -70,7 +71,7 @@ def _inside(
 
 
 def _colour(label: str) -> tuple[int, int, int]:
-    """Return a bright colour that depends on the label only."""
+    """Return a bright colour that depends on the text only."""
     hue = zlib.crc32(label.encode("utf-8", "surrogatepass")) % 360 / 360
     red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.65, 1.0))
     return red, green, blue

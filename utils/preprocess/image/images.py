@@ -1,4 +1,4 @@
-"""Image files and PIL images as models take them: decoded, upright, 8-bit RGB.
+"""Image files, frames of videos and PIL images as models take them: decoded, upright, 8-bit RGB.
 
 The same file gives the same pixels however it is stored:
 
@@ -30,6 +30,7 @@ from PIL import Image, UnidentifiedImageError
 from engine import DataError, ImageError, is_recording, record, stage
 from tecoinfer_modelzoo.files import check_regular
 from tecoinfer_modelzoo.text import reason_of
+from utils.video.names import is_frame
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -105,6 +106,8 @@ def upright_size(path: FilePath) -> tuple[int, int]:
 
     Raises DataError if the file is missing, empty or not an image.
     """
+    if is_frame(os.fspath(path)):
+        return _frame(path).image.size
     with opened(path, path) as image:
         width, height = image.size
         try:
@@ -119,8 +122,11 @@ def decode_file(path: FilePath, at_least: int | None = None) -> Decoded:
     """Read an image file like :func:`open_image`, but keep grey as ``L``; record the stages ``disk`` and ``decode``.
 
     With ``at_least``, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size, from fewer DCT coefficients, as long as no side
-    becomes shorter than this many pixels. Raises DataError as :func:`open_image` does.
+    becomes shorter than this many pixels. A path such as ``clip.mp4#000012`` is a frame of a video
+    (:mod:`utils.video`). Raises DataError as :func:`open_image` does.
     """
+    if is_frame(os.fspath(path)):
+        return _frame(path)
     if is_recording() and os.path.isfile(path):
         with suppress(OSError, DataError):  # then reading by path gives the error message of a run without recording
             start = time.perf_counter()
@@ -131,6 +137,15 @@ def decode_file(path: FilePath, at_least: int | None = None) -> Decoded:
             record(("disk", start, middle), ("decode", middle, time.perf_counter()))
             return found
     return _decoded(path, path, at_least)
+
+
+def _frame(path: FilePath) -> Decoded:
+    """Read a frame of a video."""
+    from utils.video.reader import frame_at
+
+    with stage("decode"):
+        frame = frame_at(os.fspath(path))
+    return Decoded(frame, (0, 0, *frame.size))
 
 
 def decode_image(image: FilePath | Image.Image, name: str, at_least: int | None = None) -> Decoded:

@@ -44,7 +44,7 @@ def save_lines(image: Path, lines: Sequence[str], folder: Path) -> Path:
 class ImageTask(Task):
     """Task whose model takes images as its first input, with the flag ``--input_size``."""
 
-    image_inputs = True
+    image_inputs = image_samples = True
     channels: ClassVar[int | None] = 3  # number of channels of the input; None: the model's
 
     @property

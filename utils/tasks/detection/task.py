@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.heads import IOU, MOST, OTHERS_SCORE, VALID_SCORE, detections, note, shown
 from utils.tasks.templates import sample_images
+
+if TYPE_CHECKING:
+    from utils.postprocess.image.tracking import Tracker
 
 METRICS = ("coco", "voc2007", "voc2012")
 """Values of ``--metric`` (:data:`utils.metrics.detection.metric.RULES`)."""
@@ -103,6 +106,8 @@ class Detection(ImageTask):
         Flag("--max_detections", f"most detections in an image (default: as stored, or {MOST})", None, int),
         Flag("--layout", "format of the outputs (default: as stored, or detected)", None, metavar="NAME"),
         Flag("--best_class", "only the best class of each box", False, str2bool, nargs="?"),
+        Flag("--track", "number the objects from image to image, which are the frames of a video", False, str2bool,
+             nargs="?", scripts=("single", "multi")),
         *CHOSEN,
         SIZE_FLAG,
         *DATA_FLAGS,
@@ -272,8 +277,28 @@ class Detection(ImageTask):
             }
             for box, score, label in zip(*(column.tolist() for column in columns), strict=True)
         ]
+        self.add_tracks(answer)
         text = in_words(answer, "object")
         return Rendering(text, answer, partial(save_boxes, sample, answer, text))
+
+    def add_tracks(self, objects: Sequence[dict[str, Any]]) -> None:
+        """With ``--track``, add ``track`` to each object of an image: a number, the same as in the image before.
+
+        An object has ``box``, and ``label`` if there are several classes. Raises ConfigError if scipy is not installed.
+        """
+        if not self.options.track:
+            return
+        boxes = np.array([one["box"] for one in objects], np.float64)
+        numbers = self._tracker.update(boxes, [one.get("label", "") for one in objects])
+        for one, number in zip(objects, numbers, strict=True):
+            one["track"] = number
+
+    @cached_property
+    def _tracker(self) -> Tracker:
+        """The tracks of the run."""
+        from utils.postprocess.image.tracking import Tracker
+
+        return Tracker()
 
     def diagnostics(self) -> Diagnostics | None:
         """Return the check for boxes and classes of another format."""
@@ -303,7 +328,8 @@ class Detection(ImageTask):
 def in_words(answer: Sequence[Mapping[str, Any]], what: str) -> str:
     """Return the number of objects, and label, score and box of the first ones."""
     parts = [
-        (f"{one['label']} " if "label" in one else "")
+        (f"#{one['track']} " if "track" in one else "")
+        + (f"{one['label']} " if "label" in one else "")
         + f"{one['score']:.2f} at {','.join(str(round(edge)) for edge in one['box'])}"
         for one in answer[:SHOWN]
     ]

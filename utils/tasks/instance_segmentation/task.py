@@ -126,7 +126,7 @@ class InstanceSegmentation(Detection):
 
         names, places = self.labels, np.arange(len(prediction.scores))
         (kept,) = shown([places], prediction.scores, self.options, OTHERS_SCORE)
-        answer = []
+        answer = list[dict[str, Any]]()
         for place in kept.tolist():
             label = int(prediction.classes[place])
             answer.append(
@@ -137,6 +137,7 @@ class InstanceSegmentation(Detection):
                     "pixels": prediction.masks[place].area,
                 }
             )
+        self.add_tracks(answer)
         text, masks = in_words(answer, "object"), [prediction.masks[place] for place in kept.tolist()]
         return Rendering(text, answer, partial(save_instances, sample.image, answer, masks, text))
 

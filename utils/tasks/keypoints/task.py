@@ -157,16 +157,19 @@ class Keypoints(Detection):
         names, known, least = self.labels, Points.of(self.model), self.options.point_score
         others = 0.0 if is_top_down(self.model, self.options) else OTHERS_SCORE
         found = Poses(*shown(prediction, prediction.scores, self.options, others))
-        columns = zip(*(column.tolist() for column in found), strict=True)
-        answer, drawn = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
-        for box, score, label, points, sure in columns:
-            one = {
+        boxes, scores, classes, points, sure = (column.tolist() for column in found)
+        objects: list[dict[str, Any]] = [
+            {
                 "label": names[label] if names and label < len(names) else str(label),
                 "score": round(score, 4),
                 "box": [round(edge, 2) for edge in box],
             }
-            answer.append({**one, "points": known.table(points, sure)})
-            drawn.append({**one, **known.lines(points, sure, least)})
+            for box, score, label in zip(boxes, scores, classes, strict=True)
+        ]
+        self.add_tracks(objects)
+        rows = list(zip(objects, points, sure, strict=True))
+        answer = [{**one, "points": known.table(places, certain)} for one, places, certain in rows]
+        drawn = [{**one, **known.lines(places, certain, least)} for one, places, certain in rows]
         text = in_words(answer, "object")
         return Rendering(text, answer, partial(save_boxes, sample.image, drawn, text))
 

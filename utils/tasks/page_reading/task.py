@@ -39,6 +39,7 @@ class PageReading(Task):
     """PP-OCR's pipeline: a detector (DB), a classifier of directions, and a recogniser (CTC)."""
 
     name, domain = "page_reading", "ocr"
+    image_samples = True
     template = sample_images.PAGE_READING
     models = ("det", "cls", "rec")
     data_help = "a page, a folder of pages, Label.txt, gt_*.txt or texts beside them"

@@ -211,6 +211,7 @@ class TextRecognition(TextAnswers, Task):
     """CTC models: N x C x H x W in, a distribution over the characters per step out."""
 
     name, domain, domain_default = "text_recognition", "ocr", True
+    image_samples = True
     template = sample_images.TEXT_RECOGNITION
     data_help = "a label file (rec_gt.txt), a folder with one or with texts beside the images, or images"
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
