@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError, DataError
+from toolkit.chart import Chart, Line
 from toolkit.cli import execute
-from toolkit.output import Chart, Column, Line, ToolReport, csv_text, html_text, print_report, write_text
+from toolkit.output import Column, ToolReport, csv_text, html_text, print_report, write_text
 
 COLUMNS = (
     Column("name", "name"),

@@ -2,12 +2,14 @@
 // Search, filters and sorting of the page's table. The state lives in the URL's hash, so that a view can be sent to somebody:
 // #q=resnet&verdict=FAIL&sort=2d. A hash without "=" is an ordinary anchor.
 (() => {
-  const table = document.querySelector("table.cards");
+  const table = document.querySelector("table.cards.all") || document.querySelector("table.cards");
   const sections = (row) => document.getElementById(row.dataset.section || "");
   const openTarget = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target instanceof HTMLDetailsElement) { target.hidden = false; target.open = true; target.scrollIntoView(); }
   };
+  const wide = matchMedia("(min-width: 47.01rem)").matches;
+  for (const part of document.querySelectorAll("details.rest")) part.open = wide || location.hash.includes("=");
   if (!table || !document.querySelector(".count")) return;  // a page of several tables has no search
 
   const body = table.tBodies[0];
