@@ -1,0 +1,103 @@
+"""Size and licence of the models on the page of the zoo, from their cases and the tables of data and weights."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from engine import ConfigError
+from model_config.cases.config import CONFIGS, FULL, Case, read_cases
+from model_config.reports.described import unlinked
+from model_config.reports.scored import ScoredModel
+from tecoinfer_modelzoo.files import text_of
+from utils.fetch import Package, kept_path, packages
+from utils.fetch.table import rows_of
+
+TABLES = ("docs/data.yaml", "contrib/data.yaml")
+"""Tables of committed files, with their licences."""
+
+_FETCHED = re.compile(r"\bfetch:([a-z0-9_]+)|\bfetched\(\"([a-z0-9_]+)\"")
+"""Names of packages in a case or a script."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the page says of a model's files.
+
+    Attributes:
+        size: bytes of the float32 model files; ``None`` if they are not here.
+        licences: of its weights, or of the packages they or their data come from; no links.
+    """
+
+    size: int | None
+    licences: tuple[str, ...]
+
+
+def origins(root: Path, models: Sequence[ScoredModel]) -> dict[str, Origin]:
+    """Return size and licences of models, by their path.
+
+    Raises:
+        ConfigError: a table of licences cannot be read.
+    """
+    files = [root / name for name in (*CONFIGS, FULL) if (root / name).is_file()]
+    cases: dict[str, list[Case]] = {}
+    for case in read_cases(files, root)[0]:
+        cases.setdefault(case.run_dir, []).append(case)
+    rows, known = _rows(root), packages()
+    return {model.path: _origin(root, model.path, cases.get(model.path, []), rows, known) for model in models}
+
+
+_Rows = Sequence[tuple[str, str]]
+
+
+def _rows(root: Path) -> _Rows:
+    """Return the patterns of committed files with their licence."""
+    mistakes: list[str] = []
+    found = [row for name in TABLES if os.path.lexists(root / name) for _, row in rows_of(root / name, mistakes)]
+    if mistakes:
+        raise ConfigError(*mistakes)
+    patterns = ((row.get("files"), row.get("licence")) for row in found)
+    return [(str(one), str(licence)) for files, licence in patterns if isinstance(files, list) for one in files]
+
+
+def _origin(root: Path, path: str, cases: Sequence[Case], rows: _Rows, known: Mapping[str, Package]) -> Origin:
+    names = list(dict.fromkeys(_models(cases)))
+    files = [_float32(kept_path(root / path, name, known)) for name in names]
+    size = sum(file.stat().st_size for file in files) if files and all(file.is_file() for file in files) else None
+    # a fetched path is absolute; it matches no pattern of committed files
+    committed = [licence for file in files for pattern, licence in rows if fnmatchcase(_inside(root, file), pattern)]
+    licences = committed or [known[name].licence for name in _packages(root / path, cases) if name in known]
+    return Origin(size, tuple(dict.fromkeys(map(unlinked, licences))))
+
+
+def _models(cases: Sequence[Case]) -> Iterator[str]:
+    """Yield the model files of the valid steps of the first case that has one."""
+    steps = (step for case in cases for step in case.steps if step.name == "valid")
+    step = next(steps, None)
+    yield from step.ckpts.values() if step is not None else ()
+
+
+def _float32(file: Path) -> Path:
+    """Return the float32 file beside a float16 one, if it is there."""
+    twin = file.with_name(file.name.replace("_float16", ""))
+    return twin if twin.is_file() else file
+
+
+def _inside(root: Path, file: Path) -> str:
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.as_posix()
+
+
+def _packages(folder: Path, cases: Sequence[Case]) -> list[str]:
+    """Return the names of the packages that the cases and scripts of a model read."""
+    texts = [str(value) for case in cases for step in case.steps for value in step.params.values()]
+    for file in sorted(folder.glob("*.py")):
+        try:
+            texts.append(text_of(file, "replace"))
+        except OSError:
+            continue
+    found = (one or other for text in texts for one, other in _FETCHED.findall(text))
+    return list(dict.fromkeys(found))
