@@ -10,58 +10,18 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import yaml
-from PIL import Image
-from report_samples import HOSTILE, Samples, make_zoo, scorecards
-from support import ROOT
+from report_samples import HOSTILE, Page, Samples, make_zoo, visible
 
-from engine import ConfigError
-from model_config.cases.config import CONFIGS, read_cases
-from model_config.judge.scorecard import hash_models
 from model_config.reports import build_site, html_page, write_text
-from model_config.reports.answers import SIDE, Answer, read_answer, write_answer
 from model_config.reports.page import drawn_pairs
-from model_config.reports.speed_chart import BOTTOM, TOP, Measured, speed_chart
 from model_config.results import CaseResult, CheckResult
 from utils.pages.page import TEMPLATES
 
 CHROMIUM = shutil.which("chromium")
 browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt-get install chromium")
-
-
-class Page(HTMLParser):
-    """Parser that collects tags with attributes and script texts, and checks that tags are closed in order."""
-
-    VOID = ("meta", "input", "img", "br")
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.open: list[str] = []
-        self.scripts: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture
@@ -205,190 +165,6 @@ def luminance(colour: str) -> float:
     parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-# -------------------------------------------------------------------------------------------------------------- site
-
-
-def cards_of(html: str) -> dict[str, str]:
-    """Return the content of each card by the model's name."""
-    cards = re.findall(r'<article class="card model".*?</article>', html, re.DOTALL)
-    return {found[1]: card for card in cards if (found := re.search(r'<h3><a href="[^"]*">(.*?)</a>', card))}
-
-
-def visible(html: str) -> str:
-    """Return the text of a piece of HTML without its tags, on one line."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
-
-
-def test_the_site_has_a_card_of_each_trained_model(tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    build_site(tmp_path, tmp_path / "out" / "site.html")
-    text = (tmp_path / "out" / "site.html").read_text(encoding="utf-8")
-    cards = cards_of(text)
-    assert sorted(cards) == ["digits", "yolov5", "中文模型"]
-    shown = visible(cards["digits"])
-    assert "metric onnx sdaa top1 0.9900 0.9900" in shown
-    assert "64,000 samples/s batch 64" in shown
-    assert "4,000 samples/s" in shown
-    assert text.index("<article") < text.index('id="untrained"') < text.index("<details")
-    untrained = visible(text[text.index('id="untrained"') : text.index("</table>", text.index('id="untrained"'))])
-    assert "resnet classification ResNet" in untrained
-    assert "digits" not in untrained
-    Page(text)
-
-
-def test_the_site_has_no_dirty_commit_and_no_empty_fact(tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    for path in tmp_path.glob("example/classification/digits/*.yaml"):
-        path.write_text(path.read_text(encoding="utf-8").replace("1e0c0dd", "1e0c0dd-dirty"), encoding="utf-8")
-    build_site(tmp_path, tmp_path / "site.html")
-    text = (tmp_path / "site.html").read_text(encoding="utf-8")
-    assert "1e0c0dd" in text, "of the others"
-    assert "-dirty" not in text
-    build_site(ROOT, tmp_path / "root.html")
-    text = (tmp_path / "root.html").read_text(encoding="utf-8")
-    assert "-dirty" not in text
-    assert not re.search(r"<(td|dd)[^>]*>\s*(–\s*)?</\1>", "".join(cards_of(text).values()))
-
-
-def test_the_site_shows_stored_answers_size_and_licence(tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    folder = tmp_path / "example/classification/digits"
-    (folder / "digits_dyn.onnx").write_bytes(b"x" * 412_000)
-    (folder / "digits_float16_dyn.onnx").write_bytes(b"x" * 99)
-    (tmp_path / "model_config").mkdir()
-    (tmp_path / "model_config/model.yaml").write_text(
-        "- case_name: digits\n  run_dir: example/classification/digits\n  run_example_valid:\n"
-        "    run_file: example_valid.py\n    params: {ckpt: digits_float16_dyn.onnx, batch_size: 1, data_path: d,"
-        " target: sdaa, dtype: float16}\n",
-        encoding="utf-8",
-    )
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/data.yaml").write_text(
-        "- {what: w, from: f, licence: 'CC0, of [a page](x.md)', read_in: r, use: u,"
-        " files: [example/classification/digits/digits*.onnx]}\n",
-        encoding="utf-8",
-    )
-    Image.new("RGB", (500, 250), "red").save(tmp_path / "drawn.png")
-    answer = Answer("digits", "sdaa", "float16", "ab", "", "7 (0.998)")
-    write_answer(folder, answer, tmp_path / "drawn.png", "teco site 1")
-    other = tmp_path / "contrib/example/nlp/中文模型"
-    write_answer(other, answer._replace(sample=f"a film {HOSTILE}", text="positive 0.98"), None, "teco site 1")
-    build_site(tmp_path, tmp_path / "site.html")
-    text = (tmp_path / "site.html").read_text(encoding="utf-8")
-    cards, images = cards_of(text), Page(text).all("img")
-    assert [(image["width"], image["height"]) for image in images] == [(str(SIDE), str(SIDE // 2))]
-    assert "7 (0.998)" in images[0]["alt"]
-    assert "size, float32 0.41 MB" in visible(cards["digits"])
-    assert "Licence: CC0, of a page" in visible(cards["digits"])
-    assert "→ positive 0.98" in visible(cards["中文模型"])
-    assert "size" not in visible(cards["中文模型"])
-    assert len(Page(text).scripts) == 1
-
-
-@pytest.mark.parametrize("content", ["a: [", "- a", "schema_version: 2", "{schema_version: 1, case: 3}", "\x00"])
-def test_an_invalid_answer_is_an_error_of_one_line(content: str, tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    path = tmp_path / "example/classification/digits/answer.yaml"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match="teco site --draw") as caught:
-        build_site(tmp_path, tmp_path / "site.html")
-    assert str(path) in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-def test_stored_answers_are_those_of_the_committed_models() -> None:
-    folders = [path.parent for path in ROOT.glob("example/*/*/answer.yaml")]
-    assert len(folders) > 15
-    cases = {case.name: case for case in read_cases([ROOT / name for name in CONFIGS])[0]}
-    for folder in folders:
-        found = read_answer(folder)
-        assert found is not None
-        step = next(step for step in cases[found.case].steps if step.name == "valid")
-        assert found.model_sha256 in (hash_models(folder, step.ckpts), ""), f"{folder}: run teco site --draw"
-        assert found.text
-    drawn = [folder for folder in folders if (folder / "answer.webp").is_file()]
-    assert len(drawn) > 8
-
-
-def test_a_chart_compares_the_models_of_a_domain() -> None:
-    models = [
-        Measured("fast", "a/fast", "top1", 0.75, lower=False, rate=50_000.0),
-        Measured("good", "a/good", "top1", 0.98, lower=False, rate=40.0),
-        Measured("words", "a/words", "wer", 0.02, lower=True, rate=41.0),
-    ]
-    chart = speed_chart("vision", models)
-    assert chart is not None
-    by_name = {point.label: point for point in chart.points}
-    assert by_name["fast"].x > by_name["good"].x
-    assert by_name["fast"].y > by_name["good"].y, "pixels from the top"
-    assert by_name["words"].y == by_name["good"].y, "of an error rate, what is left to 1"
-    assert abs(by_name["words"].label_y - by_name["good"].label_y) >= 14, "labels do not overlap"
-    assert all(0 <= point.x <= 100 and TOP <= point.y <= BOTTOM for point in chart.points)
-    assert [tick.label for tick in chart.across] == ["10", "100", "1,000", "10,000", "100,000"]
-    assert speed_chart("vision", models[:1]) is None
-
-
-def test_the_site_shows_checks_below_their_models(tmp_path: Path, samples: Samples) -> None:
-    make_zoo(tmp_path)
-    build_site(tmp_path, tmp_path / "site.html", [samples.check()])
-    page = Page((tmp_path / "site.html").read_text(encoding="utf-8"))
-    assert "case-digits" in {one.get("id") for one in page.all("details")}
-    assert page.all("img")
-
-
-def test_the_site_shows_inconclusive_comparisons(tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    path = tmp_path / "example/classification/digits/numerics.yaml"
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("verdict: PASS", "verdict: INCONCLUSIVE"), encoding="utf-8")
-    build_site(tmp_path, tmp_path / "site.html")
-    text = (tmp_path / "site.html").read_text(encoding="utf-8").partition("<body>")[2]
-    assert text.count("badge v-open") == 1
-
-
-def test_the_site_of_this_repository_and_of_none(tmp_path: Path) -> None:
-    build_site(ROOT, tmp_path / "site.html")
-    text = (tmp_path / "site.html").read_text(encoding="utf-8")
-    assert "example/classification/digits" in text
-    build_site(tmp_path, tmp_path / "empty.html")
-    assert "There are no models here" in (tmp_path / "empty.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["numerics.yaml", "perf.yaml"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        "a: [", "- a", "schema_version: 2", "{schema_version: 1, metrics: {}, figures: {}}", "\x00",
-        "{schema_version: 1, metrics: [1], figures: [1]}", "{schema_version: 1, metrics: [{}], figures: [{}]}",
-        "{schema_version: 1, metrics: [], figures: [], versions: 3}",
-    ],
-)  # fmt: skip
-def test_invalid_scorecard_error_has_file(name: str, content: str, tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    folder = tmp_path / "example/classification/resnet"
-    (folder / name).write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        build_site(tmp_path, tmp_path / "site.html")
-    assert len(str(caught.value).splitlines()) == 1
-    assert str(folder) in str(caught.value)
-    assert name in str(caught.value)
-    assert "--update" in str(caught.value)
-
-
-def test_hostile_scorecards_are_escaped_in_html(tmp_path: Path) -> None:
-    folder = tmp_path / "example/x/y"
-    folder.mkdir(parents=True)
-    scorecards(folder, HOSTILE)
-    data = yaml.safe_load((folder / "numerics.yaml").read_text(encoding="utf-8"))
-    hurt = data | {"commit": HOSTILE, "date": HOSTILE, "written_by": HOSTILE, "versions": {HOSTILE: HOSTILE}}
-    (folder / "numerics.yaml").write_text(yaml.safe_dump(hurt), encoding="utf-8")
-    (folder / "README.md").write_text(f"# {HOSTILE}\n", encoding="utf-8")
-    build_site(tmp_path, tmp_path / "site.html")
-    page = Page((tmp_path / "site.html").read_text(encoding="utf-8"))
-    assert len(page.scripts) == 1
-    assert not page.all("img")
 
 
 # ----------------------------------------------------------------------------------------------------------- browser
