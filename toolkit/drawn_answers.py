@@ -17,7 +17,6 @@ from model_config.judge.scorecard import NUMERICS, hash_models, version
 from model_config.reports.answers import FILE, Answer, write_answer
 from tecoinfer_modelzoo import python_path
 from tecoinfer_modelzoo.files import text_of
-from tecoinfer_modelzoo.progress import progress
 from tecoinfer_modelzoo.text import one_line, shortened
 from toolkit.zoo import Model
 from utils.datasets.folders import EXTENSIONS
@@ -40,7 +39,7 @@ def draw(models: Sequence[Model]) -> Iterator[str]:
     Yields:
         A line per model: the file that was written, or why none was.
     """
-    for model in progress(models, "model", "drawing"):
+    for model in models:
         try:
             yield f"{_draw(model)}: written"
         except TecoInferError as error:
