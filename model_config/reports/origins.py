@@ -30,7 +30,7 @@ class Origin:
 
     Attributes:
         size: bytes of the float32 model files; ``None`` if they are not here.
-        licences: of its weights, or of the packages they or their data come from; no links.
+        licences: of its weights, or of the packages they or their data come from, with the permitted use; no links.
     """
 
     size: int | None
@@ -60,8 +60,13 @@ def _rows(root: Path) -> _Rows:
     found = [row for name in TABLES if os.path.lexists(root / name) for _, row in rows_of(root / name, mistakes)]
     if mistakes:
         raise ConfigError(*mistakes)
-    patterns = ((row.get("files"), row.get("licence")) for row in found)
-    return [(str(one), str(licence)) for files, licence in patterns if isinstance(files, list) for one in files]
+    patterns = ((row.get("files"), _terms(str(row.get("licence")), str(row.get("use", "")))) for row in found)
+    return [(str(one), terms) for files, terms in patterns if isinstance(files, list) for one in files]
+
+
+def _terms(licence: str, use: str) -> str:
+    """Return a licence with what it permits, which says more where none is stated."""
+    return f"{licence} ({use})" if use else licence
 
 
 def _origin(root: Path, path: str, cases: Sequence[Case], rows: _Rows, known: Mapping[str, Package]) -> Origin:
@@ -70,7 +75,8 @@ def _origin(root: Path, path: str, cases: Sequence[Case], rows: _Rows, known: Ma
     size = sum(file.stat().st_size for file in files) if files and all(file.is_file() for file in files) else None
     # a fetched path is absolute; it matches no pattern of committed files
     committed = [licence for file in files for pattern, licence in rows if fnmatchcase(_inside(root, file), pattern)]
-    licences = committed or [known[name].licence for name in _packages(root / path, cases) if name in known]
+    read = [known[name] for name in _packages(root / path, cases) if name in known]
+    licences = committed or [_terms(package.licence, package.use) for package in read]
     return Origin(size, tuple(dict.fromkeys(map(unlinked, licences))))
 
 

@@ -22,7 +22,8 @@ _STYLE = """
 }
 @media (prefers-color-scheme: dark) {
   :root {
-    --ground: #0e1319; --text: #e5eaf0; --muted: #9ba8b6; --line: #2a3541; --sunk: #161d25; --low: #84b6ff; --high: #ff9d94;
+    --ground: #0e1319; --text: #e5eaf0; --muted: #9ba8b6; --line: #2a3541; --sunk: #161d25;
+    --low: #84b6ff; --high: #ff9d94;
   }
 }
 body {
@@ -49,7 +50,7 @@ def page(request: Request, settings: PlanSettings, curve: Curve, planned: Sequen
             parts.append(f"<h2>Latency against load{label}, planned for {one.goal.rate:g} requests/s</h2>")
             parts += [chart(one.loads, settings.bound), _table(load_table(one))]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f'<title>{escape(title)}</title><style>{_STYLE}</style>'
+    head += f"<title>{escape(title)}</title><style>{_STYLE}</style>"
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
 

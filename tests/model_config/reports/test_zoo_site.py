@@ -21,7 +21,6 @@ from model_config.judge.scorecard import hash_models
 from model_config.reports import build_site, html_page
 from model_config.reports.answers import SIDE, Answer, read_answer, write_answer
 from model_config.reports.speed_chart import BOTTOM, TOP, Measured, speed_chart
-from model_config.results import CheckResult
 from toolkit.chart import Chart, Line
 from toolkit.output import Column, ToolReport, html_text
 
@@ -99,7 +98,7 @@ def test_the_site_shows_stored_answers_size_and_licence(tmp_path: Path) -> None:
     assert [(image["width"], image["height"]) for image in images] == [(str(SIDE), str(SIDE // 2))]
     assert "7 (0.998)" in images[0]["alt"]
     assert "size, float32 0.41 MB" in visible(cards["digits"])
-    assert "Licence: CC0, of a page" in visible(cards["digits"])
+    assert "Licence: CC0, of a page (u)" in visible(cards["digits"])
     assert "→ positive 0.98" in visible(cards["中文模型"])
     assert "size" not in visible(cards["中文模型"])
     assert len(Page(text).scripts) == 1
@@ -235,7 +234,13 @@ def measured(html: str, width: int, folder: Path) -> dict[str, object]:
     (folder / "page.html").write_text(html.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
     (folder / "frame.html").write_text(FRAME.format(width=width), encoding="utf-8")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--window-size=1400,1000")
-    command = [CHROMIUM, *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "frame.html").as_uri()]
+    command = [
+        CHROMIUM,
+        *flags,
+        f"--user-data-dir={folder / 'profile'}",
+        "--dump-dom",
+        (folder / "frame.html").as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r"<pre>(\{.*?\})</pre>", done.stdout)
     assert found is not None, done.stdout[-2000:]
