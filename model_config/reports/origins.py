@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from engine import ConfigError
 from model_config.cases.config import CONFIGS, FULL, Case, read_cases
@@ -24,17 +25,29 @@ _FETCHED = re.compile(r"\bfetch:([a-z0-9_]+)|\bfetched\(\"([a-z0-9_]+)\"")
 """Names of packages in a case or a script."""
 
 
+class Terms(NamedTuple):
+    """A licence without links: ``brief``, with the permitted use where none is stated; ``whole``, always with it."""
+
+    brief: str
+    whole: str
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What the page says of a model's files.
 
     Attributes:
         size: bytes of the float32 model files; ``None`` if they are not here.
-        licences: of its weights, or of the packages they or their data come from, with the permitted use; no links.
+        terms: licences of its weights, or of the packages they or their data come from.
     """
 
     size: int | None
-    licences: tuple[str, ...]
+    terms: tuple[Terms, ...]
+
+    @property
+    def licences(self) -> str:
+        """The licences in brief, each once."""
+        return "; ".join(dict.fromkeys(one.brief for one in self.terms))
 
 
 def origins(root: Path, models: Sequence[ScoredModel]) -> dict[str, Origin]:
@@ -51,11 +64,11 @@ def origins(root: Path, models: Sequence[ScoredModel]) -> dict[str, Origin]:
     return {model.path: _origin(root, model.path, cases.get(model.path, []), rows, known) for model in models}
 
 
-_Rows = Sequence[tuple[str, str]]
+_Rows = Sequence[tuple[str, Terms]]
 
 
 def _rows(root: Path) -> _Rows:
-    """Return the patterns of committed files with their licence."""
+    """Return the patterns of committed files with their terms."""
     mistakes: list[str] = []
     found = [row for name in TABLES if os.path.lexists(root / name) for _, row in rows_of(root / name, mistakes)]
     if mistakes:
@@ -64,9 +77,9 @@ def _rows(root: Path) -> _Rows:
     return [(str(one), terms) for files, terms in patterns if isinstance(files, list) for one in files]
 
 
-def _terms(licence: str, use: str) -> str:
-    """Return a licence with what it permits, which says more where none is stated."""
-    return f"{licence} ({use})" if use else licence
+def _terms(licence: str, use: str) -> Terms:
+    stated = licence if "none" not in licence.split() else f"{licence}: {use.partition(';')[0]}"
+    return Terms(unlinked(stated), unlinked(f"{licence} ({use})" if use else licence))
 
 
 def _origin(root: Path, path: str, cases: Sequence[Case], rows: _Rows, known: Mapping[str, Package]) -> Origin:
@@ -74,10 +87,10 @@ def _origin(root: Path, path: str, cases: Sequence[Case], rows: _Rows, known: Ma
     files = [_float32(kept_path(root / path, name, known)) for name in names]
     size = sum(file.stat().st_size for file in files) if files and all(file.is_file() for file in files) else None
     # a fetched path is absolute; it matches no pattern of committed files
-    committed = [licence for file in files for pattern, licence in rows if fnmatchcase(_inside(root, file), pattern)]
+    committed = [terms for file in files for pattern, terms in rows if fnmatchcase(_inside(root, file), pattern)]
     read = [known[name] for name in _packages(root / path, cases) if name in known]
-    licences = committed or [_terms(package.licence, package.use) for package in read]
-    return Origin(size, tuple(dict.fromkeys(map(unlinked, licences))))
+    terms = committed or [_terms(package.licence, package.use) for package in read]
+    return Origin(size, tuple(dict.fromkeys(terms)))
 
 
 def _models(cases: Sequence[Case]) -> Iterator[str]:

@@ -32,5 +32,6 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
     detailed = [model for model in models if model.date or cases[model.path]]
     commits = {model.path: model.commit for model in models if not model.commit.endswith("-dirty")}
     values = {"domains": domains, "untrained": untrained, "detailed": detailed, "cases": cases, "commits": commits}
+    values["by_path"] = {card.model.path: card for domain in domains for card in domain.cards}
     sizes = {"top": TOP, "bottom": BOTTOM, "height": HEIGHT}
     write_text(PAGES.render("site.html.j2", models=models, **values, **sizes), out)

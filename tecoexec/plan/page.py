@@ -17,7 +17,8 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 320, 64, 44, 16
 
 _STYLE = """
 :root {
-  --ground: #ffffff; --text: #1f2328; --muted: #57606a; --line: #d0d7de; --sunk: #f6f8fa; --low: #0969da; --high: #cf222e;
+  --ground: #ffffff; --text: #1f2328; --muted: #57606a; --line: #d0d7de; --sunk: #f6f8fa;
+  --low: #0969da; --high: #cf222e;
   color-scheme: light dark;
 }
 @media (prefers-color-scheme: dark) {

@@ -98,7 +98,8 @@ def test_the_site_shows_stored_answers_size_and_licence(tmp_path: Path) -> None:
     assert [(image["width"], image["height"]) for image in images] == [(str(SIDE), str(SIDE // 2))]
     assert "7 (0.998)" in images[0]["alt"]
     assert "size, float32 0.41 MB" in visible(cards["digits"])
-    assert "Licence: CC0, of a page (u)" in visible(cards["digits"])
+    assert visible(cards["digits"]).endswith("Licence: CC0, of a page")
+    assert "Licence: CC0, of a page (u)." in visible(text)
     assert "→ positive 0.98" in visible(cards["中文模型"])
     assert "size" not in visible(cards["中文模型"])
     assert len(Page(text).scripts) == 1
