@@ -106,7 +106,7 @@ NOTHING_STORED = Speed(Verdict.NONE, "nothing stored to compare with", "simulate
 class Page(HTMLParser):
     """Parser that collects tags with attributes and script texts, and checks that tags are closed in order."""
 
-    VOID = ("meta", "input", "img", "br")
+    VOID = ("meta", "input", "img", "br", "wbr")
 
     def __init__(self, html: str) -> None:
         super().__init__()
