@@ -12,7 +12,7 @@ from tecoinfer_modelzoo.formatting import clean_line
 _LEFT, _RIGHT = 64.0, 990.0  # of the plot, of 1000 units
 _BOTTOM, _LANE = 220.0, 18.0  # of the lowest decade, and the distance of the lane of zeros below it
 _LABELS = 5  # largest number of names on the axis; each second one is left out on a narrow screen
-_LONGEST = 24  # largest number of characters of a name on the axis
+_LONGEST = 20  # largest number of characters of a name on the axis
 _DESCRIBED = 500  # largest number of positions that have a description to point at
 
 

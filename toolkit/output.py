@@ -30,7 +30,7 @@ SCHEMA_VERSION = 1  # version of the JSON files; raised when a field is removed 
 PAGES = Pages(Path(__file__).resolve().parent / "pages")
 _LONGEST_CELL = 200  # largest number of characters of a value on the terminal; files and pages are not shortened
 _WIDEST = 1100  # pixels of the longer side of an image of a page
-_PAGE_WIDTH = 140  # characters of a row of a page that is 1280 pixels wide
+_PAGE_WIDTH = 155  # characters of a row of a page that is 1280 pixels wide
 _PAGE_CELL = 47  # largest number of characters of a cell of a page before it is wrapped
 _FEW = 20  # largest number of rows that a page shows without folding
 

@@ -24,6 +24,7 @@ from model_config.reports.speed_chart import BOTTOM, TOP, Measured, speed_chart
 from toolkit.chart import Chart, Line
 from toolkit.output import Column, ToolReport, html_text
 
+SCRIPTS = ("valid", "single", "multi")
 CHROMIUM = shutil.which("chromium")
 
 
@@ -75,12 +76,11 @@ def test_the_site_shows_stored_answers_size_and_licence(tmp_path: Path) -> None:
     (folder / "digits_dyn.onnx").write_bytes(b"x" * 412_000)
     (folder / "digits_float16_dyn.onnx").write_bytes(b"x" * 99)
     (tmp_path / "model_config").mkdir()
-    (tmp_path / "model_config/model.yaml").write_text(
-        "- case_name: digits\n  run_dir: example/classification/digits\n  run_example_valid:\n"
-        "    run_file: example_valid.py\n    params: {ckpt: digits_float16_dyn.onnx, batch_size: 1, data_path: d,"
-        " target: sdaa, dtype: float16}\n",
-        encoding="utf-8",
-    )
+    params = {"ckpt": "digits_float16_dyn.onnx", "batch_size": 1, "data_path": "d", "target": "sdaa", "dtype": "float16"}
+    case: dict[str, object] = {"case_name": "digits", "run_dir": "example/classification/digits"}
+    case["run_export"] = {"run_file": "example_valid.py"}
+    case |= {f"run_example_{step}": {"run_file": "example_valid.py", "params": params} for step in SCRIPTS}
+    (tmp_path / "model_config/model.yaml").write_text(yaml.safe_dump([case]), encoding="utf-8")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/data.yaml").write_text(
         "- {what: w, from: f, licence: 'CC0, of [a page](x.md)', read_in: r, use: u,"
