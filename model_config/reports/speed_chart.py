@@ -96,6 +96,7 @@ def speed_chart(domain: str, models: Iterable[Measured]) -> SpeedChart | None:
         anchor = "start" if place < 60 else "end"
         points.append(Point(place, height, one.name, anchor, label_y, one.words, one.path))
     across = [Tick(x(10.0**power), f"{10**power:,}" if power >= 0 else f"1e{power}") for power in range(low, high + 1)]
-    marks = [bottom + step * turn for turn in range(round((1 - bottom) / step) + 1)]
-    up = [Tick(y(mark), f"{mark:.1f}") for mark in marks]
+    gap = step / 2 if 1 - bottom < 1.5 * step else step
+    marks = [bottom + gap * turn for turn in range(round((1 - bottom) / gap) + 1)]
+    up = [Tick(y(mark), f"{mark:.3g}") for mark in marks]
     return SpeedChart(points, across, up, f"{domain}: {'; '.join(one.words for one in shown)}")
