@@ -16,7 +16,7 @@ TOP, BOTTOM, HEIGHT = 26.0, 226.0, 278.0
 
 _EDGE = 4.0  # percent of the width that stay free at both sides
 _LINE = 15.0  # pixels between the labels of points that are close to one another
-_CLOSE = 40.0  # percent of the width within which labels would overlap
+_CLOSE = 30.0  # percent of the width within which labels would overlap
 
 
 @dataclass(frozen=True, slots=True)

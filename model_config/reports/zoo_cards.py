@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,10 @@ from model_config.reports.scored import Figures, ScoredMetric, ScoredModel
 from model_config.reports.speed_chart import Measured, SpeedChart, speed_chart
 from model_config.reports.zoo_tables import TARGETS, full_cases, measured, metric_text, rate_text, value_on
 from tecoinfer_modelzoo.formatting import NO_VALUE
+
+
+_ERROR_RATE = re.compile(r"(^|_)([cdew]er|error_rate)$")
+"""Names of error rates, such as ``wer`` and ``page_cer``; other metrics to lower, such as ``rmse``, have units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +134,22 @@ def _domain(name: str, cards: Sequence[Card], shown: Mapping[str, Mapping[str, M
         entry, figures = found.get("sdaa") or next(iter(found.values())), _figures(card.model, case, simulated=True)
         if figures is None or not figures.simulated:
             left_out.append(f"{card.model.name} (no simulated speed)")
-        elif not 0 <= entry.value <= 1:
+        elif not _is_share(entry):
             left_out.append(f"{card.model.name} ({entry.name} {metric_text(entry.value)} is not a share)")
         else:
             rate, lower = 1 / figures.simulated, not entry.higher_is_better
             points.append(Measured(card.model.name, card.model.path, entry.name, entry.value, lower, rate))
-    return Domain(name, tuple(cards), speed_chart(name, points), tuple(left_out))
+    return Domain(name, tuple(sorted(cards, key=_order)), speed_chart(name, points), tuple(left_out))
+
+
+def _is_share(entry: ScoredMetric) -> bool:
+    """Return whether a metric is between 0 and 1 by its definition; of those to lower only error rates are."""
+    return 0 <= entry.value <= 1 and (entry.higher_is_better or bool(_ERROR_RATE.search(entry.name)))
+
+
+def _order(card: Card) -> int:
+    """Return 0 for a card with an image, 1 for one with a text, 2 for one without an example."""
+    return 2 if card.answer is None else int(card.answer.image is None)
 
 
 def _untrained(models: Sequence[ScoredModel]) -> list[Untrained]:
