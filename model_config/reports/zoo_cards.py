@@ -16,7 +16,6 @@ from model_config.reports.speed_chart import Measured, SpeedChart, speed_chart
 from model_config.reports.zoo_tables import TARGETS, full_cases, measured, metric_text, rate_text, value_on
 from tecoinfer_modelzoo.formatting import NO_VALUE
 
-
 _ERROR_RATE = re.compile(r"(^|_)([cdew]er|error_rate)$")
 """Names of error rates, such as ``wer`` and ``page_cer``; other metrics to lower, such as ``rmse``, have units."""
 

@@ -76,7 +76,8 @@ def test_the_site_shows_stored_answers_size_and_licence(tmp_path: Path) -> None:
     (folder / "digits_dyn.onnx").write_bytes(b"x" * 412_000)
     (folder / "digits_float16_dyn.onnx").write_bytes(b"x" * 99)
     (tmp_path / "model_config").mkdir()
-    params = {"ckpt": "digits_float16_dyn.onnx", "batch_size": 1, "data_path": "d", "target": "sdaa", "dtype": "float16"}
+    params = {"ckpt": "digits_float16_dyn.onnx", "batch_size": 1, "data_path": "d"}
+    params |= {"target": "sdaa", "dtype": "float16"}
     case: dict[str, object] = {"case_name": "digits", "run_dir": "example/classification/digits"}
     case["run_export"] = {"run_file": "example_valid.py"}
     case |= {f"run_example_{step}": {"run_file": "example_valid.py", "params": params} for step in SCRIPTS}
