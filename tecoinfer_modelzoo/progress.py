@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sized
 from typing import TypeVar
+
+from tecoinfer_modelzoo.text import printable
 
 T = TypeVar("T")
 
@@ -15,5 +18,10 @@ def progress(items: Iterable[T], unit: str, what: str | None = None, total: int 
         return items
     from tqdm import tqdm
 
-    bar: Iterable[T] = tqdm(items, what, total, unit=unit)
+    # A bar inside another one moves the cursor: the safe streams would print these sequences as text, so the bar goes
+    # past them; a terminal without cursor movements has all bars in one line.
+    file = getattr(sys.stderr, "bare", sys.stderr)
+    place = 0 if os.environ.get("TERM", "dumb") == "dumb" else None
+    text = None if what is None else printable(what, keep="")
+    bar: Iterable[T] = tqdm(items, text, total, unit=unit, file=file, position=place)
     return bar

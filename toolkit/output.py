@@ -20,6 +20,7 @@ from tecoinfer_modelzoo.json_values import plain
 from tecoinfer_modelzoo.terminal import encodable, new_table, open_console, print_line
 from tecoinfer_modelzoo.text import shortened
 from toolkit.arguments import Parser
+from toolkit.chart import Chart
 from utils.pages.page import Pages
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ SCHEMA_VERSION = 1  # version of the JSON files; raised when a field is removed 
 PAGES = Pages(Path(__file__).resolve().parent / "pages")
 _LONGEST_CELL = 200  # largest number of characters of a value on the terminal; files and pages are not shortened
 _WIDEST = 1100  # pixels of the longer side of an image of a page
-_HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
+_PAGE_WIDTH = 155  # characters of a row of a page that is 1280 pixels wide
+_PAGE_CELL = 47  # largest number of characters of a cell of a page before it is wrapped
+_FEW = 20  # largest number of rows that a page shows without folding
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,77 +44,6 @@ class Column:
     numeric: bool = False  # holds numbers, aligned right
     brief: bool = True  # shown on the terminal; files and pages show all columns
     spare: int = 0  # columns above 0 are dropped on a narrow terminal, largest first; pages sort columns by it
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Curve of a :class:`Chart`: one value per position; ``None`` or NaN is a gap, 0 is drawn at the lower edge."""
-
-    label: str
-    colour: str
-    values: Sequence[float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Curves of positive values on a logarithmic axis."""
-
-    title: str  # heading
-    axis: str  # label of the horizontal axis
-    lines: Sequence[Line]  # curves of equal length
-    limit: float | None = None  # value of a horizontal line, such as a threshold
-    mark: int | None = None  # position to highlight
-
-    @property
-    def decades(self) -> tuple[int, int]:
-        """Exponents of the powers of ten that enclose all values."""
-        shown = [value for line in self.lines for value in line.values if _shown(value)]
-        logs = [math.log10(value) for value in (*shown, self.limit) if value]
-        low, high = math.floor(min(logs, default=-1)), math.ceil(max(logs, default=0))
-        if self.limit and any(value == 0 for line in self.lines for value in line.values):
-            low = min(low, math.ceil(math.log10(self.limit)) - 1)  # zeros are drawn below the limit
-        return low, max(high, low + 1)
-
-    @property
-    def ticks(self) -> list[tuple[float, str]]:
-        """Height and label of every n-th power of ten, n growing with the range."""
-        low, high = self.decades
-        return [(self.height(10.0**power), f"1e{power}") for power in range(low, high + 1, 1 + (high - low) // 8)]
-
-    def x(self, position: int) -> float:
-        """Return the x coordinate of a position."""
-        count = max((len(line.values) for line in self.lines), default=1)
-        return round(_LEFT + (_RIGHT - _LEFT) * (position + 0.5) / max(count, 1), 1)
-
-    def height(self, value: float) -> float:
-        """Return the y coordinate of a value; infinite values are at the upper edge."""
-        low, high = self.decades
-        share = (math.log10(value) - low) / (high - low) if math.isfinite(value) else 1.0
-        return round(10 + (_HEIGHT - 10) * (1 - min(1.0, max(0.0, share))), 1)
-
-    def paths(self, line: Line) -> list[str]:
-        """Return the points of each unbroken piece of a curve; a single point is doubled, which draws a dot."""
-        lowest = 10.0 ** self.decades[0]
-        pieces: list[list[str]] = [[]]
-        for i, value in enumerate(line.values):
-            if value is None or math.isnan(value):
-                pieces.append([])
-                continue
-            pieces[-1].append(f"{self.x(i)},{self.height(value if value > 0 else lowest)}")
-        return [" ".join(piece * 2 if len(piece) == 1 else piece) for piece in pieces if piece]
-
-    @property
-    def description(self) -> str:
-        """Text alternative of the chart."""
-        peaks = [
-            f"{line.label} up to {max((v for v in line.values if v is not None and _shown(v)), default=0.0):.3g}"
-            for line in self.lines
-        ]
-        return f"{self.title}: {', '.join(peaks)}"
-
-
-def _shown(value: float | None) -> bool:
-    return value is not None and 0 < value < math.inf
 
 
 @dataclass
@@ -204,21 +136,49 @@ def csv_text(report: ToolReport) -> str:
 
 def html_text(report: ToolReport) -> str:
     """Return the report as a self-contained page; raise ConfigError if jinja2 is not installed."""
-    filled = [column for column in report.columns if any(row.get(column.key) not in (None, "") for row in report.rows)]
-    columns = sorted(filled, key=lambda column: column.spare)
+    columns, further = page_columns(report)
     images = thumbnails(report.images, _WIDEST) if report.images else []
-    return PAGES.render("tool.html.j2", report=report, columns=columns, shown=shown, images=images)
+    marked = sorted(report.bad) if len(report.bad) < len(report.rows) > _FEW else []
+    folded = len(report.rows) > _FEW and bool(report.bad or report.charts)
+    values = {"columns": columns, "further": further, "marked": marked, "folded": folded, "images": images}
+    return PAGES.render("tool.html.j2", report=report, shown=shown, **values)
+
+
+def page_columns(report: ToolReport) -> tuple[list[Column], list[Column]]:
+    """Return the columns with values that fit the width of a page, and the others; both sorted by ``spare``."""
+    filled = [column for column in report.columns if any(row.get(column.key) not in (None, "") for row in report.rows)]
+    widths = {
+        column.key: 3 + max(len(column.label) + 2, *(_wrapped(row, column) for row in report.rows)) for column in filled
+    }
+    kept = sorted(filled, key=lambda column: column.spare)
+    while sum(widths[column.key] for column in kept) > _PAGE_WIDTH and len(kept) > 1 and kept[-1].spare:
+        kept.pop()
+    return kept, [column for column in filled if column not in kept]
+
+
+def _wrapped(row: Mapping[str, Any], column: Column) -> int:
+    """Return the number of characters of a cell after wrapping."""
+    return min(_PAGE_CELL, len(_cell(row, column)))
 
 
 def shown(value: Any) -> str:
     """Return the display text of a value."""
     if value is None or value == "":
         return NO_VALUE
-    if isinstance(value, float):
-        return f"{value:.6g}" if 0.9 < abs(value) < 1.1 else f"{value:.3g}"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return figure(value)
     if isinstance(value, (list, tuple)):
         return "x".join(map(str, value)) or "scalar"
     return clean_line(str(value))
+
+
+def figure(value: float) -> str:
+    """Return a number with thousands separators; of a fraction three significant digits, near 1 six."""
+    size = abs(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = f"{value:.6g}" if 0.9 < size < 1.1 else f"{value:.3g}"
+    return f"{value:,.0f}" if 999 < size < 1e12 else text
 
 
 def publish(report: ToolReport, args: Namespace, shown: ToolReport | None = None, limit: int | None = None) -> None:
@@ -264,7 +224,8 @@ def _print_table(
 ) -> None:
     table = new_table(console)
     for column in columns:
-        table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
+        label = encodable(clean_line(column.label), console)  # may hold the name of a file
+        table.add_column(label, justify="right" if column.numeric else "left", overflow="fold")
     for i, row in enumerate(rows):
         cells = [encodable(_cell(row, column), console) for column in columns]
         table.add_row(*cells, style="bold red" if i in bad else "")

@@ -9,7 +9,11 @@ from typing import Any
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add ``--version``: one line with the zoo's version and those of the components that determine its values."""
+    """Add ``--version``: one line with the zoo's version and those of the components that determine its values.
+
+    Also turns off the colours of the help text (Python 3.14): the safe streams would print their codes as text.
+    """
+    vars(parser)["color"] = False
     parser.add_argument("--version", action=_ShowVersion, help="print the version and exit")
 
 

@@ -281,7 +281,7 @@ def _text(*, as_object: bool, one_line: bool) -> str:
 
 
 def _watch(seconds: float, output: Output, *, as_object: bool) -> None:
-    redraw = sys.stdout.isatty() and not as_object
+    redraw = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not as_object
     try:
         raise_on_first_interrupt(lambda: "")
         while not (output.left or output.lost):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ _TAIL = 12
 """Lines of a log that are shown before it is expanded."""
 _IMAGES = 6
 """Maximum number of images of a case, taken from its steps in turn."""
+_REASONS = 5
+"""Maximum number of reasons of a case at the top of the page."""
 _SIDE = 320
 """Maximum pixels of the longer side of an image of a prediction that differs."""
 
@@ -35,6 +37,22 @@ def html_page(check: CheckResult) -> str:
         ConfigError: jinja2 or Pillow is not installed.
     """
     return PAGES.render("check.html.j2", check=check)
+
+
+def worst_first(check: CheckResult) -> list[CaseResult]:
+    """Return the cases, the worst verdicts first, cases of the same verdict in their order."""
+    return sorted(check.cases, key=lambda case: looks.case_look(case).rank, reverse=True)
+
+
+def failing(check: CheckResult) -> list[CaseResult]:
+    """Return the cases that prevent a pass: failed ones first, then inconclusive ones."""
+    return [case for case in worst_first(check) if case.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)]
+
+
+def _failed_words(cases: Sequence[CaseResult]) -> str:
+    """Return the number of failed and of undecided cases."""
+    counts = [sum(case.verdict is verdict for case in cases) for verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)]
+    return ", ".join(f"{count} {word}" for count, word in zip(counts, ("failed", "undecided"), strict=True) if count)
 
 
 def case_logs(step: StepResult) -> list[tuple[str, text.Log]]:
@@ -118,9 +136,13 @@ _FUNCTIONS: Mapping[str, Any] = {
     "difference_plot": difference_plot,
     "drawn_pairs": drawn_pairs,
     "exit_line": text.exit_line,
+    "failed_words": _failed_words,
+    "failing": failing,
+    "most_reasons": _REASONS,
     "parts_look": looks.parts_look,
     "ratio_plot": ratio_plot,
     "tail_plot": tail_plot,
+    "worst_first": worst_first,
 }
 PAGES = Pages(Path(__file__).resolve().parent / "templates", _FILTERS, _FUNCTIONS)
 """Templates of the pages of a check and of the zoo."""

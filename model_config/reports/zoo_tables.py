@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -136,9 +137,9 @@ def with_tables(root: Path, page: Page) -> str:
 
 def tables(root: Path, page: Page) -> Iterator[str]:
     """Yield the lines of the tables of a page."""
-    full = _full_cases(root)
+    full = full_cases(root)
     models = [model for model in find_models(root) if model.place in page.places]
-    shown = {model.path: _measured(model, full.get(model.path, ())) for model in models}
+    shown = {model.path: measured(model, full.get(model.path, ())) for model in models}
     yield from (_selected_table if page.selected else _both_tables)(models, shown, page)
 
 
@@ -186,7 +187,7 @@ def _both_tables(models: Sequence[ScoredModel], shown: _Shown, page: Page) -> It
         yield _row(", ".join(_link(model, page) for model in group), *cells)
 
 
-def _full_cases(root: Path) -> dict[str, tuple[str, ...]]:
+def full_cases(root: Path) -> dict[str, tuple[str, ...]]:
     """Return, by model folder, the names of the cases over the full data set of models that are checked on a subset."""
     file = root / FULL
     cases, _ = read_cases([file], root) if file.is_file() else ([], [])
@@ -196,7 +197,7 @@ def _full_cases(root: Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _measured(model: ScoredModel, full: Sequence[str]) -> dict[str, dict[str, ScoredMetric]]:
+def measured(model: ScoredModel, full: Sequence[str]) -> dict[str, dict[str, ScoredMetric]]:
     """Return the metrics by case and target; only those of full cases if the model has any."""
     found: dict[str, dict[str, ScoredMetric]] = {}
     for entry in model.metrics:
@@ -205,35 +206,42 @@ def _measured(model: ScoredModel, full: Sequence[str]) -> dict[str, dict[str, Sc
     return found
 
 
-def _figure_cells(model: ScoredModel, measured: Mapping[str, Mapping[str, ScoredMetric]], language: str) -> list[str]:
+def _figure_cells(model: ScoredModel, found: Mapping[str, Mapping[str, ScoredMetric]], language: str) -> list[str]:
     """Return the cells of metric, its value on each target, and simulated speed, with a line per case."""
     lines = []
-    for case, by_target in measured.items():
+    for case, by_target in found.items():
         first = next(iter(by_target.values()))
         name = first.name if first.higher_is_better else f"{first.name} ({_LOWER[language]})"
-        values = [_value(by_target, target) for target in TARGETS]
+        values = [value_on(by_target, target) for target in TARGETS]
         speed = next((_speed(one) for one in model.figures if one.key.case == case and one.simulated), NO_VALUE)
         lines.append((name, *values, speed))
     return ["<br>".join(column) for column in zip(*lines, strict=True)]
 
 
-def _value(by_target: Mapping[str, ScoredMetric], target: str) -> str:
+def value_on(by_target: Mapping[str, ScoredMetric], target: str) -> str:
+    """Return the metric on a target as text, else what another target was compared with; a dash without either."""
     entry = by_target.get(target)
     if entry is not None:
-        return _number(entry.value)
+        return metric_text(entry.value)
     compared = (
         one.reference for found in by_target.values() for one in found.against if one.against == f"{target} float32"
     )
-    return next((_number(value) for value in compared if value is not None), NO_VALUE)
+    return next((metric_text(value) for value in compared if value is not None), NO_VALUE)
 
 
-def _number(value: float) -> str:
+def metric_text(value: float) -> str:
+    """Return a metric with four digits after the point, or four in all."""
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
 
 
 def _speed(entry: Figures) -> str:
-    rate = 1 / entry.simulated if entry.simulated else 0.0
-    return f"{rate:,.0f} ({entry.key.batch_size})" if rate >= 10 else f"{rate:.2g} ({entry.key.batch_size})"
+    return f"{rate_text(entry.simulated or math.inf)} ({entry.key.batch_size})"
+
+
+def rate_text(seconds: float) -> str:
+    """Return a time per sample as samples per second."""
+    rate = 1 / seconds
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _texts(model: ScoredModel, page: Page) -> tuple[str, str]:

@@ -16,10 +16,25 @@ from tecoexec.request import Request
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 320, 64, 44, 16
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #1f2328; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { border: 1px solid #d0d7de; padding: .25rem .6rem; text-align: right; }
-th { background: #f6f8fa; }
+:root {
+  --ground: #ffffff; --text: #1f2328; --muted: #57606a; --line: #d0d7de; --sunk: #f6f8fa;
+  --low: #0969da; --high: #cf222e;
+  color-scheme: light dark;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ground: #0e1319; --text: #e5eaf0; --muted: #9ba8b6; --line: #2a3541; --sunk: #161d25;
+    --low: #84b6ff; --high: #ff9d94;
+  }
+}
+body {
+  font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem; max-width: 60rem; overflow-wrap: anywhere;
+  background: var(--ground); color: var(--text);
+}
+.scroll { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: right; overflow-wrap: normal; }
+th { background: var(--sunk); }
 svg { max-width: 100%; height: auto; }
 """
 
@@ -35,7 +50,8 @@ def page(request: Request, settings: PlanSettings, curve: Curve, planned: Sequen
         if one.plan is not None and one.loads:
             parts.append(f"<h2>Latency against load{label}, planned for {one.goal.rate:g} requests/s</h2>")
             parts += [chart(one.loads, settings.bound), _table(load_table(one))]
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head += f"<title>{escape(title)}</title><style>{_STYLE}</style>"
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
 
@@ -44,7 +60,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     head, *rest = rows
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rest)
-    return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 class _Axes(NamedTuple):
@@ -68,21 +84,21 @@ def chart(loads: Sequence[Load], bound: float) -> str:
     low, high = (math.log10(edge * 1e3) for edge in (min(values), max(values)))
     margin = max(0.05 * (high - low), 0.02)
     axes = _Axes(loads[-1].rate * 1.02, low - margin, high + margin)
-    parts = [f'<rect x="0" y="0" width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>']
+    parts = [f'<rect x="0" y="0" width="{_WIDTH}" height="{_HEIGHT}" fill="var(--ground)"/>']
     for ms in ticks(10**axes.low, 10**axes.high):
         height = axes.y(ms * 1e-3)
-        parts.append(_line(_LEFT, height, _WIDTH - 16, height, "#d8dee4", ""))
+        parts.append(_line(_LEFT, height, _WIDTH - 16, height, "var(--line)", ""))
         parts.append(_text(_LEFT - 6, height + 4, f"{ms:g} ms", "end"))
     for name, color, points in (
-        ("p50", "#0969da", [(one.rate, one.p50) for one in loads]),
-        ("p99", "#cf222e", [(one.rate, one.p99) for one in loads]),
+        ("p50", "var(--low)", [(one.rate, one.p50) for one in loads]),
+        ("p99", "var(--high)", [(one.rate, one.p99) for one in loads]),
     ):
         line = " ".join(f"{axes.x(rate):.1f},{axes.y(seconds):.1f}" for rate, seconds in points)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
         rate, seconds = points[-1]
         parts.append(_text(axes.x(rate) - 4, axes.y(seconds) - 6, name, "end", color))
-    parts.append(_line(_LEFT, axes.y(bound), axes.x(axes.widest), axes.y(bound), "#57606a", "4 3"))
-    parts.append(_text(_LEFT + 4, axes.y(bound) - 4, f"bound {bound * 1e3:g} ms", "start", "#57606a"))
+    parts.append(_line(_LEFT, axes.y(bound), axes.x(axes.widest), axes.y(bound), "var(--muted)", "4 3"))
+    parts.append(_text(_LEFT + 4, axes.y(bound) - 4, f"bound {bound * 1e3:g} ms", "start", "var(--muted)"))
     parts += [_text(axes.x(one.rate), _HEIGHT - 26, f"{one.rate:.0f}", "middle") for one in loads[::2]]
     parts.append(_text(_WIDTH / 2, _HEIGHT - 8, "requests per second", "middle"))
     drawn = "".join(parts)
@@ -103,5 +119,5 @@ def _line(x1: float, y1: float, x2: float, y2: float, color: str, dashes: str) -
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"{dashed}/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str, color: str = "#1f2328") -> str:
+def _text(x: float, y: float, text: str, anchor: str, color: str = "var(--text)") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" text-anchor="{anchor}" fill="{color}">{escape(text)}</text>'

@@ -371,7 +371,7 @@ class _Parent:
     def _say(self, line: str) -> None:
         """Write a line to standard error; on a terminal, overwrite the progress bar."""
         try:
-            clear = "\r\x1b[K" if os.isatty(2) else ""
+            clear = "\r\x1b[K" if os.isatty(2) and os.environ.get("TERM") != "dumb" else ""
             os.write(2, f"{clear}{self.clean(line)}\n".encode(errors="backslashreplace"))
         except OSError:  # the reader has closed the stream
             return

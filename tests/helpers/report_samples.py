@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 
 import yaml
@@ -98,6 +101,41 @@ SLOW = Speed(
     "2",
 )
 NOTHING_STORED = Speed(Verdict.NONE, "nothing stored to compare with", "simulated time per sample", 1e-4, "s")
+
+
+class Page(HTMLParser):
+    """Parser that collects tags with attributes and script texts, and checks that tags are closed in order."""
+
+    VOID = ("meta", "input", "img", "br", "wbr")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def visible(html: str) -> str:
+    """Return the text of a piece of HTML without its tags, on one line."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
 
 
 class Samples:

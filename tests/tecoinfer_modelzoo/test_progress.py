@@ -1,9 +1,10 @@
-"""Progress bars of long tools appear on terminals only."""
+"""Progress bars of long tools appear on terminals only, without escape sequences as text."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import struct
 import subprocess
@@ -14,6 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import ROOT, SaveOnnx
+
+from tecoinfer_modelzoo.progress import progress
+from utils.pipeline.report.safe_stream import SafeStream
 
 CHAIN = """net (float[2, 100000] x) => (float[2, 100000] y) {
     a = Sigmoid(x)  b = Mul(x, a)  c = Transpose<perm = [1, 0]>(b)  d = Transpose<perm = [1, 0]>(c)  y = Neg(d)
@@ -75,3 +79,27 @@ def test_a_bar_on_a_terminal_only(
     again, quiet = run(*command, terminal=False)
     assert quiet == ""
     assert len(printed.splitlines()) == len(again.splitlines())  # the bar is not in standard output
+
+
+class Terminal(io.StringIO):
+    """A terminal that records what is written."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_nested_bars_print_no_escape_sequence_as_text(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys, "stderr", SafeStream(terminal, "\n\t\r", brief=True))
+    for _ in progress(range(2), "batch", "outer \x1b[31m"):
+        assert list(progress(range(3), "call", "inner")) == [0, 1, 2]
+    printed = terminal.getvalue()
+    assert "2/2" in printed
+    assert "inner" in printed
+    assert "\x1b[31m" not in printed
+    assert ("\x1b[A" in printed) == (term != "dumb")
+    assert "\\x1b[A" not in printed

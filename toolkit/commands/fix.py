@@ -23,6 +23,7 @@ from engine import ConfigError, find_pass
 from model_config.cases.config import ROOT, STEPS, relative
 from model_config.results import Accuracy
 from toolkit.arguments import Parser
+from toolkit.chart import Chart, Line
 from toolkit.fix.choice_search import Step
 from toolkit.fix.choices import Questions, as_flags, explain
 from toolkit.fix.fixing import Fix, fix
@@ -33,7 +34,7 @@ from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
 from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import MODEL, add_sample_flags, positive, sample_request, split_flags
-from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
+from toolkit.output import Column, ToolReport, add_output_flags, publish
 
 COLUMNS = (
     Column("name", "node"),
@@ -253,10 +254,10 @@ def _charts(found: Fix) -> tuple[Chart, ...]:
     lines = [Line(label, "var(--accent)", errors), Line(_WORDS[found.verdict], "var(--fail)", culprits)]
     differences = [abs(trial.accuracy.relative_difference) for trial in found.trials]
     runs = [None if math.isnan(size) else size for size in differences]
-    passed = [Line("difference (0: lower edge)", "var(--accent)", runs)]
+    passed = [Line("difference", "var(--accent)", runs)]
     first = next((i for i, node in enumerate(found.nodes) if node.name in found.culprits), None)
     return (
-        Chart("Isolated error of every node", "node", lines, None, first),
+        Chart("Isolated error of every node", "node", lines, None, first, [node.name for node in found.nodes]),
         Chart("Relative difference of the metric, run by run", "run", passed, found.before.tolerance),
     )
 

@@ -16,12 +16,13 @@ from engine import TecoInferError, find_pass
 from engine.batching import batch_of
 from model_config.cases.config import ROOT
 from toolkit.arguments import Parser
+from toolkit.chart import Chart, Line
 from toolkit.fix.guide import LARGEST
 from toolkit.graph.inputs import batched_specs, model_file, random_inputs, static_batch
 from toolkit.graph.masks import masked_note
 from toolkit.graph.nodes import load_named
 from toolkit.model_arguments import MODEL, add_sample_flags, positive, sample_request, split_flags
-from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
+from toolkit.output import Column, ToolReport, add_output_flags, publish
 from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow, find_weights, weight_lead, weight_notes
 
 if TYPE_CHECKING:
@@ -160,4 +161,4 @@ def _chart(found: Sequence[NodeRange], mark: int | None) -> Chart:
         Line("largest |x|", "var(--accent)", [one.largest or None for one in found]),
         Line("smallest |x| > 0", "var(--pass)", smallest),
     ]
-    return Chart("Range of every node's float32 values", "node", lines, LARGEST, mark)
+    return Chart("Range of every node's float32 values", "node", lines, LARGEST, mark, [one.node.name for one in found])

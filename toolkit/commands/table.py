@@ -147,7 +147,7 @@ def _table(rows: Sequence[dict[str, Any]], batches: Sequence[int]) -> Iterator[s
         flat = _flat(row)
         shape = "; ".join("x".join(map(str, one[1:])) for one in row["inputs"].values())
         latency = " / ".join(_number(flat.get(f"latency_{n}"), ".3g") for n in batches)
-        rate = " / ".join(_number(flat.get(f"throughput_{n}"), ".0f") for n in batches)
+        rate = " / ".join(_number(flat.get(f"throughput_{n}"), ",.0f") for n in batches)
         counted = f"{row['parameters'] / 1e6:.2f} | {row['multiply_adds'] / 1e9:.3f}"
         yield f"| {row['model']} | {shape} | {counted} | {latency} | {rate} | {flat['memory']:.0f} |"
 

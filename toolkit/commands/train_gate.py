@@ -17,8 +17,9 @@ from typing import Any
 from engine import ConfigError
 from model_config.results import EXIT_CODES, Verdict
 from toolkit.arguments import Parser
+from toolkit.chart import Chart, Line
 from toolkit.model_arguments import between, positive, split_flags
-from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
+from toolkit.output import Column, ToolReport, add_output_flags, publish
 from toolkit.training.gate.judge import BOUNDS, Outcome, Pair, judge, paired
 from toolkit.training.gate.runs import Run, run_script
 from utils.pipeline.run.interrupt import ended_like_ctrl_c
@@ -139,7 +140,7 @@ def _notes(pairs: Sequence[Pair], outcome: Outcome) -> list[str]:
     if len(pairs) > _CHARTS:
         notes.append(f"the page shows the curves of the first {_CHARTS} seeds; the JSON contains all")
     if any(loss <= 0 for pair in pairs for run in (pair.baseline, pair.target) for loss in run.losses):
-        notes.append("losses of 0 or less are drawn at the lower edge")
+        notes.append("losses of 0 or less are drawn as dots below the curves")
     return notes
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from engine.measures import Difference, ValueStats
 from tecoinfer_modelzoo.formatting import plural
+from toolkit.chart import Chart, Line
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
 from toolkit.graph.nodes import Node
-from toolkit.output import Chart, Column, Line, ToolReport
+from toolkit.output import Column, ToolReport
 
 COLUMNS = (
     Column("name", "node"),
@@ -108,6 +109,7 @@ def chart(found: Comparison) -> Chart:
         ],
         found.limit,
         rows.index(bad) if bad in rows else None,
+        [row.node.name for row in rows],
     )
 
 

@@ -10,15 +10,11 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import yaml
-from report_samples import HOSTILE, Samples, make_zoo, scorecards
-from support import ROOT
+from report_samples import HOSTILE, Page, Samples, make_zoo, visible
 
-from engine import ConfigError
 from model_config.reports import build_site, html_page, write_text
 from model_config.reports.page import drawn_pairs
 from model_config.results import CaseResult, CheckResult
@@ -26,36 +22,6 @@ from utils.pages.page import TEMPLATES
 
 CHROMIUM = shutil.which("chromium")
 browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt-get install chromium")
-
-
-class Page(HTMLParser):
-    """Parser that collects tags with attributes and script texts, and checks that tags are closed in order."""
-
-    VOID = ("meta", "input", "img", "br")
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.open: list[str] = []
-        self.scripts: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture
@@ -110,6 +76,22 @@ def test_predictions_that_differ_are_side_by_side(samples: Samples) -> None:
     assert "the same" not in block
     assert text.index("<h4>Accuracy</h4>") < text.index('class="differ"')
     assert 'class="differ"' not in html_page(CheckResult((replace(case, drawn=()),)))
+
+
+def test_a_check_begins_with_what_failed(samples: Samples) -> None:
+    check = samples.check()
+    text = html_page(check)
+    section = re.search(r"<main.*?<section[^>]*>(.*?)</section>", text, re.DOTALL)
+    assert section is not None
+    links = re.findall(r'<a href="#case-[^"]*"><strong>(.*?)</strong>', section[1])
+    assert links == ["yolov5s", "skeleton", "mobilenet_v2"], "failed ones before undecided ones"
+    assert "1 failed" not in visible(section[1])
+    assert "2 failed, 1 undecided" in visible(section[1])
+    assert "shapes (4, 3) and (2, 4) not aligned" in visible(section[1])
+    order = re.findall(r'<details class="case [^"]*" id="case-([^"]*)"', text)
+    assert order[:3] == ["yolov5s", "skeleton", "mobilenet_5f_v2"]
+    passed = CheckResult((samples.good(),))
+    assert 'id="failed"' not in html_page(passed)
 
 
 def test_a_failed_case_begins_with_its_comparison(samples: Samples) -> None:
@@ -183,84 +165,6 @@ def luminance(colour: str) -> float:
     parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-# -------------------------------------------------------------------------------------------------------------- site
-
-
-def test_the_site_has_every_model_with_its_figures(tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    build_site(tmp_path, tmp_path / "out" / "site.html")
-    text = (tmp_path / "out" / "site.html").read_text(encoding="utf-8")
-    rows = dict(re.findall(r'<tr role="row" data-domain.*?<a href="[^"]*">(.*?)</a>(.*?)</tr>', text, re.DOTALL))
-    assert list(rows) == ["digits", "resnet", "yolov5", "中文模型"]
-    assert "not checked yet" in rows["resnet"]
-    assert re.search(r"0\.99</div><div .*float16", rows["digits"])
-    assert re.search(r'15\.6 µs <span class="sim">simulated', rows["digits"])
-    assert "1e0c0dd" in rows["digits"]
-    assert text.count("not checked yet") == 2
-    Page(text)
-
-
-def test_the_site_shows_checks_below_their_models(tmp_path: Path, samples: Samples) -> None:
-    make_zoo(tmp_path)
-    build_site(tmp_path, tmp_path / "site.html", [samples.check()])
-    page = Page((tmp_path / "site.html").read_text(encoding="utf-8"))
-    assert "case-digits" in {one.get("id") for one in page.all("details")}
-    assert page.all("img")
-
-
-def test_the_site_shows_inconclusive_comparisons(tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    path = tmp_path / "example/classification/digits/numerics.yaml"
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("verdict: PASS", "verdict: INCONCLUSIVE"), encoding="utf-8")
-    build_site(tmp_path, tmp_path / "site.html")
-    text = (tmp_path / "site.html").read_text(encoding="utf-8").partition("<body>")[2]
-    assert text.count("badge v-open") == 2, "in the table and below"
-
-
-def test_the_site_of_this_repository_and_of_none(tmp_path: Path) -> None:
-    build_site(ROOT, tmp_path / "site.html")
-    text = (tmp_path / "site.html").read_text(encoding="utf-8")
-    assert "example/classification/digits" in text
-    build_site(tmp_path, tmp_path / "empty.html")
-    assert "There are no models here" in (tmp_path / "empty.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["numerics.yaml", "perf.yaml"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        "a: [", "- a", "schema_version: 2", "{schema_version: 1, metrics: {}, figures: {}}", "\x00",
-        "{schema_version: 1, metrics: [1], figures: [1]}", "{schema_version: 1, metrics: [{}], figures: [{}]}",
-        "{schema_version: 1, metrics: [], figures: [], versions: 3}",
-    ],
-)  # fmt: skip
-def test_invalid_scorecard_error_has_file(name: str, content: str, tmp_path: Path) -> None:
-    make_zoo(tmp_path)
-    folder = tmp_path / "example/classification/resnet"
-    (folder / name).write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        build_site(tmp_path, tmp_path / "site.html")
-    assert len(str(caught.value).splitlines()) == 1
-    assert str(folder) in str(caught.value)
-    assert name in str(caught.value)
-    assert "--update" in str(caught.value)
-
-
-def test_hostile_scorecards_are_escaped_in_html(tmp_path: Path) -> None:
-    folder = tmp_path / "example/x/y"
-    folder.mkdir(parents=True)
-    scorecards(folder, HOSTILE)
-    data = yaml.safe_load((folder / "numerics.yaml").read_text(encoding="utf-8"))
-    hurt = data | {"commit": HOSTILE, "date": HOSTILE, "written_by": HOSTILE, "versions": {HOSTILE: HOSTILE}}
-    (folder / "numerics.yaml").write_text(yaml.safe_dump(hurt), encoding="utf-8")
-    (folder / "README.md").write_text(f"# {HOSTILE}\n", encoding="utf-8")
-    build_site(tmp_path, tmp_path / "site.html")
-    page = Page((tmp_path / "site.html").read_text(encoding="utf-8"))
-    assert len(page.scripts) == 1
-    assert not page.all("img")
 
 
 # ----------------------------------------------------------------------------------------------------------- browser
@@ -342,7 +246,8 @@ def test_browser_requests_only_the_page(samples: Samples, tmp_path: Path, served
     build_site(tmp_path, tmp_path / "site.html", [CheckResult((samples.good(), samples.hostile()))])
     write_text(html_page(CheckResult((samples.hostile(),))), tmp_path / "check.html")
     html = dom(f"{address}/site.html#domain=nlp", tmp_path / "profile")
-    assert shown_rows(html) == ["中文模型"]
+    assert re.findall(r'<article class="card model"(?![^>]* hidden)[^>]* data-text="(\S+)', html) == ["中文模型"]
+    assert re.search(r'<section class="domain" [^>]*hidden', html), "domains without a card that fits"
     dom(f"{address}/check.html", tmp_path / "profile")
     assert set(asked) - {"/favicon.ico"} == {"/site.html", "/check.html"}
 

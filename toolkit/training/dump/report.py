@@ -7,7 +7,8 @@ from typing import Any
 from engine.measures import Difference, ValueStats
 from engine.training import OpCall
 from tecoinfer_modelzoo.formatting import plural
-from toolkit.output import Chart, Column, Line, ToolReport
+from toolkit.chart import Chart, Line
+from toolkit.output import Column, ToolReport
 from toolkit.training.dump.judge import Judged, Pair
 
 COLUMNS = (
@@ -108,4 +109,5 @@ def _chart(found: Judged) -> Chart:
         ("alone", "var(--pass)", [pair.isolated.diff2 if pair.isolated else None for pair in pairs]),
     ]
     at = next((k for k, pair in enumerate(pairs) if pair is bad), None)
-    return Chart("diff2 along the run", "call", [Line(*value) for value in values], found.limit or None, at)
+    lines, names = [Line(*value) for value in values], [pair.b.where for pair in pairs]
+    return Chart("diff2 along the run", "call", lines, found.limit or None, at, names)

@@ -2,18 +2,22 @@
 // Search, filters and sorting of the page's table. The state lives in the URL's hash, so that a view can be sent to somebody:
 // #q=resnet&verdict=FAIL&sort=2d. A hash without "=" is an ordinary anchor.
 (() => {
-  const table = document.querySelector("table.cards");
+  const table = document.querySelector("table.cards.all") || document.querySelector("table.cards");
   const sections = (row) => document.getElementById(row.dataset.section || "");
   const openTarget = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target instanceof HTMLDetailsElement) { target.hidden = false; target.open = true; target.scrollIntoView(); }
   };
-  if (!table || !document.querySelector(".count")) return;  // a page of several tables has no search
+  const wide = matchMedia("(min-width: 47.01rem)").matches;
+  for (const part of document.querySelectorAll("details.rest")) part.open = wide || location.hash.includes("=");
+  if (!document.querySelector(".count")) return;  // a page of several tables has no search
 
-  const body = table.tBodies[0];
-  const rows = [...body.rows];
+  const cards = [...document.querySelectorAll(".model[data-text]")];  // the page of the zoo has cards instead of rows
+  const body = cards.length ? null : table.tBodies[0];
+  const rows = cards.length ? cards : [...body.rows];
+  const groups = [...document.querySelectorAll(".domain")];
   const controls = [...document.querySelectorAll("[data-key]")];
-  const headings = [...table.tHead.rows[0].cells];
+  const headings = body ? [...table.tHead.rows[0].cells] : [];
   const count = document.querySelector(".count");
   const nothing = document.querySelector(".nothing");
   let order = "";
@@ -33,6 +37,7 @@
       const section = sections(row);
       if (section) section.hidden = row.hidden;
     }
+    for (const group of groups) group.hidden = !group.querySelector("[data-text]:not([hidden])");
     const unit = count.dataset.unit;
     count.textContent = shown === rows.length ? `${shown} ${unit}${shown === 1 ? "" : "s"}` : `${shown} of ${rows.length} ${unit}s`;
     nothing.hidden = shown > 0;
@@ -57,7 +62,7 @@
       sorted.sort(compare(column, button.dataset.kind.startsWith("number")));
       if (down) sorted.reverse();
     }
-    body.append(...sorted);
+    if (body) body.append(...sorted);
   };
 
   const save = () => {
