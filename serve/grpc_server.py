@@ -119,6 +119,8 @@ class GrpcServer:
     def _note(self, name: str, context: Any, entry: Mapping[str, Any], code: str, seconds: float) -> None:
         if "kind" in entry:
             self._repository.metrics.request(entry["model"], "grpc", entry["kind"], code, seconds)
+        if not self._repository.log.is_on:
+            return
         line = {
             "protocol": "grpc",
             "client": context.peer(),

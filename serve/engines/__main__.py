@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import queue
+import select
 import signal
 import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -17,35 +18,59 @@ from typing import Any
 from engine import Array, ConfigError, DataError, DeviceOutOfMemory, InputError, TecoInferError
 from serve.engines.answering import Answering, Body
 from serve.engines.opened import Opened, opened
-from serve.engines.wire import PREFIX, Message, packed, unpacked
+from serve.engines.shared import opened_memory
+from serve.engines.wire import PREFIX, Message, body_of, packed, unpacked
 from serve.errors import ServeError
 from serve.source import ModelSource
 from tecoinfer_modelzoo.text import typed_reason
 
-_CANCELLED = 1000  # most calls remembered as cancelled
 _PIECES = 512  # pieces of a message passed to the system at once; it takes at most 1024
 
 
 class Link:
-    """The socket to the server. A thread receives, so that its end, and cancelled calls, are seen during a call."""
+    """The socket to the server, and the memory that both processes share."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.cancelled: set[int] = set()
+    def __init__(self, sock: socket.socket, memory: memoryview) -> None:
+        self._sock, self._memory = sock, memory
+        self._ahead: deque[Message] = deque()
+        self._cancelled: set[int] = set()
+        self._readable = select.poll()  # not select(), which takes only small descriptors
+        self._readable.register(sock, select.POLLIN)
 
-    def start(self) -> None:
-        """Start to receive."""
-        threading.Thread(target=self._receive, name="receive", daemon=True).start()
+    def watch(self) -> None:
+        """End this process when the server has closed the socket, also during a call, which cannot be waited for."""
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._sock, getattr(select, "POLLRDHUP", select.POLLHUP))
+        poll.poll()
+        os._exit(0)
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages of the server; the process ends when the server does."""
+        """Yield the calls of the server; the process ends when the server does."""
         while True:
-            yield self._received.get()
+            message = self._ahead.popleft() if self._ahead else self._next()
+            if message.header["kind"] != "cancel":  # of a call that has ended
+                yield message
+
+    def is_cancelled(self, call: int) -> bool:
+        """Return whether the server does not want the result of a running call any more."""
+        while self._readable.poll(0):
+            message = self._next()
+            if message.header["kind"] == "cancel":
+                self._cancelled.add(message.header["call"])
+            else:
+                self._ahead.append(message)
+        return call in self._cancelled
+
+    def forget(self, call: int) -> None:
+        """Forget whether a call was cancelled, as it has ended."""
+        self._cancelled.discard(call)
 
     def send(self, header: dict[str, Any], arrays: Sequence[Array] = ()) -> None:
         """Send a message."""
-        pieces = [memoryview(piece).cast("B") for piece in packed(header, arrays) if len(piece)]
+        pieces = [memoryview(piece).cast("B") for piece in packed(header, body_of(arrays)) if len(piece)]
         while pieces:
             sent = self._sock.sendmsg(pieces[:_PIECES])
             while sent:
@@ -55,19 +80,12 @@ class Link:
                 if not len(pieces[0]):
                     pieces.pop(0)
 
-    def _receive(self) -> None:
+    def _next(self) -> Message:
         try:
-            while True:
-                head, body = PREFIX.unpack(self._exactly(PREFIX.size))
-                message = unpacked(bytes(self._exactly(head)), self._exactly(body))
-                if message.header["kind"] == "cancel":
-                    if len(self.cancelled) >= _CANCELLED:  # of calls that had ended before
-                        self.cancelled.clear()
-                    self.cancelled.add(message.header["call"])
-                else:
-                    self._received.put(message)
+            head, body = PREFIX.unpack(self._exactly(PREFIX.size))
+            return unpacked(bytes(self._exactly(head)), self._exactly(body), self._memory)
         except (OSError, EOFError):
-            os._exit(0)  # the server has ended, or wants this process to; a running call cannot be waited for
+            os._exit(0)  # the server has ended, or wants this process to
 
     def _exactly(self, size: int) -> bytearray:
         found = bytearray(size)
@@ -160,10 +178,10 @@ class Calls:
 
         def emit(piece: str) -> bool:
             self._link.send({"kind": "part", "call": call, "piece": piece})
-            return call not in self._link.cancelled
+            return not self._link.is_cancelled(call)
 
         found = complete(self._model.task, self._model.engines, message.header["request"], emit)
-        self._link.cancelled.discard(call)
+        self._link.forget(call)
         seconds = time.perf_counter() - start
         self._link.send({"kind": "done", "call": call, "results": [{"reply": found}], "seconds": seconds})
 
@@ -193,12 +211,12 @@ def _kind(error: Exception) -> str:
     return "memory" if isinstance(error, DeviceOutOfMemory) else "failed"
 
 
-def main(descriptor: int) -> None:
-    """Serve one model over a socket that the parent process has opened."""
+def main(descriptor: int, memory: int) -> None:
+    """Serve one model over a socket that the parent process has opened; ``memory``: descriptor of the shared memory."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the server decides when this process ends
         signal.signal(number, signal.SIG_IGN)
-    link = Link(socket.socket(fileno=descriptor))
-    link.start()
+    link = Link(socket.socket(fileno=descriptor), opened_memory(memory))
+    link.watch()
     messages = link.messages()
     first = next(messages).header
     with ExitStack() as stack:
@@ -222,4 +240,4 @@ def _limit_pixels(most: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))
