@@ -17,6 +17,7 @@ class ModelState(NamedTuple):
     waiting: int  # requests in its queue
     workers: int  # engine processes that take calls
     replaced: int  # engine processes that ended and were replaced
+    sequences: int  # open sequences
 
 
 class Metrics:
@@ -112,10 +113,11 @@ class Metrics:
                 ("teco_queue_length", "Requests that wait"),
                 ("teco_workers", "Engine processes that take calls"),
                 ("teco_replaced_workers", "Engine processes that ended and were replaced"),
+                ("teco_open_sequences", "Sequences that have begun and not ended"),
             )
         }
         for model in models:
-            values = (model.ready, model.waiting, model.workers, model.replaced)
+            values = (model.ready, model.waiting, model.workers, model.replaced, model.sequences)
             for gauge, value in zip(gauges.values(), values, strict=True):
                 gauge.labels(model.name).set(value)
         return bytes(generate_latest(self.registry)) + bytes(generate_latest(now))

@@ -19,6 +19,8 @@ class Limits:
         tensor: bytes of one tensor of a request.
         pixels: pixels of a decoded image.
         samples: samples of a body for ``answer``.
+        sequences: open sequences of a model.
+        sequence_seconds: seconds without a request after which a sequence is closed.
         header: bytes of the headers of an HTTP request.
         body_seconds: seconds in which a body must arrive.
         idle_seconds: seconds after which an idle connection is closed.
@@ -28,15 +30,17 @@ class Limits:
     tensor: int = 64 * MEBI
     pixels: int = 50_000_000
     samples: int = 64
+    sequences: int = 1000
+    sequence_seconds: float = 60.0
     header: int = 64 << 10
     body_seconds: float = 30.0
     idle_seconds: float = 75.0
 
     def __post_init__(self) -> None:
-        flags = {"body_seconds": "--body_timeout"}
-        for name in ("body", "tensor", "pixels", "samples", "header", "body_seconds", "idle_seconds"):
-            if not 0 < getattr(self, name) < 1 << 40:  # NaN too
-                raise ConfigError(f"{flags.get(name, f'--max_{name}')} {getattr(self, name)} must be above 0")
+        flags = {"body_seconds": "--body_timeout", "sequence_seconds": "--sequence_timeout"}
+        for name, value in vars(self).items():
+            if not 0 < value < 1 << 40:  # NaN too
+                raise ConfigError(f"{flags.get(name, f'--max_{name}')} {value} must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)

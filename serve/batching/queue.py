@@ -30,7 +30,7 @@ class Job:
     """A request in the queue.
 
     Attributes:
-        kind: ``infer``, ``answer`` or ``complete``.
+        kind: ``infer``, ``sequence``, ``answer`` or ``complete``.
         arrays: of the request. header: what its message says of it.
         rows: samples of the request, as far as they count for the size of a batch.
         key: of jobs that may be computed together; ``None``: with no other.
@@ -354,5 +354,7 @@ def _header(batch: Sequence[Job]) -> dict[str, Any]:
     """Return the part of the message's header that depends on the kind of the jobs."""
     kind = batch[0].kind
     if kind == "infer":
-        return {"requests": len(batch)}
+        return {"requests": len(batch), **batch[0].header}
+    if kind == "sequence":
+        return dict(batch[0].header)
     return {"bodies": [job.header for job in batch]} if kind == "answer" else {"request": batch[0].header}

@@ -23,6 +23,7 @@ from serve.engines.wire import PREFIX, Message, body_of, packed, unpacked
 from serve.errors import ServeError
 from serve.source import ModelSource
 from tecoinfer_modelzoo.text import typed_reason
+from utils.tasks.prepared import SequenceState
 
 _PIECES = 512  # pieces of a message passed to the system at once; it takes at most 1024
 
@@ -106,6 +107,7 @@ class Calls:
         self._answering = None if model.pipeline is None else Answering(model, samples)
         self._of_kind: dict[str, Callable[[Message], None]] = {
             "infer": self._infer,
+            "sequence": self._sequence,
             "answer": self._answer,
             "complete": self._complete,
         }
@@ -118,45 +120,44 @@ class Calls:
             self._link.send({"kind": "done", "call": message.header["call"], "error": self._described(error)})
 
     def _infer(self, message: Message) -> None:
-        """Compute tensors: the arrays of each request, one after the other."""
-        joined, start = self._model.joined, time.perf_counter()
-        if joined is None:
-            raise ServeError("unsupported", "this model has several networks; ask for its answer to a sample")
+        """Compute tensors of one network: the arrays of each request, one after the other."""
+        network, start = self._model.networks[message.header["network"]], time.perf_counter()
         arrays = iter(message.arrays)
         results: list[dict[str, Any] | None] = []
         good: list[list[Array]] = []
         for _ in range(message.header["requests"]):
             try:
-                good.append(self._model.checked(list(islice(arrays, len(joined.inputs)))))
+                good.append(network.checked(list(islice(arrays, len(network.engine.inputs)))))
                 results.append(None)
             except InputError as error:
                 results.append({"error": self._described(error)})
-        found = iter(self._computed(good))
+        found = iter(network.joined(_key(good[0]), good) if good else [])
         sent: list[Array] = []
         for place, result in enumerate(results):
             if result is None:
                 outputs = next(found)
                 results[place] = {"outputs": len(outputs)}
                 sent += outputs
-        header = {
-            "kind": "done",
-            "call": message.header["call"],
-            "results": results,
-            "seconds": time.perf_counter() - start,
-        }
-        self._link.send({**header, **self._counts(good)}, sent)
+        useful = network.joined.most_useful(_key(good[0])) if good else network.joined.most
+        header = {"kind": "done", "call": message.header["call"], "results": results, "useful": useful}
+        self._link.send({**header, **self._counts(), "seconds": time.perf_counter() - start}, sent)
 
-    def _computed(self, good: list[list[Array]]) -> list[list[Array]]:
-        joined = self._model.joined
-        assert joined is not None  # noqa: S101 -- checked by the caller
-        return joined(_key(good[0]), good) if good else []
+    def _counts(self) -> dict[str, int]:
+        """Return what trials have shown so far."""
+        joined = [network.joined for network in self._model.networks.values()]
+        return {name: sum(getattr(one, name) for one in joined) for name in ("shared", "alone", "refused")}
 
-    def _counts(self, good: Sequence[list[Array]]) -> dict[str, int]:
-        """Return what trials have shown so far, and the most rows to join of requests like these."""
-        joined = self._model.joined
-        assert joined is not None  # noqa: S101 -- checked by the caller
-        useful = joined.most_useful(_key(good[0])) if good else joined.most
-        return {"useful": useful, "shared": joined.shared, "alone": joined.alone, "refused": joined.refused}
+    def _sequence(self, message: Message) -> None:
+        """Compute a request of a sequence: its arrays are followed by those of the state."""
+        header, start = message.header, time.perf_counter()
+        if self._model.sequences is None:
+            raise ServeError("unsupported", "this model has no sequences")
+        count = len(self._model.sequences.inputs)
+        state = SequenceState(header["state"], message.arrays[count:]) if header["state"] is not None else None
+        outputs, after = self._model.sequences.step(message.arrays[:count], state, header["last"])
+        result = {"outputs": len(outputs) + len(after.arrays), "state": after.values}
+        done = {"kind": "done", "call": header["call"], "results": [result], "seconds": time.perf_counter() - start}
+        self._link.send(done, [*outputs, *after.arrays])
 
     def _answer(self, message: Message) -> None:
         """Answer samples by the task."""

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 
 SLOTS, SLOT = 2, 16 << 20
-"""Number of slots, as many as calls that a process may hold, and bytes of each; pages that are not used take no memory."""
+"""Number of slots, as many as calls that a process may hold, and bytes of each; unused pages take no memory."""
 
 LEAST = 1 << 15
 """Bytes from which a slot is used."""

@@ -2,8 +2,8 @@
 
 A message is the length of its header and of its body, the header, and the body: the bytes of all arrays, each from a
 multiple of 64 bytes on. The header lists dtype and shape of each array under ``arrays``. A body may also be in memory
-that both processes share (:mod:`serve.engines.shared`): then the header says where. Both ends run on one machine and one
-version of the zoo, so numbers are in the machine's byte order.
+that both processes share (:mod:`serve.engines.shared`): then the header has its place there. Both ends run on one
+machine and one version of the zoo, so numbers are in the machine's byte order.
 """
 
 from __future__ import annotations
