@@ -18,14 +18,6 @@ EXTENSIONS = (
     "answer",
     "completions",
 )
-    "binary_tensor_data",
-    "classification",
-    "model_repository",
-    "schedule_policy",
-    "sequence",
-    "answer",
-    "completions",
-)
 
 
 def server_metadata() -> dict[str, Any]:

@@ -19,7 +19,7 @@ FORM = "multipart/form-data"
 
 
 class File(NamedTuple):
-    """A file of a request; ``name``: as the form names it, empty: the body is the file. ``ending``: such as ``.jpg``."""
+    """A file of a request; ``name``: as the form names it, empty: it is the body. ``ending``: such as ``.jpg``."""
 
     name: str
     content: bytes
@@ -29,8 +29,8 @@ class File(NamedTuple):
 async def sent_files(request: Request, limits: Limits) -> list[File]:
     """Return the files of a request: its body, or those of a form; a field without a file name is a text.
 
-    Raises ServeError: a content type is unknown (``media``), a file is empty, or the form has none, too many or is wrong
-    (``invalid``).
+    Raises ServeError: a content type is unknown (``media``); a file is empty, or the form is wrong, or has none or too
+    many (``invalid``).
     """
     kind = request.headers.get("content-type", "")
     if media_of(kind) != FORM:
