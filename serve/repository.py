@@ -13,7 +13,7 @@ import numpy as np
 from engine import Array, ConfigError
 from serve.access_log import AccessLog
 from serve.batching.queue import Batcher, Job
-from serve.batching.workers import Workers
+from serve.batching.workers import StartWorkers, WorkerPool, Workers, WorkerSettings
 from serve.errors import ServeError
 from serve.metrics import Metrics, ModelState
 from serve.protocol.request import DEFAULT_PRIORITY, InferRequest, InSequence, Signature
@@ -54,8 +54,11 @@ class ServedModel:
         steps: tensors of a request of a sequence; ``None``: it has none. sequences: the open ones.
     """
 
-    def __init__(self, source: ModelSource, settings: ServeSettings, metrics: Metrics, admit: Admit) -> None:
+    def __init__(
+        self, source: ModelSource, settings: ServeSettings, metrics: Metrics, admit: Admit, workers: StartWorkers
+    ) -> None:
         self.source, self._settings, self._metrics, self._admit = source, settings, metrics, admit
+        self._new_workers = workers
         self.batcher = Batcher(settings.batching, metrics.of(source.name))
         self.state, self.reason = "UNAVAILABLE", "not loaded"
         self.description: Mapping[str, Any] = {}
@@ -70,7 +73,7 @@ class ServedModel:
         return self.source.name
 
     @property
-    def workers(self) -> Workers | None:
+    def workers(self) -> WorkerPool | None:
         """Its engine processes, while it is loaded."""
         return self.batcher.workers
 
@@ -88,7 +91,9 @@ class ServedModel:
             before = self.batcher.workers
             self.state = "READY" if before is not None else "LOADING"
             batching = self._settings.batching
-            workers = Workers(self.source, self._settings.limits, batching.workers, self.batcher.pump)
+            given = (batching.workers, max(batching.workers, batching.most_workers), batching.call_seconds)
+            settings = WorkerSettings(self._settings.limits, *given)
+            workers = self._new_workers(self.source, settings, self.batcher.pump)
             try:
                 description = await workers.start()
                 self._admit(self, description)
@@ -265,21 +270,29 @@ class Repository:
 
     @classmethod
     def of(
-        cls, sources: Sequence[ModelSource], settings: ServeSettings, metrics: Metrics, log: AccessLog
+        cls,
+        sources: Sequence[ModelSource],
+        settings: ServeSettings,
+        metrics: Metrics,
+        log: AccessLog,
+        workers: StartWorkers = Workers,
     ) -> Repository:
         """Return a repository of models that are not loaded yet. Raises ConfigError if two have one name."""
         found = cls(settings, metrics, log)
         for source in sources:
             if source.name in found.models:
                 raise ConfigError(f"two models have the name {source.name}; name one of them: NEW={source.file}")
-            found.models[source.name] = ServedModel(source, settings, metrics, found.admit)
+            found.models[source.name] = ServedModel(source, settings, metrics, found.admit, workers)
         return found
 
     def admit(self, model: ServedModel, description: Mapping[str, Any]) -> None:
         """Raise ServeError if a card cannot hold a model beside the others; each of its processes has a copy.
 
-        While a model is loaded again, the card holds the old and the new one.
+        While a model is loaded again, the card holds the old and the new one. Replicas on a Ray cluster are not
+        counted: they may be on other machines.
         """
+        if self.settings.launcher == "ray":
+            return
         count, limit = self.settings.batching.workers, description["memory_limit"]
         held = [
             one.description["memory"] for one in self.models.values() if one.workers is not None and one.description

@@ -52,7 +52,8 @@ class BatchSettings:
         delay: seconds that the oldest request waits for others while a batch is not full.
         queue: most requests that wait; further ones are refused.
         timeout: seconds from arrival to answer, unless a request asks for less.
-        workers: engine processes of a model.
+        workers: engine processes of a model, or the fewest replicas on a Ray cluster.
+        most_workers: the most replicas on a Ray cluster; 0: as many as ``workers``.
         call_seconds: seconds after which a call that has not returned is ended, with its process.
     """
 
@@ -61,12 +62,15 @@ class BatchSettings:
     queue: int = 256
     timeout: float = 30.0
     workers: int = 1
+    most_workers: int = 0
     call_seconds: float = 300.0
 
     def __post_init__(self) -> None:
         for flag, value in (("max_batch", self.rows), ("max_queue", self.queue), ("workers", self.workers)):
             if value < 1:
                 raise ConfigError(f"--{flag} {value} must be at least 1")
+        if self.most_workers and self.most_workers < self.workers:
+            raise ConfigError(f"--max_workers {self.most_workers} must be at least --workers {self.workers}")
         for flag, seconds in (("timeout", self.timeout), ("call_timeout", self.call_seconds)):
             if not 0 < seconds < 1e9:
                 raise ConfigError(f"--{flag} {seconds:g} must be a number of seconds above 0")
@@ -83,6 +87,7 @@ class ServeSettings:
         token: clients must send it as ``Authorization: Bearer TOKEN``; empty: none is asked for.
         certificate, key: PEM files of TLS; both or none.
         access_log: file of a JSON line for each request; ``-``: standard output; ``None``: none.
+        launcher: ``process``: engine processes of this machine; ``ray``: replicas on a Ray cluster.
         grace: seconds that accepted requests have to finish after SIGTERM.
     """
 
@@ -93,6 +98,7 @@ class ServeSettings:
     certificate: Path | None = None
     key: Path | None = None
     access_log: Path | None = None
+    launcher: str = "process"
     grace: float = 30.0
     batching: BatchSettings = field(default_factory=BatchSettings)
     limits: Limits = field(default_factory=Limits)
@@ -104,6 +110,8 @@ class ServeSettings:
         if (self.certificate is None) != (self.key is None):
             given, missing = ("tls_cert", "tls_key") if self.key is None else ("tls_key", "tls_cert")
             raise ConfigError(f"--{given} needs --{missing} too; give both files of the certificate, in PEM form")
+        if self.batching.most_workers and self.launcher != "ray":
+            raise ConfigError("--max_workers needs --launcher ray; the number of engine processes does not change")
         if not 0 <= self.grace < 1e6:
             raise ConfigError(f"--grace {self.grace:g} must be a number of seconds of at least 0")
 

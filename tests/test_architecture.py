@@ -92,7 +92,7 @@ VENDORS: dict[str, tuple[str, ...]] = {
     "grpc": ("serve/grpc_server.py",),
     "grpc_tools": ("serve/protocol/compile.py",),
     "prometheus_client": ("serve/metrics.py",),
-    "ray": ("utils/pipeline/launch/ray_launcher.py",),
+    "ray": ("utils/pipeline/launch/ray_launcher.py", "serve/batching/ray_workers.py"),
     "cv2": ("example/face/centerface/eval_opencv.py",),
     "gymnasium": ("utils/environments.py",),
     "soundfile": ("utils/preprocess/audio/reading.py",),

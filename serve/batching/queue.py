@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine import Array
-from serve.batching.process import EngineProcess, ProcessLostError
-from serve.batching.workers import Workers
+from serve.batching.process import ProcessLostError
+from serve.batching.workers import Worker, WorkerPool
 from serve.engines.wire import Message
 from serve.errors import ServeError
 from serve.settings import BatchSettings
@@ -105,7 +105,7 @@ class Batcher:
 
     def __init__(self, settings: BatchSettings, observer: Observer) -> None:
         self._settings, self._observer = settings, observer
-        self.workers: Workers | None = None
+        self.workers: WorkerPool | None = None
         self._groups: dict[Hashable, _Group] = {}
         self._useful: dict[Hashable, int] = {}
         self._waiting = 0
@@ -265,7 +265,7 @@ class Batcher:
 
     # --------------------------------------------------------------------------------------------------------- a batch
 
-    async def _compute(self, process: EngineProcess, batch: list[Job]) -> None:
+    async def _compute(self, process: Worker, batch: list[Job]) -> None:
         first, rows, now = batch[0], sum(job.rows for job in batch), time.monotonic()
         for job in batch:
             job.started, job.batch, job.tries = now, rows, job.tries + 1
@@ -310,7 +310,7 @@ class Batcher:
             elif not job.done.done():
                 self._add(job)
 
-    def _finish(self, batch: Sequence[Job], message: Message, process: EngineProcess, rows: int) -> None:
+    def _finish(self, batch: Sequence[Job], message: Message, process: Worker, rows: int) -> None:
         header, now = message.header, time.monotonic()
         if "error" in header:
             for job in batch:
@@ -320,7 +320,9 @@ class Batcher:
         self._observer.batch(rows, len(batch), header["seconds"])
         if "useful" in header:
             self._learn(batch[0], header["useful"])
-            self._observer.counts(process.pid, {key: header[key] for key in ("shared", "alone", "refused")})
+            self._observer.counts(
+                header.get("pid", process.pid), {key: header[key] for key in ("shared", "alone", "refused")}
+            )
         arrays = iter(message.arrays)
         for job, result in zip(batch, header["results"], strict=True):
             job.finished = now

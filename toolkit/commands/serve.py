@@ -123,6 +123,10 @@ def _add_batching(group: argparse._ArgumentGroup) -> None:
     add("--timeout", type=float, default=30.0, metavar="S", help="seconds until a request is given up (default: 30)")
     add("--call_timeout", type=float, default=300.0, metavar="S", help="seconds until a call is ended (default: 300)")
     add("--workers", type=int, default=1, metavar="N", help="engine processes per model (default: %(default)s)")
+    add(
+        "--launcher", choices=("process", "ray"), default="process", help="ray: replicas on a Ray cluster (RAY_ADDRESS)"
+    )
+    add("--max_workers", type=int, default=0, metavar="N", help="ray: most replicas per model, by its load")
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
@@ -158,6 +162,7 @@ def settings_of(args: argparse.Namespace) -> ServeSettings:
         queue=args.max_queue,
         timeout=args.timeout,
         workers=args.workers,
+        most_workers=args.max_workers,
         call_seconds=args.call_timeout,
     )
     body, tensor = (int(value * MEBI) if 0 < value < 1e9 else 0 for value in (args.max_body, args.max_tensor))
@@ -172,6 +177,7 @@ def settings_of(args: argparse.Namespace) -> ServeSettings:
         certificate=args.tls_cert,
         key=args.tls_key,
         access_log=args.access_log,
+        launcher=args.launcher,
         grace=args.grace,
         batching=batching,
         limits=Limits(
