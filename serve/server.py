@@ -148,6 +148,8 @@ async def serve(sources: Sequence[ModelSource], settings: ServeSettings, started
     try:
         async with running(sources, settings) as server:
             is_running = True
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, end)  # again: joining a Ray cluster may have replaced them
             started(server)
             await ended.wait()
             for number in (signal.SIGTERM, signal.SIGINT):  # a second one ends at once

@@ -123,9 +123,7 @@ def _add_batching(group: argparse._ArgumentGroup) -> None:
     add("--timeout", type=float, default=30.0, metavar="S", help="seconds until a request is given up (default: 30)")
     add("--call_timeout", type=float, default=300.0, metavar="S", help="seconds until a call is ended (default: 300)")
     add("--workers", type=int, default=1, metavar="N", help="engine processes per model (default: %(default)s)")
-    add(
-        "--launcher", choices=("process", "ray"), default="process", help="ray: replicas on a Ray cluster (RAY_ADDRESS)"
-    )
+    add("--launcher", choices=("process", "ray"), default="process", help="ray: replicas on a Ray cluster")
     add("--max_workers", type=int, default=0, metavar="N", help="ray: most replicas per model, by its load")
 
 
