@@ -37,14 +37,16 @@ async def sent_files(request: Request, limits: Limits) -> list[File]:
         ending = ending_of(kind)
         files = [File("", await read_body(request, limits), ending)]
     else:
-        files = await _of_form(request, await read_body(request, limits), limits)
+        files = await files_of_form(kind, await read_body(request, limits), limits)
     empty = next((file for file in files if not file.content), None)
     if empty is not None:
         raise invalid(f"file {empty.name!r} is empty" if empty.name else "the body is empty; send a file")
     return files
 
 
-async def _of_form(request: Request, body: bytes, limits: Limits) -> list[File]:
+async def files_of_form(kind: str, body: bytes, limits: Limits) -> list[File]:
+    """Return the files of a form; ``kind``: its content type, with the boundary. Raises as :func:`sent_files`."""
+    from starlette.datastructures import Headers
     from starlette.formparsers import MultiPartException, MultiPartParser
 
     async def stream() -> AsyncGenerator[bytes, None]:
@@ -52,7 +54,7 @@ async def _of_form(request: Request, body: bytes, limits: Limits) -> list[File]:
 
     most = {"max_files": limits.samples, "max_fields": limits.samples, "max_part_size": limits.body}
     try:
-        form = await MultiPartParser(request.headers, stream(), **most).parse()
+        form = await MultiPartParser(Headers({"content-type": kind}), stream(), **most).parse()
     except (MultiPartException, KeyError) as error:  # KeyError: without a boundary
         reason = error.message if isinstance(error, MultiPartException) else "its content type has no boundary"
         raise invalid(f"the form cannot be read: {reason}") from error
