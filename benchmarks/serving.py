@@ -66,9 +66,9 @@ def server(*flags: str) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def echo() -> Iterator[int]:
-    """Start the empty gRPC server, and yield its port."""
-    words = bound([sys.executable, str(ECHO)], CORES[:-1])
+def echo(*kind: str) -> Iterator[int]:
+    """Start an empty server (``parts/echo_server.py``), and yield its port."""
+    words = bound([sys.executable, str(ECHO), *kind], CORES[:-1])
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -117,7 +117,7 @@ def measured(rounds: int, seconds: float, in_flight: int) -> tuple[dict[str, dic
     found: dict[str, list[dict[str, float]]] = {}
     bare = []
     for _ in range(rounds):
-        with echo() as port:
+        with echo("grpc.aio") as port:
             found.setdefault("grpc echo", []).append(asked("grpc", port, in_flight, seconds))
             found.setdefault(f"grpc echo {LARGE}", []).append(asked("grpc", port, 2, seconds, LARGE))
         for name, flags in (("single", ["--max_batch", "1"]), ("batched", ["--max_batch", "32"])):
@@ -148,6 +148,7 @@ def main() -> int:
         "bare_rows_per_s": bare,
     }
     print(f"digits on target onnx, {args.in_flight} requests in flight, medians of {rounds} rounds of {seconds:g} s")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     for name, found in result["figures"].items():
         times = "  ".join(f"{key} {found[key] * 1e3:6.2f} ms" for key in ("p50", "p99"))
         print(f"{name:14} {found['rate']:8.0f} requests/s  {times}")
