@@ -1,4 +1,4 @@
-"""Empty servers of the libraries that `teco serve` could use: requests per second of each, with the digits' payload.
+"""Empty servers of the libraries that `teco serve` could use: requests per second, with the digits' payload.
 
 Each answers at once without reading the request, so the rate is the most that a server built on it can reach. The client
 is bound to the last core, the servers to the others.
