@@ -149,11 +149,15 @@ class Batcher:
         finally:
             timer.cancel()
             if job.done.cancelled():  # its client is gone
-                self._has_answered = True
+                self._forget_answered()
 
     def _expire(self, job: Job) -> None:
         job.fail(ServeError("late", f"no answer within {job.deadline - job.queued:g} s"))
+        self._forget_answered()
+
+    def _forget_answered(self) -> None:
         self._has_answered = True
+        self._pump_soon()
 
     def _pump_soon(self) -> None:
         """Call :meth:`pump` after what the event loop has ready now: requests that arrive together share a batch."""
@@ -179,6 +183,7 @@ class Batcher:
         self._is_due = False
         workers = self.workers
         if workers is None:
+            self._drop_answered()
             return
         if workers.failure:
             self.give_up(workers.failure)

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -150,7 +151,7 @@ class RayWorkers:
         Raises ModelError if it cannot be opened; an older version stays.
         """
         before = _CURRENT.get(self._name)
-        self._app = self._bound(0 if before is None else id(self))
+        self._app = self._bound()
         try:
             self.handle = await asyncio.to_thread(_deploy, self._app, self._name)
         except RuntimeError as error:
@@ -165,7 +166,8 @@ class RayWorkers:
         self._looker = asyncio.create_task(self._look(), name=f"look {self._source.name}")
         return description
 
-    def _bound(self, version: int) -> Any:
+    def _bound(self) -> Any:
+        """Return the application; a new argument makes it a new version, whose replicas replace those of the last."""
         from ray import serve
 
         limits, given = self._settings.limits, self._settings
@@ -184,7 +186,7 @@ class RayWorkers:
         folders = [os.path.abspath(path or ".") for path in sys.path]
         place = (str(Path.cwd()), folders, worker_settings())
         model = (self._source.to_json(), limits.pixels, limits.samples, given.call_seconds)
-        return deployment.bind(version, place, model)
+        return deployment.bind(uuid.uuid4().hex, place, model)
 
     def free(self, depth: int) -> RaySlot | None:
         """Return a slot that holds the fewest batches, if these are fewer than ``depth``."""
@@ -256,7 +258,7 @@ def _replica_class() -> type:
     yet."""
 
     class Model:
-        def __init__(self, version: int, place: tuple[Any, ...], model: tuple[Any, ...]) -> None:
+        def __init__(self, version: str, place: tuple[Any, ...], model: tuple[Any, ...]) -> None:
             import os
             import sys
 
