@@ -13,7 +13,7 @@ import re
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,7 @@ def ray_serve() -> Iterator[None]:
             raise ConfigError(f"--launcher ray needs Ray Serve ({error}); run: {install_command('ray')}") from error
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
-        try:
-            yield
-        finally:
-            if not os.environ.get("RAY_ADDRESS"):
-                with suppress(Exception):  # the cluster ends anyway
-                    serve.shutdown()
+        yield
 
 
 class RaySlot:
