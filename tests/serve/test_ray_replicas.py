@@ -46,7 +46,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(cluster: dict[str, str], file: Path) -> Iterator[Served]:
-    words = (f"digits={file}", "tiny_gpt", "--launcher", "ray", "--timeout", 100, "--max_queue", 100)
+    words = (f"digits={file}", "--launcher", "ray", "--timeout", 100, "--max_queue", 100)
     with serving(*words, "--workers", REPLICAS, grpc=True, **joining(cluster)) as found:
         yield found
 
@@ -122,7 +122,12 @@ def test_requests_by_both_protocols(server: Served, expected: list[Array]) -> No
     assert wrong.status == 400
 
 
-def test_texts_arrive_in_pieces(server: Served) -> None:
+def test_texts_arrive_in_pieces(cluster: dict[str, str]) -> None:
+    with serving("tiny_gpt", "--launcher", "ray", **joining(cluster)) as server:
+        check_pieces(server)
+
+
+def check_pieces(server: Served) -> None:
     body = {"model": "tiny_gpt", "prompt": "def main(", "max_tokens": 8, "temperature": 0}
     whole = server.ask("/v1/completions", body).json["choices"][0]["text"]
     events = server.ask("/v1/completions", {**body, "stream": True}).body.decode().split("\n\n")
