@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -66,13 +67,13 @@ def replicas(model: str) -> list[int]:
     """Return the processes of a model's replicas."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with_title = (process / "cmdline").read_bytes() if process.exists() else b""
-        if f"ServeReplica:teco-{model}:".encode() in with_title:
-            found.append(int(process.name))
+        with contextlib.suppress(OSError):  # it has just ended
+            if f"ServeReplica:teco-{model}:".encode() in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
     return sorted(found)
 
 
-@contextmanager
+@contextlib.contextmanager
 def load(server: Served, expected: list[Array]) -> Iterator[list[int]]:
     """Send requests from several threads during the block; each must have the bits of the engine."""
     wrong: list[str] = []
@@ -134,6 +135,11 @@ def check_pieces(server: Served) -> None:
     pieces = [json.loads(one.removeprefix("data: ")) for one in events if one.startswith("data: {")]
     assert len(pieces) > 2
     assert "".join(one["choices"][0]["text"] for one in pieces) == whole
+    connection = http.client.HTTPConnection("127.0.0.1", server.http, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({**body, "max_tokens": 100, "stream": True}))
+    assert connection.getresponse().read(10)
+    connection.close()  # the replica stops, and takes the next request
+    assert server.ask("/v1/completions", body).json["choices"][0]["text"] == whole
 
 
 def test_killed_replicas_lose_no_request(server: Served, expected: list[Array]) -> None:
