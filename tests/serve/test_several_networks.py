@@ -47,7 +47,7 @@ def inputs_of(server: Served) -> dict[str, Array]:
     """Return inputs of the encoder: tokens of two sentences, and a mask without padding."""
     found = {}
     for one in server.ask("/v2/models/tiny_marian.encoder").json["inputs"]:
-        shape = [size if size > 0 else fixed for size, fixed in zip(one["shape"], (2, 5), strict=True)]
+        shape = [size if size > 0 else fixed for size, fixed in zip(one["shape"], (2, 16), strict=True)]
         found[one["name"]] = np.ones(shape, DATATYPES[one["datatype"]])
     return found
 
