@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -143,29 +142,36 @@ class RayWorkers:
     async def start(self) -> dict[str, Any]:
         """Deploy the model; replicas of an older version are replaced one after the other. Return its description.
 
-        Raises ModelError if it cannot be opened; an older version stays.
+        Raises ModelError if it cannot be opened, which is tried first: an older version stays as it is.
         """
-        before = _CURRENT.get(self._name)
-        self._app = self._bound()
+        before, arguments = _CURRENT.get(self._name), self._arguments()
+        description = await asyncio.to_thread(_tried, *arguments)
+        if isinstance(description, str):
+            raise ModelError(f"{self._source.name}: {description}")
+        self._app = self._bound(*arguments)
         try:
             self.handle = await asyncio.to_thread(_deploy, self._app, self._name)
-        except RuntimeError as error:
-            if before is not None:
-                await asyncio.to_thread(_deploy, before._app, self._name)
-            else:
+        except RuntimeError as error:  # Ray Serve's; a replica was not opened
+            if before is None:
                 await asyncio.to_thread(_delete, self._name)
-            raise ModelError(f"{self._source.name}: {_reason(str(error))}") from error
+            raise ModelError(f"{self._source.name}: its replicas do not start: {one_line(error)}") from error
         _CURRENT[self._name] = self
-        description: dict[str, Any] = await _awaited(self.handle.describe.remote())
         self.running = [RaySlot(self) for _ in range(self._settings.count)]
         self._looker = asyncio.create_task(self._look(), name=f"look {self._source.name}")
         return description
 
-    def _bound(self) -> Any:
+    def _arguments(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return where a replica finds the zoo, and what it opens."""
+        limits = self._settings.limits
+        folders = [os.path.abspath(path or ".") for path in sys.path]
+        model = (self._source.to_json(), limits.pixels, limits.samples, self._settings.call_seconds)
+        return (str(Path.cwd()), folders, worker_settings()), model
+
+    def _bound(self, place: tuple[Any, ...], model: tuple[Any, ...]) -> Any:
         """Return the application; a new argument makes it a new version, whose replicas replace those of the last."""
         from ray import serve
 
-        limits, given = self._settings.limits, self._settings
+        given = self._settings
         scaling = {"min_replicas": given.count, "max_replicas": given.most, "target_ongoing_requests": LOAD, **_DELAYS}
         count = {"num_replicas": given.count} if given.most == given.count else {"autoscaling_config": scaling}
         deployment = serve.deployment(
@@ -178,9 +184,6 @@ class RayWorkers:
             ray_actor_options={"num_cpus": 1},
             **count,
         )
-        folders = [os.path.abspath(path or ".") for path in sys.path]
-        place = (str(Path.cwd()), folders, worker_settings())
-        model = (self._source.to_json(), limits.pixels, limits.samples, given.call_seconds)
         return deployment.bind(uuid.uuid4().hex, place, model)
 
     def free(self, depth: int) -> RaySlot | None:
@@ -242,15 +245,39 @@ def _replicas(name: str) -> int:
     return 0 if deployment is None else deployment.replica_states.get("RUNNING", 0)
 
 
-def _reason(text: str) -> str:
-    """Return the error of a replica from the message of Ray Serve, which has its traceback."""
-    found = re.findall(r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|OutOfMemory)(?:\([^)]*\))?: (.+)$", text, re.MULTILINE)
-    return str(found[-1]) if found else one_line(text)
+def _tried(place: tuple[Any, ...], model: tuple[Any, ...]) -> dict[str, Any] | str:
+    """Open a model once on the cluster; return its description, or why that is not possible."""
+    import ray
+
+    task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(_opener())  # in a process that ends with it
+    try:
+        found: dict[str, Any] | str = ray.get(task.remote(place, model))
+    except ray.exceptions.RayError as error:
+        return f"its process ended while it opened the model ({one_line(error)})"
+    return found
+
+
+def _opener() -> Callable[..., Any]:
+    """Return a function that opens a model; as a local one it is pickled by value, for workers that cannot import the
+    zoo yet."""
+
+    def opener(place: tuple[Any, ...], model: tuple[Any, ...]) -> Any:
+        import os
+        import sys
+
+        folder, paths, settings = place
+        os.chdir(folder)
+        os.environ.update(settings)
+        sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
+        from serve.engines.replica import tried
+
+        return tried(*model)
+
+    return opener
 
 
 def _replica_class() -> type:
-    """Return the class of replicas; as a local class it is pickled by value, for workers that cannot import the zoo
-    yet."""
+    """Return the class of replicas; as a local class it is pickled by value, as the function above."""
 
     class Model:
         def __init__(self, version: str, place: tuple[Any, ...], model: tuple[Any, ...]) -> None:
@@ -264,9 +291,6 @@ def _replica_class() -> type:
             from serve.engines.replica import Replica
 
             self._replica = Replica(*model)
-
-        def describe(self) -> Any:
-            return self._replica.describe()
 
         def call(self, header: Any, arrays: Any) -> Any:
             return self._replica.call(header, arrays)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from engine import Array, EngineError
-from serve.engines.calls import Calls, limit_pixels
+from serve.engines.calls import Calls, failure_of, limit_pixels
 from serve.engines.opened import opened
 from serve.engines.wire import Message
 from serve.source import ModelSource
@@ -35,6 +35,16 @@ class _Collected:
         self.ended = False
 
 
+def tried(source: Mapping[str, Any], pixels: int, samples: int, seconds: float) -> dict[str, Any] | str:
+    """Open a model and close it; return its description, or why it cannot be opened."""
+    try:
+        limit_pixels(pixels)
+        with opened(ModelSource.from_json(source)) as model:
+            return model.description()
+    except Exception as error:  # noqa: BLE001 -- the server reports it
+        return failure_of(error)
+
+
 class Replica:
     """An open model. Raises TecoInferError if it cannot be opened.
 
@@ -51,10 +61,6 @@ class Replica:
         self._calls = Calls(self._model, self._taken, samples)
         self._lock = threading.Lock()  # engines compute one call at a time
         self._seconds, self._since = seconds, math.inf
-
-    def describe(self) -> dict[str, Any]:
-        """Return the description of the model."""
-        return self._model.description()
 
     def check_health(self) -> None:
         """Raise EngineError if a call takes too long."""
