@@ -50,7 +50,7 @@ def waited(process: subprocess.Popen[Any], port: int) -> None:
             if sock.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.2)
-    raise MissingPeerError(f"{process.args[-1]} does not listen")  # type: ignore[index]
+    raise MissingPeerError("it does not listen")
 
 
 def mlserver_python(folder: Path) -> Path:

@@ -111,7 +111,8 @@ class EngineProcess:
         Raises ProcessLostError if the process ends, ServeError of kind ``late`` if it was ended for the time.
         """
         self._numbers += 1
-        number, future = self._numbers, asyncio.get_running_loop().create_future()
+        number = self._numbers
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         if self.ended.is_set():
             raise ProcessLostError
         self._waiting[number] = future

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from engine import Array, TecoInferError
 from serve.batching.process import EngineProcess
@@ -23,7 +24,8 @@ _TICK = 0.02  # seconds between looks at processes that are to end
 _PAUSE = 0.2  # seconds before the second try; doubled for each further one
 
 
-class WorkerSettings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
     """How the workers of a model are started.
 
     Attributes:

@@ -220,7 +220,7 @@ def joined_cluster() -> Iterator[Any]:
         try:
             with _uninterrupted():
                 ray.init(log_to_driver=False, logging_level="error", **own)
-        except Exception as error:  # noqa: BLE001 -- of any class: Ray raises a plain Exception if it starts too slowly
+        except Exception as error:  # of any class: Ray raises a plain Exception if it starts too slowly
             where = f"the cluster at RAY_ADDRESS={address}" if address else "a cluster on this machine"
             reason = str(error).strip().partition("\n")[0]
             fix = "check it with `ray status`, and RAY_AUTH_MODE=token where it asks for a token"
