@@ -1,7 +1,7 @@
 """Empty servers of the libraries that `teco serve` could use: requests per second, with the digits' payload.
 
-Each answers at once without reading the request, so the rate is the most that a server built on it can reach. The client
-is bound to the last core, the servers to the others.
+Each answers at once without reading the request, so the rate is the most that a server built on it can reach. The
+client is bound to the last core, the servers to the others.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     rounds, seconds = (1, 0.3) if args.quick else (args.rounds, args.seconds)
-    rates: dict[str, list[float]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):
         for name, (protocol, words) in KINDS.items():
             if "httptools" in words and importlib.util.find_spec("httptools") is None:
                 continue
-            with echo(*words) as port:
-                rates.setdefault(name, []).append(asked(protocol, port, args.in_flight, seconds)["rate"])
-    result = {name: median(found) for name, found in rates.items()}
+            with echo(*words) as (port, pid):
+                asked(protocol, port, args.in_flight, seconds / 5)  # imports on the first request
+                found.setdefault(name, []).append(asked(protocol, port, args.in_flight, seconds, pid=pid))
+    result = {name: {key: median([one[key] for one in some]) for key in some[0]} for name, some in found.items()}
     print(f"{args.in_flight} in flight, medians of {rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    for name, rate in result.items():
-        print(f"{name:28} {rate:8.0f} requests/s  {1e6 / rate:6.0f} us each")
-    finish("serving_choices", {"in_flight": args.in_flight, "rates": result}, args)
+    for name, one in result.items():
+        print(f"{name:28} {one['rate']:8.0f} requests/s  processor time {one['cpu'] * 1e6:6.0f} us each")
+    finish("serving_choices", {"in_flight": args.in_flight, "figures": result}, args)
     return 0
 
 
