@@ -78,13 +78,12 @@ def http_application(kind: str) -> Any:
         return Starlette(routes=[Route("/v2/models/{name}/infer", infer, methods=["POST"])])
     from fastapi import FastAPI
 
-    app = FastAPI()
-
-    @app.post("/v2/models/{name}/infer")
     async def of_name(request: Request, name: str) -> Response:
         return await infer(request)
 
-    of_name.__annotations__ |= {"request": Request, "name": str, "return": Response}
+    of_name.__annotations__ |= {"request": Request, "name": str, "return": Response}  # which are local names
+    app = FastAPI()
+    app.post("/v2/models/{name}/infer")(of_name)
     return app
 
 
