@@ -1,7 +1,9 @@
 """Serving over the network: requests in flight with and without batching, and large batches beside the bare engine.
 
-The client is a process of its own on the same cores; where there are at least two, it is bound to the last one, and the
-server to the others.
+The client is a process of its own; where there are at least two cores, it is bound to the last one, and the server, the
+bare engine and an empty gRPC server to the others. The empty server answers at once: its rate is the most that grpc.aio
+leaves to any server in Python. ``cpu`` is the processor time of the server's processes per request, which other
+programs on the machine hardly change: its inverse is the rate of a core that does nothing else.
 """
 
 from __future__ import annotations
@@ -15,20 +17,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from parts.bench import DIGITS, ROOT, arguments, finish, median
 
 from engine import EngineSpec, open_engine
+from tecoinfer_modelzoo.process.process_table import descendants
 
 CLIENT = Path(__file__).with_name("parts") / "serving_client.py"
+ECHO = CLIENT.with_name("echo_server.py")
 TIMES, SHARE = 3.0, 0.85
 """Targets: rate of gRPC with batching over that without; rate of large batches over that of the bare engine."""
 
 LARGE = 64
 """Rows of a large batch."""
 
+MODEL = DIGITS / "digits_dyn.onnx"
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -45,10 +50,24 @@ def bound(words: list[str], cores: list[int]) -> list[str]:
     return [sys.executable, "-c", code, ",".join(map(str, cores)), *words]
 
 
+class Server(NamedTuple):
+    """Ports of a server, and its process."""
+
+    http: int
+    grpc: int
+    pid: int
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process and its descendants so far."""
+    tasks = (task for one in (pid, *descendants(pid)) for task in Path(f"/proc/{one}/task").iterdir())
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 @contextmanager
-def server(*flags: str) -> Iterator[tuple[int, int]]:
-    """Start a server, and yield its ports: HTTP and gRPC."""
-    words = [sys.executable, "-m", "toolkit.cli", "serve", f"digits={DIGITS / 'digits_dyn.onnx'}"]
+def server(*flags: str) -> Iterator[Server]:
+    """Start a server of the digits."""
+    words = [sys.executable, "-m", "toolkit.cli", "serve", f"digits={MODEL}"]
     words += ["--http_port", "0", "--grpc_port", "0", *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(bound(words, CORES[:-1]), stdout=subprocess.PIPE, text=True, env=environment)
@@ -56,30 +75,83 @@ def server(*flags: str) -> Iterator[tuple[int, int]]:
     line = next((line for line in process.stdout if line.startswith("serving")), "")
     found = re.findall(r":(\d+)", line)
     try:
-        yield int(found[0]), int(found[1])
+        yield Server(int(found[0]), int(found[1]), process.pid)
     finally:
         process.terminate()
         process.wait()
 
 
-def asked(protocol: str, port: int, in_flight: int, seconds: float, rows: int = 1) -> dict[str, float]:
-    """Return the figures of the client."""
+@contextmanager
+def echo(*kind: str) -> Iterator[tuple[int, int]]:
+    """Start an empty server (``parts/echo_server.py``), and yield its port and its process."""
+    words = bound([sys.executable, str(ECHO), *kind], CORES[:-1])
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline()), process.pid
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+def asked(
+    protocol: str, port: int, in_flight: int, seconds: float, rows: int = 1, pid: int | None = None
+) -> dict[str, float]:
+    """Return the figures of the client, and the processor time of the server ``pid`` per request."""
+    before = 0.0 if pid is None else cpu_seconds(pid)
     words = [sys.executable, str(CLIENT), protocol, *map(str, (port, in_flight, seconds, rows))]
     done = subprocess.run(bound(words, CORES[-1:]), capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
-    return found
+    total = found.pop("total")
+    return found if pid is None else {**found, "cpu": (cpu_seconds(pid) - before) / total}
 
 
-def bare_rate(seconds: float) -> float:
-    """Return the rows per second of the engine alone, in calls of :data:`LARGE` rows."""
+def bare(seconds: float) -> dict[str, float]:
+    """Return calls per second and processor time of the engine alone on the server's cores, for :data:`LARGE` rows."""
     x = np.random.default_rng(1).random((LARGE, 3, 32, 32)).astype(np.float32)
-    with open_engine("onnx", EngineSpec(ckpt=DIGITS / "digits_dyn.onnx", batch_size=LARGE)) as engine:
+    with on_cores(CORES[:-1]), open_engine("onnx", EngineSpec(ckpt=MODEL, batch_size=LARGE)) as engine:
         engine(x)
-        start, count = time.perf_counter(), 0
+        start, cpu, count = time.perf_counter(), time.process_time(), 0
         while time.perf_counter() - start < seconds:
             engine(x)
-            count += LARGE
-        return count / (time.perf_counter() - start)
+            count += 1
+        return {"rate": count / (time.perf_counter() - start), "cpu": (time.process_time() - cpu) / count}
+
+
+@contextmanager
+def on_cores(cores: list[int]) -> Iterator[None]:
+    """Run this process on some cores."""
+    if not cores:
+        yield
+        return
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, CORES)
+
+
+def measured(rounds: int, seconds: float, in_flight: int) -> dict[str, dict[str, float]]:
+    """Return the medians of the rounds by kind of request, and of the bare engine."""
+    found: dict[str, list[dict[str, float]]] = {}
+
+    def ask(name: str, protocol: str, port: int, pid: int, rows: int = 1) -> None:
+        figures = asked(protocol, port, in_flight if rows == 1 else 2, seconds, rows, pid)
+        found.setdefault(f"{protocol} {name}", []).append(figures)
+
+    for _ in range(rounds):
+        with echo("grpc.aio") as (port, pid):
+            ask("empty", "grpc", port, pid)
+            ask(f"empty, {LARGE} rows", "grpc", port, pid, LARGE)
+        for name, most in (("single", 1), ("batched", 32), (f"{LARGE} rows", LARGE)):
+            with server("--max_batch", str(most)) as one:
+                rows = LARGE if most == LARGE else 1
+                asked("grpc", one.grpc, 2 if rows > 1 else in_flight, seconds / 5, rows)  # trials of joined calls
+                for protocol in ("http", "grpc"):
+                    ask(name, protocol, getattr(one, protocol), one.pid, rows)
+        found.setdefault(f"engine, {LARGE} rows", []).append(bare(seconds))
+    return {name: {key: median([one[key] for one in some]) for key in some[0]} for name, some in found.items()}
 
 
 def main() -> int:
@@ -90,34 +162,28 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     rounds, seconds = (1, 0.5) if args.quick else (args.rounds, args.seconds)
-    figures: dict[str, list[dict[str, float]]] = {}
-    bare = []
-    for _ in range(rounds):
-        for name, flags in (("single", ["--max_batch", "1"]), ("batched", ["--max_batch", "32"])):
-            with server(*flags) as ports:
-                for protocol, port in zip(("http", "grpc"), ports, strict=True):
-                    figures.setdefault(f"{protocol} {name}", []).append(asked(protocol, port, args.in_flight, seconds))
-        with server("--max_batch", str(LARGE)) as ports:
-            for protocol, port in zip(("http", "grpc"), ports, strict=True):
-                figures.setdefault(f"{protocol} {LARGE} rows", []).append(asked(protocol, port, 2, seconds, LARGE))
-        bare.append(bare_rate(seconds))
-    result: dict[str, Any] = {
-        "in_flight": args.in_flight,
-        "rounds": rounds,
-        "figures": {
-            name: {key: median([one[key] for one in found]) for key in found[0]} for name, found in figures.items()
-        },
-        "bare_rows_per_s": median(bare),
-    }
+    figures = measured(rounds, seconds, args.in_flight)
     print(f"digits on target onnx, {args.in_flight} requests in flight, medians of {rounds} rounds of {seconds:g} s")
-    for name, found in result["figures"].items():
-        times = "  ".join(f"{key} {found[key] * 1e3:6.2f} ms" for key in ("p50", "p99"))
-        print(f"{name:14} {found['rate']:8.0f} requests/s  {times}")
-    result["batching"] = result["figures"]["grpc batched"]["rate"] / result["figures"]["grpc single"]["rate"]
-    result["share_of_bare"] = result["figures"][f"grpc {LARGE} rows"]["rate"] * LARGE / result["bare_rows_per_s"]
-    print(f"gRPC, batched over single: {result['batching']:.2f} (target: at least {TIMES:g})")
-    print(f"bare engine, calls of {LARGE} rows: {result['bare_rows_per_s']:.0f} rows/s")
-    print(f"share of it over gRPC: {result['share_of_bare']:.2f} (target: at least {SHARE:g})")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
+    for name, found in figures.items():
+        times = "  ".join(f"{key} {found[key] * 1e3:6.2f} ms" for key in ("p50", "p99", "cpu") if key in found)
+        print(f"{name:20} {found['rate']:8.0f} requests/s  {times}")
+    single, large = figures["grpc single"], f"{LARGE} rows"
+    result: dict[str, Any] = {"in_flight": args.in_flight, "rounds": rounds, "figures": figures}
+    for name, other, first in (
+        ("batching", "grpc batched", single),
+        ("most_batching", "grpc empty", single),
+        ("share_of_bare", f"grpc {large}", figures[f"engine, {large}"]),
+    ):
+        result[name] = figures[other]["rate"] / first["rate"]
+        result[f"{name}_by_cpu"] = first["cpu"] / figures[other]["cpu"]
+    lines = {
+        "batching": f"gRPC, batched over single (target: at least {TIMES:g})",
+        "most_batching": "gRPC, a server that answers at once over single",
+        "share_of_bare": f"gRPC, {LARGE} rows over the bare engine (target: at least {SHARE:g})",
+    }
+    for name, line in lines.items():
+        print(f"{line}: {result[name]:.2f} by rate, {result[f'{name}_by_cpu']:.2f} by processor time")
     finish("serving", result, args)
     return 0
 

@@ -31,6 +31,11 @@ class AccessLog:
                 f"--access_log {path} cannot be written ({error.strerror}); choose another file"
             ) from error
 
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is written."""
+        return self._stream is not None
+
     def write(self, entry: dict[str, Any]) -> None:
         """Write a request: ``time`` (UTC, ISO 8601) and the given fields."""
         if self._stream is None:

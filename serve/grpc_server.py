@@ -119,6 +119,8 @@ class GrpcServer:
     def _note(self, name: str, context: Any, entry: Mapping[str, Any], code: str, seconds: float) -> None:
         if "kind" in entry:
             self._repository.metrics.request(entry["model"], "grpc", entry["kind"], code, seconds)
+        if not self._repository.log.is_on:
+            return
         line = {
             "protocol": "grpc",
             "client": context.peer(),
@@ -135,14 +137,14 @@ class GrpcServer:
         return messages().ServerReadyResponse(ready=self._repository.is_ready)
 
     async def _model_ready(self, request: Any) -> Any:
-        model = self._repository.find(request.name, request.version)
+        model = self._repository.find_network(request.name, request.version).model
         return messages().ModelReadyResponse(ready=model.is_ready and not self._repository.closing)
 
     async def _server_metadata(self, request: Any) -> Any:
         return messages().ServerMetadataResponse(**server_metadata())
 
     async def _model_metadata(self, request: Any) -> Any:
-        found = model_metadata(self._repository.find(request.name, request.version))
+        found = model_metadata(self._repository.find_network(request.name, request.version))
         del found["parameters"]  # which the message does not have
         return messages().ModelMetadataResponse(**found)
 
@@ -184,12 +186,13 @@ class GrpcServer:
 
     async def _inferred(self, request: Any, entry: dict[str, Any]) -> Any:
         """Return the answer to a request of inference; model and timing are added to ``entry``."""
-        model = self._repository.find(request.model_name, request.model_version)
-        entry |= {"model": model.name, "kind": "infer"}
+        network = self._repository.find_network(request.model_name, request.model_version)
+        entry |= {"model": network.name, "kind": "infer"}
         parsed = parsed_request(request, self._repository.settings.limits)
-        outputs, timing = await model.infer(parsed)
+        outputs, timing = await network.infer(parsed)
         entry |= _times(timing)
-        return response_of(parsed, model.signature.outputs, outputs, model.description["labels"], VERSION)
+        signature = network.tensors(parsed)
+        return response_of(parsed, signature.outputs, outputs, signature.labels, VERSION)
 
 
 def _times(timing: Timing) -> dict[str, Any]:

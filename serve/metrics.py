@@ -17,6 +17,7 @@ class ModelState(NamedTuple):
     waiting: int  # requests in its queue
     workers: int  # engine processes that take calls
     replaced: int  # engine processes that ended and were replaced
+    sequences: int  # open sequences
 
 
 class Metrics:
@@ -60,15 +61,27 @@ class Metrics:
             registry=registry,
         )
         self._known: dict[tuple[str, int], dict[str, int]] = {}
+        # By their labels: looking them up in the metrics costs a lock and takes as long as counting.
+        self._of_result: dict[tuple[str, ...], Any] = {}
+        self._of_model: dict[str, Any] = {}
 
     def request(self, model: str, protocol: str, kind: str, code: str, seconds: float) -> None:
         """Count a request; ``code``: the name of its gRPC status."""
-        self._requests.labels(model, protocol, kind, code).inc()
-        self._seconds.labels(model, protocol, kind).observe(seconds)
+        labels = (model, protocol, kind, code)
+        found = self._of_result.get(labels)
+        if found is None:
+            found = self._requests.labels(*labels), self._seconds.labels(*labels[:3])
+            self._of_result[labels] = found
+        count, times = found
+        count.inc()
+        times.observe(seconds)
 
     def waited(self, model: str, seconds: float) -> None:
         """Note how long a request waited."""
-        self._queue.labels(model).observe(seconds)
+        found = self._of_model.get(model)
+        if found is None:
+            found = self._of_model[model] = self._queue.labels(model)
+        found.observe(seconds)
 
     def of(self, model: str) -> ModelMetrics:
         """Return what a model's queue reports to."""
@@ -100,10 +113,11 @@ class Metrics:
                 ("teco_queue_length", "Requests that wait"),
                 ("teco_workers", "Engine processes that take calls"),
                 ("teco_replaced_workers", "Engine processes that ended and were replaced"),
+                ("teco_open_sequences", "Sequences that have begun and not ended"),
             )
         }
         for model in models:
-            values = (model.ready, model.waiting, model.workers, model.replaced)
+            values = (model.ready, model.waiting, model.workers, model.replaced, model.sequences)
             for gauge, value in zip(gauges.values(), values, strict=True):
                 gauge.labels(model.name).set(value)
         return bytes(generate_latest(self.registry)) + bytes(generate_latest(now))

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ import uvicorn
 
 from engine import ConfigError
 from serve.access_log import AccessLog
+from serve.batching.workers import StartWorkers, Workers
 from serve.grpc_server import GrpcServer
 from serve.http.app import application
 from serve.metrics import Metrics
@@ -53,8 +54,8 @@ async def running(sources: Sequence[ModelSource], settings: ServeSettings) -> As
     Raises ConfigError if an address or a file of the settings cannot be used, TecoInferError if a model cannot be
     opened.
     """
-    with AccessLog(settings.access_log) as log:
-        repository = Repository.of(sources, settings, Metrics(), log)
+    with AccessLog(settings.access_log) as log, _workers(settings) as workers:
+        repository = Repository.of(sources, settings, Metrics(), log, workers)
         sock = _listening(settings)
         grpc = GrpcServer(repository) if settings.grpc_port is not None else None
         http = _Uvicorn(_config(repository, settings))
@@ -76,6 +77,18 @@ async def running(sources: Sequence[ModelSource], settings: ServeSettings) -> As
             if not await repository.drain(_LAST):
                 _log.warning("requests that took longer than --grace %g s were not answered", settings.grace)
             await repository.end()
+
+
+@contextlib.contextmanager
+def _workers(settings: ServeSettings) -> Iterator[StartWorkers]:
+    """Yield what starts the workers of a model."""
+    if settings.launcher != "ray":
+        yield Workers
+        return
+    from serve.batching.ray_workers import RayWorkers, ray_serve
+
+    with ray_serve():
+        yield RayWorkers
 
 
 async def _ended(serving: asyncio.Task[None]) -> None:
@@ -135,6 +148,8 @@ async def serve(sources: Sequence[ModelSource], settings: ServeSettings, started
     try:
         async with running(sources, settings) as server:
             is_running = True
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, end)  # again: joining a Ray cluster may have replaced them
             started(server)
             await ended.wait()
             for number in (signal.SIGTERM, signal.SIGINT):  # a second one ends at once

@@ -19,6 +19,8 @@ class Limits:
         tensor: bytes of one tensor of a request.
         pixels: pixels of a decoded image.
         samples: samples of a body for ``answer``.
+        sequences: open sequences of a model.
+        sequence_seconds: seconds without a request after which a sequence is closed.
         header: bytes of the headers of an HTTP request.
         body_seconds: seconds in which a body must arrive.
         idle_seconds: seconds after which an idle connection is closed.
@@ -28,15 +30,17 @@ class Limits:
     tensor: int = 64 * MEBI
     pixels: int = 50_000_000
     samples: int = 64
+    sequences: int = 1000
+    sequence_seconds: float = 60.0
     header: int = 64 << 10
     body_seconds: float = 30.0
     idle_seconds: float = 75.0
 
     def __post_init__(self) -> None:
-        flags = {"body_seconds": "--body_timeout"}
-        for name in ("body", "tensor", "pixels", "samples", "header", "body_seconds", "idle_seconds"):
-            if not 0 < getattr(self, name) < 1 << 40:  # NaN too
-                raise ConfigError(f"{flags.get(name, f'--max_{name}')} {getattr(self, name)} must be above 0")
+        flags = {"body_seconds": "--body_timeout", "sequence_seconds": "--sequence_timeout"}
+        for name, value in vars(self).items():
+            if not 0 < value < 1 << 40:  # NaN too
+                raise ConfigError(f"{flags.get(name, f'--max_{name}')} {value} must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,8 @@ class BatchSettings:
         delay: seconds that the oldest request waits for others while a batch is not full.
         queue: most requests that wait; further ones are refused.
         timeout: seconds from arrival to answer, unless a request asks for less.
-        workers: engine processes of a model.
+        workers: engine processes of a model, or the fewest replicas on a Ray cluster.
+        most_workers: the most replicas on a Ray cluster; 0: as many as ``workers``.
         call_seconds: seconds after which a call that has not returned is ended, with its process.
     """
 
@@ -57,12 +62,15 @@ class BatchSettings:
     queue: int = 256
     timeout: float = 30.0
     workers: int = 1
+    most_workers: int = 0
     call_seconds: float = 300.0
 
     def __post_init__(self) -> None:
         for flag, value in (("max_batch", self.rows), ("max_queue", self.queue), ("workers", self.workers)):
             if value < 1:
                 raise ConfigError(f"--{flag} {value} must be at least 1")
+        if self.most_workers and self.most_workers < self.workers:
+            raise ConfigError(f"--max_workers {self.most_workers} must be at least --workers {self.workers}")
         for flag, seconds in (("timeout", self.timeout), ("call_timeout", self.call_seconds)):
             if not 0 < seconds < 1e9:
                 raise ConfigError(f"--{flag} {seconds:g} must be a number of seconds above 0")
@@ -79,6 +87,7 @@ class ServeSettings:
         token: clients must send it as ``Authorization: Bearer TOKEN``; empty: none is asked for.
         certificate, key: PEM files of TLS; both or none.
         access_log: file of a JSON line for each request; ``-``: standard output; ``None``: none.
+        launcher: ``process``: engine processes of this machine; ``ray``: replicas on a Ray cluster.
         grace: seconds that accepted requests have to finish after SIGTERM.
     """
 
@@ -89,6 +98,7 @@ class ServeSettings:
     certificate: Path | None = None
     key: Path | None = None
     access_log: Path | None = None
+    launcher: str = "process"
     grace: float = 30.0
     batching: BatchSettings = field(default_factory=BatchSettings)
     limits: Limits = field(default_factory=Limits)
@@ -100,6 +110,8 @@ class ServeSettings:
         if (self.certificate is None) != (self.key is None):
             given, missing = ("tls_cert", "tls_key") if self.key is None else ("tls_key", "tls_cert")
             raise ConfigError(f"--{given} needs --{missing} too; give both files of the certificate, in PEM form")
+        if self.batching.most_workers and self.launcher != "ray":
+            raise ConfigError("--max_workers needs --launcher ray; the number of engine processes does not change")
         if not 0 <= self.grace < 1e6:
             raise ConfigError(f"--grace {self.grace:g} must be a number of seconds of at least 0")
 

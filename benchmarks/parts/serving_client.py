@@ -41,7 +41,7 @@ async def http(port: int, body: bytes, head: int) -> tuple[Ask, Callable[[], Non
 
 
 async def measure(protocol: str, port: int, in_flight: int, seconds: float, rows: int) -> dict[str, float]:
-    """Return requests per second, and percentiles of their latency in seconds."""
+    """Return requests per second, percentiles of their latency in seconds, and the number of all with the warm-up."""
     image = np.random.default_rng(1).random((rows, 3, 32, 32)).astype(np.float32)
     entry = {"name": "input", "shape": list(image.shape), "datatype": "FP32"}
     if protocol == "grpc":
@@ -63,11 +63,13 @@ async def measure(protocol: str, port: int, in_flight: int, seconds: float, rows
         text = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
         asks = [(await http(port, text + image.tobytes(), len(text)))[0] for _ in range(in_flight)]
     begin = time.perf_counter() + WARM_UP
-    end, found = begin + seconds, list[float]()
+    end, found, total = begin + seconds, list[float](), 0
 
     async def work(ask: Ask) -> None:
+        nonlocal total
         while (start := time.perf_counter()) < end:
             await ask()
+            total += 1
             if start >= begin:
                 found.append(time.perf_counter() - start)
 
@@ -77,6 +79,7 @@ async def measure(protocol: str, port: int, in_flight: int, seconds: float, rows
         "rate": len(values) / seconds,
         "p50": float(values[len(values) // 2]),
         "p99": float(values[int(len(values) * 0.99)]),
+        "total": total,
     }
 
 

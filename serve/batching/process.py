@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine import Array, ModelError
-from serve.engines.wire import PREFIX, Message, packed, unpacked
+from serve.engines.shared import Slots, new_memory
+from serve.engines.wire import PREFIX, Message, body_of, packed, unpacked
 from serve.errors import ServeError
 from serve.settings import Limits
 from serve.source import ModelSource
@@ -34,8 +35,8 @@ class EngineProcess:
         ended: set when the process cannot take calls any more.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, reader: Any, writer: Any) -> None:
-        self._process, self._reader, self._writer = process, reader, writer
+    def __init__(self, process: asyncio.subprocess.Process, reader: Any, writer: Any, slots: Slots) -> None:
+        self._process, self._reader, self._writer, self._slots = process, reader, writer, slots
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._parts: dict[int, Callable[[str], None]] = {}
         self._numbers = self.held = 0
@@ -52,25 +53,28 @@ class EngineProcess:
     async def start(cls, source: ModelSource, limits: Limits) -> EngineProcess:
         """Start a process and open a model in it. Raises ModelError if the model cannot be opened."""
         ours, theirs = socket.socketpair()
+        memory = new_memory()
         try:
             for side in (ours, theirs):
                 for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                     side.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "serve.engines", str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
+                *(sys.executable, "-m", "serve.engines", str(theirs.fileno()), str(memory)),
+                pass_fds=(theirs.fileno(), memory),
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C in a terminal is for the server, which ends its processes
                 env=_environment(),
             )
+            slots = Slots(memory)
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
+            os.close(memory)
         ours.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_BUFFER)
-        found = cls(process, reader, writer)
+        found = cls(process, reader, writer, slots)
         try:
             await found._send(
                 {"kind": "open", "source": source.to_json(), "pixels": limits.pixels, "samples": limits.samples}
@@ -107,31 +111,38 @@ class EngineProcess:
         Raises ProcessLostError if the process ends, ServeError of kind ``late`` if it was ended for the time.
         """
         self._numbers += 1
-        number, future = self._numbers, asyncio.get_running_loop().create_future()
+        number = self._numbers
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         if self.ended.is_set():
             raise ProcessLostError
         self._waiting[number] = future
         if part is not None:
             self._parts[number] = part
+        timer = future.get_loop().call_later(seconds, self._end_call, future, seconds)
         try:
             await self._send({**header, "call": number}, arrays)
-            return await asyncio.wait_for(future, seconds)
-        except asyncio.TimeoutError as error:
-            self.kill()
-            raise ServeError(
-                "late", f"the engine did not return within {seconds:g} s; its process was replaced"
-            ) from error
+            return await future
         except OSError as error:
+            if future.done():  # ended for its time, or lost
+                return future.result()
             raise ProcessLostError from error
         except asyncio.CancelledError:
             if not self.ended.is_set() and part is not None:
                 await asyncio.shield(self._send({"kind": "cancel", "call": number}))
             raise
         finally:
+            timer.cancel()
             self._waiting.pop(number, None)
             self._parts.pop(number, None)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # noted, also where the call failed in another way first
+
+    def _end_call(self, future: asyncio.Future[Message], seconds: float) -> None:
+        """End the process, as a call has not returned in time."""
+        self.kill()
+        if not future.done():
+            text = f"the engine did not return within {seconds:g} s; its process was replaced"
+            future.set_exception(ServeError("late", text))
 
     def kill(self) -> None:
         """End the process at once."""
@@ -148,9 +159,12 @@ class EngineProcess:
         if self._receiver is not None:
             self._receiver.cancel()
         await self._process.wait()
+        self._slots.close()
 
     async def _send(self, header: Mapping[str, Any], arrays: Sequence[Array] = ()) -> None:
-        self._writer.writelines(packed(header, arrays))
+        body = body_of(arrays)
+        shared = self._slots.put(header["call"], body.pieces, body.size) if arrays else None
+        self._writer.writelines(packed(header, body, shared))
         await self._writer.drain()
 
     async def _receive(self) -> Message:
@@ -167,6 +181,7 @@ class EngineProcess:
                     if number in self._parts:
                         self._parts[number](message.header["piece"])
                     continue
+                self._slots.release(number)
                 future = self._waiting.get(number)
                 if future is not None and not future.done():
                     future.set_result(message)

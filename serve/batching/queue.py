@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine import Array
-from serve.batching.process import EngineProcess, ProcessLostError
-from serve.batching.workers import Workers
+from serve.batching.process import ProcessLostError
+from serve.batching.workers import Worker, WorkerPool
 from serve.engines.wire import Message
 from serve.errors import ServeError
 from serve.settings import BatchSettings
@@ -30,7 +30,7 @@ class Job:
     """A request in the queue.
 
     Attributes:
-        kind: ``infer``, ``answer`` or ``complete``.
+        kind: ``infer``, ``sequence``, ``answer`` or ``complete``.
         arrays: of the request. header: what its message says of it.
         rows: samples of the request, as far as they count for the size of a batch.
         key: of jobs that may be computed together; ``None``: with no other.
@@ -68,6 +68,23 @@ class Job:
             self.done.set_exception(error)
 
 
+@dataclass(slots=True)
+class _Group:
+    """Waiting jobs that may be computed together: a heap, the most urgent first; ``rows``: of all of them."""
+
+    jobs: list[Job] = field(default_factory=list)
+    rows: int = 0
+
+    def add(self, job: Job) -> None:
+        heapq.heappush(self.jobs, job)
+        self.rows += job.rows
+
+    def take(self) -> Job:
+        job = heapq.heappop(self.jobs)
+        self.rows -= job.rows
+        return job
+
+
 class Observer(Protocol):
     """Takes figures of batches."""
 
@@ -88,11 +105,12 @@ class Batcher:
 
     def __init__(self, settings: BatchSettings, observer: Observer) -> None:
         self._settings, self._observer = settings, observer
-        self.workers: Workers | None = None
-        self._groups: dict[Hashable, list[Job]] = {}
+        self.workers: WorkerPool | None = None
+        self._groups: dict[Hashable, _Group] = {}
         self._useful: dict[Hashable, int] = {}
         self._waiting = 0
         self._has_answered = False  # whether jobs in the queue are to be removed
+        self._is_due = False  # whether the event loop is going to call `pump`
         self._running: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -116,21 +134,36 @@ class Batcher:
         (``unavailable``), or the job failed.
         """
         self._drop_answered()
+        if self._waiting >= self._settings.queue and self._is_due:
+            self.pump()
         if self._waiting >= self._settings.queue:
             raise ServeError("full", f"{self._waiting} requests wait already; try again later")
         if self.workers is None or self.workers.failure:
             raise ServeError("unavailable", "the model is not loaded" if self.workers is None else self.workers.failure)
         job.number = next(self._numbers)
         self._add(job)
-        self.pump()
+        self._pump_soon()
+        timer = job.done.get_loop().call_later(max(0.0, job.deadline - time.monotonic()), self._expire, job)
         try:
-            return await asyncio.wait_for(job.done, max(0.0, job.deadline - time.monotonic()))
-        except asyncio.TimeoutError as error:
-            raise ServeError("late", f"no answer within {job.deadline - job.queued:g} s") from error
+            return await job.done
         finally:
-            if job.done.cancelled() or not job.done.done():  # its time is over, or its client is gone
-                job.done.cancel()
-                self._has_answered = True
+            timer.cancel()
+            if job.done.cancelled():  # its client is gone
+                self._forget_answered()
+
+    def _expire(self, job: Job) -> None:
+        job.fail(ServeError("late", f"no answer within {job.deadline - job.queued:g} s"))
+        self._forget_answered()
+
+    def _forget_answered(self) -> None:
+        self._has_answered = True
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        """Call :meth:`pump` after what the event loop has ready now: requests that arrive together share a batch."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self.pump)
 
     async def drained(self) -> None:
         """Wait until nothing waits or is computed."""
@@ -139,7 +172,7 @@ class Batcher:
     def give_up(self, reason: str) -> None:
         """Answer all waiting jobs with an error."""
         for group in self._groups.values():
-            for job in group:
+            for job in group.jobs:
                 job.fail(ServeError("unavailable", reason))
         self._groups.clear()
         self._waiting = 0
@@ -147,8 +180,10 @@ class Batcher:
 
     def pump(self) -> None:
         """Give batches to free processes; called whenever something changes."""
+        self._is_due = False
         workers = self.workers
         if workers is None:
+            self._drop_answered()
             return
         if workers.failure:
             self.give_up(workers.failure)
@@ -170,7 +205,10 @@ class Batcher:
 
     def _add(self, job: Job) -> None:
         key = ("alone", job.number) if job.key is None else ("together", job.kind, job.key)
-        heapq.heappush(self._groups.setdefault(key, []), job)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+        group.add(job)
         self._waiting += 1
         self._idle.clear()
 
@@ -180,11 +218,11 @@ class Batcher:
             return
         self._has_answered = False
         for key, group in list(self._groups.items()):
-            left = [job for job in group if not job.done.done()]
-            if len(left) < len(group):
-                self._waiting -= len(group) - len(left)
+            left = [job for job in group.jobs if not job.done.done()]
+            if len(left) < len(group.jobs):
+                self._waiting -= len(group.jobs) - len(left)
                 heapq.heapify(left)
-                self._groups[key] = left
+                self._groups[key] = _Group(left, sum(job.rows for job in left))
             if not left:
                 del self._groups[key]
         self._note_idle()
@@ -192,14 +230,16 @@ class Batcher:
     def _next(self, full_only: bool) -> list[Job]:
         """Return the next batch; empty if none is ready yet, with a timer for the time when one is."""
         now, ready = time.monotonic(), list[tuple[Job, Hashable]]()
-        earliest = float("inf")
+        earliest, delay = float("inf"), self._settings.delay
         for key, group in self._groups.items():
-            if self._is_full(key, group):
-                ready.append((group[0], key))
+            first = group.jobs[0]
+            if group.rows >= self._most(key):
+                ready.append((first, key))
             elif not full_only:
-                at = min(job.queued for job in group) + (self._settings.delay if group[0].key is not None else 0.0)
+                waits = delay > 0 and first.key is not None
+                at = min(job.queued for job in group.jobs) + delay if waits else now
                 if at <= now:
-                    ready.append((group[0], key))
+                    ready.append((first, key))
                 earliest = min(earliest, at)
         if not ready:
             if earliest < float("inf"):
@@ -207,22 +247,19 @@ class Batcher:
             return []
         return self._take(min(ready)[1])
 
-    def _is_full(self, key: Hashable, group: Sequence[Job]) -> bool:
-        return sum(job.rows for job in group) >= self._most(key)
-
     def _most(self, key: Hashable) -> int:
         return min(self._settings.rows, self._useful.get(key, self._settings.rows))
 
     def _take(self, key: Hashable) -> list[Job]:
-        group, batch, rows = self._groups[key], list[Job](), 0
-        while group and (not batch or rows + group[0].rows <= self._most(key)):
-            if batch and (batch[0].tries or group[0].tries):  # a job whose process was lost is computed alone
+        group, batch, rows, most = self._groups[key], list[Job](), 0, self._most(key)
+        while group.jobs and (not batch or rows + group.jobs[0].rows <= most):
+            if batch and (batch[0].tries or group.jobs[0].tries):  # a job whose process was lost is computed alone
                 break
-            job = heapq.heappop(group)
+            job = group.take()
             self._waiting -= 1
             batch.append(job)
             rows += job.rows
-        if not group:
+        if not group.jobs:
             del self._groups[key]
         return batch
 
@@ -233,7 +270,7 @@ class Batcher:
 
     # --------------------------------------------------------------------------------------------------------- a batch
 
-    async def _compute(self, process: EngineProcess, batch: list[Job]) -> None:
+    async def _compute(self, process: Worker, batch: list[Job]) -> None:
         first, rows, now = batch[0], sum(job.rows for job in batch), time.monotonic()
         for job in batch:
             job.started, job.batch, job.tries = now, rows, job.tries + 1
@@ -278,7 +315,7 @@ class Batcher:
             elif not job.done.done():
                 self._add(job)
 
-    def _finish(self, batch: Sequence[Job], message: Message, process: EngineProcess, rows: int) -> None:
+    def _finish(self, batch: Sequence[Job], message: Message, process: Worker, rows: int) -> None:
         header, now = message.header, time.monotonic()
         if "error" in header:
             for job in batch:
@@ -288,7 +325,9 @@ class Batcher:
         self._observer.batch(rows, len(batch), header["seconds"])
         if "useful" in header:
             self._learn(batch[0], header["useful"])
-            self._observer.counts(process.pid, {key: header[key] for key in ("shared", "alone", "refused")})
+            self._observer.counts(
+                header.get("pid", process.pid), {key: header[key] for key in ("shared", "alone", "refused")}
+            )
         arrays = iter(message.arrays)
         for job, result in zip(batch, header["results"], strict=True):
             job.finished = now
@@ -322,5 +361,7 @@ def _header(batch: Sequence[Job]) -> dict[str, Any]:
     """Return the part of the message's header that depends on the kind of the jobs."""
     kind = batch[0].kind
     if kind == "infer":
-        return {"requests": len(batch)}
+        return {"requests": len(batch), **batch[0].header}
+    if kind == "sequence":
+        return dict(batch[0].header)
     return {"bodies": [job.header for job in batch]} if kind == "answer" else {"request": batch[0].header}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from engine import TecoInferError
+from engine import Array, TecoInferError
 from serve.batching.process import EngineProcess
+from serve.engines.wire import Message
 from serve.settings import Limits
 from serve.source import ModelSource
 
@@ -22,6 +24,75 @@ _TICK = 0.02  # seconds between looks at processes that are to end
 _PAUSE = 0.2  # seconds before the second try; doubled for each further one
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How the workers of a model are started.
+
+    Attributes:
+        limits: of their requests. count: number of them; on a Ray cluster the least, and ``most`` the most.
+        call_seconds: after which a call that has not returned is ended.
+    """
+
+    limits: Limits
+    count: int
+    most: int
+    call_seconds: float
+
+
+class Worker(Protocol):
+    """What computes calls of a model: an engine process, or room for the calls of a replica.
+
+    Attributes:
+        pid: of the process, if it is one. held: number of batches that it was given and has not returned.
+    """
+
+    held: int
+
+    @property
+    def pid(self) -> int:
+        """Identifier of the process."""
+
+    async def call(
+        self,
+        header: Mapping[str, Any],
+        arrays: Sequence[Array],
+        seconds: float,
+        part: Callable[[str], None] | None = None,
+    ) -> Message:
+        """Compute a call and return its results (:meth:`serve.batching.process.EngineProcess.call`)."""
+
+
+class WorkerPool(Protocol):
+    """The workers of a model.
+
+    Attributes:
+        running: those that take calls. replaced: number of lost ones. failure: why there are none any more.
+    """
+
+    replaced: int
+    failure: str
+
+    @property
+    def running(self) -> Sequence[Worker]:
+        """Workers that take calls."""
+
+    async def start(self) -> dict[str, Any]:
+        """Start the workers; return the description of the model. Raises TecoInferError if it cannot be opened."""
+
+    def free(self, depth: int) -> Worker | None:
+        """Return the worker that holds the fewest batches, if these are fewer than ``depth``."""
+
+    async def finished(self) -> None:
+        """Wait until no worker holds a batch; the caller gives them no more calls."""
+
+    async def end(self) -> None:
+        """End the workers."""
+
+
+StartWorkers = Callable[[ModelSource, WorkerSettings, Callable[[], None]], WorkerPool]
+"""Returns the workers of a model, not started; the function is called when one starts or ends."""
+
+
 class Workers:
     """Keeps a number of engine processes running.
 
@@ -31,8 +102,8 @@ class Workers:
         changed: called when a process starts or ends, or the model is given up.
     """
 
-    def __init__(self, source: ModelSource, limits: Limits, count: int, changed: Callable[[], None]) -> None:
-        self._source, self._limits, self._count = source, limits, count
+    def __init__(self, source: ModelSource, settings: WorkerSettings, changed: Callable[[], None]) -> None:
+        self._source, self._limits, self._count = source, settings.limits, settings.count
         self.changed = changed
         self.running: list[EngineProcess] = []
         self.replaced = 0

@@ -3,49 +3,70 @@
 from __future__ import annotations
 
 import os
-import queue
+import select
 import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import islice
 from typing import Any
 
-from engine import Array, ConfigError, DataError, DeviceOutOfMemory, InputError, TecoInferError
-from serve.engines.answering import Answering, Body
-from serve.engines.opened import Opened, opened
-from serve.engines.wire import PREFIX, Message, packed, unpacked
-from serve.errors import ServeError
+from engine import Array
+from serve.engines.calls import Calls, failure_of, limit_pixels
+from serve.engines.opened import opened
+from serve.engines.shared import opened_memory
+from serve.engines.wire import PREFIX, Message, body_of, packed, unpacked
 from serve.source import ModelSource
-from tecoinfer_modelzoo.text import typed_reason
 
-_CANCELLED = 1000  # most calls remembered as cancelled
 _PIECES = 512  # pieces of a message passed to the system at once; it takes at most 1024
 
 
 class Link:
-    """The socket to the server. A thread receives, so that its end, and cancelled calls, are seen during a call."""
+    """The socket to the server, and the memory that both processes share."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.cancelled: set[int] = set()
+    def __init__(self, sock: socket.socket, memory: memoryview) -> None:
+        self._sock, self._memory = sock, memory
+        self._ahead: deque[Message] = deque()
+        self._cancelled: set[int] = set()
+        self._readable = select.poll()  # not select(), which takes only small descriptors
+        self._readable.register(sock, select.POLLIN)
 
-    def start(self) -> None:
-        """Start to receive."""
-        threading.Thread(target=self._receive, name="receive", daemon=True).start()
+    def watch(self) -> None:
+        """End this process when the server has closed the socket, also during a call, which cannot be waited for."""
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._sock, getattr(select, "POLLRDHUP", select.POLLHUP))
+        poll.poll()
+        os._exit(0)
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages of the server; the process ends when the server does."""
+        """Yield the calls of the server; the process ends when the server does."""
         while True:
-            yield self._received.get()
+            message = self._ahead.popleft() if self._ahead else self._next()
+            if message.header["kind"] != "cancel":  # of a call that has ended
+                yield message
+
+    def is_cancelled(self, call: int) -> bool:
+        """Return whether the server does not want the result of a running call any more."""
+        while self._readable.poll(0):
+            message = self._next()
+            if message.header["kind"] == "cancel":
+                self._cancelled.add(message.header["call"])
+            else:
+                self._ahead.append(message)
+        return call in self._cancelled
+
+    def forget(self, call: int) -> None:
+        """Forget whether a call was cancelled, as it has ended."""
+        self._cancelled.discard(call)
 
     def send(self, header: dict[str, Any], arrays: Sequence[Array] = ()) -> None:
         """Send a message."""
-        pieces = [memoryview(piece).cast("B") for piece in packed(header, arrays) if len(piece)]
+        pieces = [memoryview(piece).cast("B") for piece in packed(header, body_of(arrays)) if len(piece)]
         while pieces:
             sent = self._sock.sendmsg(pieces[:_PIECES])
             while sent:
@@ -55,19 +76,12 @@ class Link:
                 if not len(pieces[0]):
                     pieces.pop(0)
 
-    def _receive(self) -> None:
+    def _next(self) -> Message:
         try:
-            while True:
-                head, body = PREFIX.unpack(self._exactly(PREFIX.size))
-                message = unpacked(bytes(self._exactly(head)), self._exactly(body))
-                if message.header["kind"] == "cancel":
-                    if len(self.cancelled) >= _CANCELLED:  # of calls that had ended before
-                        self.cancelled.clear()
-                    self.cancelled.add(message.header["call"])
-                else:
-                    self._received.put(message)
+            head, body = PREFIX.unpack(self._exactly(PREFIX.size))
+            return unpacked(bytes(self._exactly(head)), self._exactly(body), self._memory)
         except (OSError, EOFError):
-            os._exit(0)  # the server has ended, or wants this process to; a running call cannot be waited for
+            os._exit(0)  # the server has ended, or wants this process to
 
     def _exactly(self, size: int) -> bytearray:
         found = bytearray(size)
@@ -80,146 +94,26 @@ class Link:
         return found
 
 
-class Calls:
-    """Computes the calls of the server on an open model."""
-
-    def __init__(self, model: Opened, link: Link, samples: int) -> None:
-        self._model, self._link = model, link
-        self._answering = None if model.pipeline is None else Answering(model, samples)
-        self._of_kind: dict[str, Callable[[Message], None]] = {
-            "infer": self._infer,
-            "answer": self._answer,
-            "complete": self._complete,
-        }
-
-    def run(self, message: Message) -> None:
-        """Compute a call, and send its results or its error."""
-        try:
-            self._of_kind[message.header["kind"]](message)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the clients of this call get an answer
-            self._link.send({"kind": "done", "call": message.header["call"], "error": self._described(error)})
-
-    def _infer(self, message: Message) -> None:
-        """Compute tensors: the arrays of each request, one after the other."""
-        joined, start = self._model.joined, time.perf_counter()
-        if joined is None:
-            raise ServeError("unsupported", "this model has several networks; ask for its answer to a sample")
-        arrays = iter(message.arrays)
-        results: list[dict[str, Any] | None] = []
-        good: list[list[Array]] = []
-        for _ in range(message.header["requests"]):
-            try:
-                good.append(self._model.checked(list(islice(arrays, len(joined.inputs)))))
-                results.append(None)
-            except InputError as error:
-                results.append({"error": self._described(error)})
-        found = iter(self._computed(good))
-        sent: list[Array] = []
-        for place, result in enumerate(results):
-            if result is None:
-                outputs = next(found)
-                results[place] = {"outputs": len(outputs)}
-                sent += outputs
-        header = {
-            "kind": "done",
-            "call": message.header["call"],
-            "results": results,
-            "seconds": time.perf_counter() - start,
-        }
-        self._link.send({**header, **self._counts(good)}, sent)
-
-    def _computed(self, good: list[list[Array]]) -> list[list[Array]]:
-        joined = self._model.joined
-        assert joined is not None  # noqa: S101 -- checked by the caller
-        return joined(_key(good[0]), good) if good else []
-
-    def _counts(self, good: Sequence[list[Array]]) -> dict[str, int]:
-        """Return what trials have shown so far, and the most rows to join of requests like these."""
-        joined = self._model.joined
-        assert joined is not None  # noqa: S101 -- checked by the caller
-        useful = joined.most_useful(_key(good[0])) if good else joined.most
-        return {"useful": useful, "shared": joined.shared, "alone": joined.alone, "refused": joined.refused}
-
-    def _answer(self, message: Message) -> None:
-        """Answer samples by the task."""
-        start = time.perf_counter()
-        bodies = [
-            Body(content.tobytes(), one["ending"], one["rendered"])
-            for content, one in zip(message.arrays, message.header["bodies"], strict=True)
-        ]
-        found = self._with_task().answers(bodies)
-        results = [{"error": self._described(one)} if isinstance(one, ServeError) else {"reply": one} for one in found]
-        seconds = time.perf_counter() - start
-        self._link.send({"kind": "done", "call": message.header["call"], "results": results, "seconds": seconds})
-
-    def _complete(self, message: Message) -> None:
-        """Continue a prompt, and send the text piece by piece."""
-        from serve.engines.completing import complete
-
-        call, start = message.header["call"], time.perf_counter()
-
-        def emit(piece: str) -> bool:
-            self._link.send({"kind": "part", "call": call, "piece": piece})
-            return call not in self._link.cancelled
-
-        found = complete(self._model.task, self._model.engines, message.header["request"], emit)
-        self._link.cancelled.discard(call)
-        seconds = time.perf_counter() - start
-        self._link.send({"kind": "done", "call": call, "results": [{"reply": found}], "seconds": seconds})
-
-    def _with_task(self) -> Answering:
-        if self._answering is None:
-            raise ServeError("unsupported", "this model is a file without a task; it takes tensors only")
-        return self._answering
-
-    def _described(self, error: Exception) -> dict[str, str]:
-        """Return kind and text of an error; the model is named by its name, not by the path of its file."""
-        text = str(error) if isinstance(error, TecoInferError) else typed_reason(error)
-        for engine in self._model.engines.values():
-            text = text.replace(str(engine.spec.ckpt), self._model.source.name)
-        return {"kind": _kind(error), "text": text}
-
-
-def _key(arrays: Sequence[Array]) -> tuple[Any, ...]:
-    """Return what requests of one call have in common; their batches may differ, which trials tell apart."""
-    return tuple((array.shape[1:], array.dtype.str) for array in arrays)
-
-
-def _kind(error: Exception) -> str:
-    if isinstance(error, ServeError):
-        return error.kind
-    if isinstance(error, (InputError, DataError, ConfigError)):
-        return "invalid"
-    return "memory" if isinstance(error, DeviceOutOfMemory) else "failed"
-
-
-def main(descriptor: int) -> None:
-    """Serve one model over a socket that the parent process has opened."""
+def main(descriptor: int, memory: int) -> None:
+    """Serve one model over a socket that the parent process has opened; ``memory``: descriptor of the shared memory."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the server decides when this process ends
         signal.signal(number, signal.SIG_IGN)
-    link = Link(socket.socket(fileno=descriptor))
-    link.start()
+    link = Link(socket.socket(fileno=descriptor), opened_memory(memory))
+    link.watch()
     messages = link.messages()
     first = next(messages).header
     with ExitStack() as stack:
         try:
-            _limit_pixels(first["pixels"])
+            limit_pixels(first["pixels"])
             model = stack.enter_context(opened(ModelSource.from_json(first["source"])))
             calls = Calls(model, link, first["samples"])
         except Exception as error:  # noqa: BLE001 -- the server reports it
-            text = str(error) if isinstance(error, TecoInferError) else typed_reason(error)
-            link.send({"kind": "failed", "text": text})
+            link.send({"kind": "failed", "text": failure_of(error)})
             return
         link.send({"kind": "opened", **model.description()})
         for message in messages:
             calls.run(message)
 
 
-def _limit_pixels(most: int) -> None:
-    from PIL import Image
-
-    Image.MAX_IMAGE_PIXELS = most
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

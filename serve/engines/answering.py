@@ -121,20 +121,20 @@ class Answering:
 
     def _compute(self, samples: Sequence[_Sample]) -> None:
         """Compute the rows of all samples, those of equal shapes together, and decode them one by one."""
-        joined = self._opened.joined
-        assert joined is not None  # noqa: S101 -- a task of one call has one model
+        (network,) = self._opened.networks.values()  # a task of one call has one
+        joined = network.joined
         groups: dict[Any, list[tuple[_Sample, PreparedBatch, list[Array]]]] = {}
         for sample in samples:
             ready = sample.ready
             if ready is None or ready.arrays is None:
                 continue
             arrays: list[Array] = [*ready.arrays]  # no shards: these come from a `collate` of the task
-            key = tuple((array.shape, array.dtype.str) for array in arrays) if not self._opened.reason else object()
+            key = tuple((array.shape, array.dtype.str) for array in arrays) if not network.reason else object()
             groups.setdefault(key, []).append((sample, ready, arrays))
         for key, group in groups.items():
             for begin in range(0, len(group), joined.most):
                 some = group[begin : begin + joined.most]
-                parts = [self._opened.checked(arrays) for _, _, arrays in some]
+                parts = [network.checked(arrays) for _, _, arrays in some]
                 for (sample, ready, _), outputs in zip(some, joined(key, parts), strict=True):
                     flaws = Flaws.none(1)
                     flaws.add(outputs, [spec.batch_axis for spec in joined.outputs])

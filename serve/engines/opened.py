@@ -18,6 +18,50 @@ from utils.datasets.base import Dataset
 from utils.pipeline.run.pipeline import Pipeline
 from utils.stored import ModelMetadata
 from utils.tasks.base import Task, overrides
+from utils.tasks.prepared import Sequences
+
+
+@dataclass
+class Network:
+    """A network of an open model.
+
+    Attributes:
+        engine: opened. joined: computes several requests in one call.
+        reason: why requests are not joined; empty: they are.
+    """
+
+    engine: Engine
+    joined: Joined
+    reason: str
+
+    @classmethod
+    def of(cls, engine: Engine, rows: int) -> Network:
+        """Return the network of an engine; ``rows``: most rows of a call."""
+        engine.batching.learn()
+        reason = engine.batching.why_dependent or "its rows may depend on one another"
+        reason = can_join(engine.inputs, engine.outputs) if engine.independent else reason
+        if rows < 2:
+            reason = "--max_batch is 1"
+
+        def call(arrays: list[Array]) -> list[Array]:
+            found = engine(arrays)
+            return found if isinstance(found, list) else [found]
+
+        return cls(engine, Joined(call, engine.inputs, engine.outputs, rows), reason)
+
+    def checked(self, arrays: list[Array]) -> list[Array]:
+        """Return the arrays of a call in the model's dtypes. Raises InputError if they do not fit."""
+        return self.engine.batching.checked(arrays)
+
+    def description(self) -> dict[str, Any]:
+        """Return what the server needs to know, in JSON types."""
+        return {
+            "inputs": [tensor_to_json(spec) for spec in self.engine.inputs],
+            "outputs": [tensor_to_json(spec) for spec in self.engine.outputs],
+            "joins": not self.reason,
+            "reason": self.reason,
+            "labels": _labels(self.engine),
+        }
 
 
 @dataclass
@@ -25,17 +69,20 @@ class Opened:
     """An open model.
 
     Attributes:
-        source: where it comes from. engines: by name.
+        source: where it comes from. networks: by name; the only one of a model is ``model``.
         pipeline: of its task; ``None`` for a file without a task.
-        joined: computes several requests in one call; ``None`` for a task with several models.
-        reason: why requests are not joined; empty: they are.
+        sequences: computes sequences of requests; ``None`` for a task that has none.
     """
 
     source: ModelSource
-    engines: Mapping[str, Engine]
+    networks: Mapping[str, Network]
     pipeline: Pipeline | None
-    joined: Joined | None
-    reason: str
+    sequences: Sequences | None = None
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """The engines by name."""
+        return {name: network.engine for name, network in self.networks.items()}
 
     @property
     def task(self) -> Task | None:
@@ -48,35 +95,29 @@ class Opened:
         task = self.task
         return task is not None and task.one_call and not overrides(type(task), "collate")
 
-    def checked(self, arrays: list[Array]) -> list[Array]:
-        """Return the arrays of a call in the model's dtypes. Raises InputError if they do not fit."""
-        (engine,) = self.engines.values()
-        return engine.batching.checked(arrays)
-
     def description(self) -> dict[str, Any]:
         """Return what the server needs to know, in JSON types."""
-        first = next(iter(self.engines.values()))
-        alone = self.joined is not None
-        task = self.task
+        engines, task, networks = list(self.engines.values()), self.task, self.networks
         return {
-            "inputs": [tensor_to_json(spec) for spec in first.inputs] if alone else [],
-            "outputs": [tensor_to_json(spec) for spec in first.outputs] if alone else [],
-            "joins": not self.reason,
-            "reason": self.reason,
+            "networks": {name: network.description() for name, network in networks.items()},
+            "sequences": None if self.sequences is None else _tensors(self.sequences),
             "rows_of_answers": self.answers_by_rows,
             "target": self.source.target,
-            "engine": "; ".join(engine.describe() for engine in self.engines.values()),
-            "simulated": any(engine.simulated for engine in self.engines.values()),
-            "labels": _labels(first),
+            "engine": "; ".join(engine.describe() for engine in engines),
+            "simulated": any(engine.simulated for engine in engines),
             "task": None if task is None else task.name,
             "domain": None if task is None else task.domain,
             "takes": None if task is None else task.data_help,
             "images": task is not None and task.image_inputs,
             "streams": can_stream(task),
             "texts": task is not None and any(flag.key == "text" for flag in task.flags),
-            "memory": sum(int(engine.device_report().get("memory_per_spa", 0)) for engine in self.engines.values()),
+            "memory": sum(int(engine.device_report().get("memory_per_spa", 0)) for engine in engines),
             "memory_limit": load_card().memory_bytes,
         }
+
+
+def _tensors(found: Sequences) -> dict[str, list[dict[str, Any]]]:
+    return {"inputs": [*map(tensor_to_json, found.inputs)], "outputs": [*map(tensor_to_json, found.outputs)]}
 
 
 def _labels(engine: Engine) -> list[str] | None:
@@ -136,17 +177,7 @@ def _refuse_uncalibrated(source: ModelSource, engines: Mapping[str, Engine]) -> 
 
 
 def _found(source: ModelSource, engines: Mapping[str, Engine], pipeline: Pipeline | None) -> Opened:
-    if len(engines) != 1:
-        return Opened(source, engines, pipeline, None, "it has several networks")
-    (engine,) = engines.values()
-    engine.batching.learn()
-    reason = engine.batching.why_dependent or "its rows may depend on one another"
-    reason = can_join(engine.inputs, engine.outputs) if engine.independent else reason
-    if source.rows < 2:
-        reason = "--max_batch is 1"
-
-    def call(arrays: list[Array]) -> list[Array]:
-        found = engine(arrays)
-        return found if isinstance(found, list) else [found]
-
-    return Opened(source, engines, pipeline, Joined(call, engine.inputs, engine.outputs, source.rows), reason)
+    networks = {name: Network.of(engine, source.rows) for name, engine in engines.items()}
+    task = None if pipeline is None else pipeline.task
+    has_sequences = task is not None and overrides(type(task), "sequences")
+    return Opened(source, networks, pipeline, task.sequences(engines) if task is not None and has_sequences else None)

@@ -1,8 +1,9 @@
 """Messages between the server and an engine process: a JSON header, and arrays as bytes.
 
 A message is the length of its header and of its body, the header, and the body: the bytes of all arrays, each from a
-multiple of 64 bytes on. The header lists dtype and shape of each array under ``arrays``. Both ends run on one machine
-and one version of the zoo, so numbers are in the machine's byte order.
+multiple of 64 bytes on. The header lists dtype and shape of each array under ``arrays``. A body may also be in memory
+that both processes share (:mod:`serve.engines.shared`): then the header has its place there. Both ends run on one
+machine and one version of the zoo, so numbers are in the machine's byte order.
 """
 
 from __future__ import annotations
@@ -31,19 +32,40 @@ class Message(NamedTuple):
     arrays: list[Array]
 
 
-def packed(header: Mapping[str, Any], arrays: Sequence[Array] = ()) -> list[bytes | memoryview]:
-    """Return a message in pieces, to be sent one after the other."""
-    layout: list[list[Any]] = []
-    body: list[bytes | memoryview] = []
+class Body(NamedTuple):
+    """Arrays as bytes: ``pieces`` one after the other, ``size`` bytes; ``layout``: dtype, shape and bytes of each."""
+
+    layout: list[list[Any]]
+    pieces: list[bytes | memoryview]
+    size: int
+
+
+def body_of(arrays: Sequence[Array]) -> Body:
+    """Return arrays as bytes, without copies of contiguous ones."""
+    found = Body([], [], 0)
     size = 0
     for array in arrays:
         data = to_bytes(array) if array.dtype.hasobject else _memory(array)
-        layout.append([array.dtype.str, list(array.shape), len(data)])
+        found.layout.append([array.dtype.str, list(array.shape), len(data)])
         padding = -len(data) % _ALIGNMENT
-        body += [data, bytes(padding)] if padding else [data]
+        found.pieces.append(data)
+        if padding:
+            found.pieces.append(bytes(padding))
         size += len(data) + padding
-    head = json.dumps({**header, "arrays": layout}).encode()
-    return [PREFIX.pack(len(head), size), head, *body]
+    return found._replace(size=size)
+
+
+def packed(header: Mapping[str, Any], body: Body, shared: int | None = None) -> list[bytes | memoryview]:
+    """Return a message in pieces, to be sent one after the other.
+
+    Args:
+        header: in JSON types. body: arrays. shared: where the body is in the memory of both processes; ``None``: it is
+            sent.
+    """
+    place = {} if shared is None else {"shared": shared, "size": body.size}
+    head = json.dumps({**header, **place, "arrays": body.layout}).encode()
+    sent = body if shared is None else Body([], [], 0)
+    return [PREFIX.pack(len(head), sent.size), head, *sent.pieces]
 
 
 def _memory(array: Array) -> memoryview:
@@ -52,10 +74,17 @@ def _memory(array: Array) -> memoryview:
     return memoryview(flat)
 
 
-def unpacked(head: bytes, body: bytes | bytearray) -> Message:
-    """Return the message of a header and a body; the arrays share the memory of the body."""
+def unpacked(head: bytes, body: bytes | bytearray, memory: memoryview | None = None) -> Message:
+    """Return the message of a header and a body.
+
+    The arrays share the memory of the body, or ``memory``, which both processes have: those are valid until the call is
+    answered.
+    """
     header = json.loads(head)
     arrays, place, view = list[Array](), 0, memoryview(body)
+    if "shared" in header and memory is not None:
+        begin = header.pop("shared")
+        view = memory[begin : begin + header.pop("size")]
     for dtype, shape, size in header.pop("arrays"):
         data = view[place : place + size]
         kind = np.dtype(dtype)

@@ -16,14 +16,15 @@ from starlette.requests import ClientDisconnect
 
 from engine import TecoInferError
 from serve.errors import ServeError, invalid
+from serve.http.answers import answered
 from serve.http.bodies import LARGE, parse_object, read_body
 from serve.http.completions import Completion, openai_error
+from serve.http.forms import sent_files
 from serve.http.gate import Gate
 from serve.http.infer_body import HEADER, encode_infer, parse_infer
-from serve.http.media import ending_of
 from serve.http.openapi import ANSWER, INFER, described
 from serve.metadata import model_metadata, server_metadata
-from serve.repository import VERSION, Repository, ServedModel, Timing
+from serve.repository import VERSION, Repository, Timing
 from tecoinfer_modelzoo.distribution import version
 
 STATIC = Path(__file__).with_name("static")
@@ -75,13 +76,13 @@ def _metadata(app: FastAPI, repository: Repository) -> None:
     @app.get("/v2/models/{name}/versions/{version}")
     async def metadata(name: str, version: str = "") -> dict[str, Any]:
         """Return the tensors of a model; its task, labels and batching are under ``parameters``."""
-        return model_metadata(repository.find(name, version))
+        return model_metadata(repository.find_network(name, version))
 
     @app.get("/v2/models/{name}/ready")
     @app.get("/v2/models/{name}/versions/{version}/ready")
     async def model_ready(name: str, version: str = "") -> JSONResponse:
         """Return whether a model answers requests; status 503 if not."""
-        model = repository.find(name, version)
+        model = repository.find_network(name, version).model
         ready = model.is_ready and not repository.closing
         return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
@@ -90,10 +91,10 @@ def _metadata(app: FastAPI, repository: Repository) -> None:
         return described(app, repository)
 
 
-def _note(request: Request, model: ServedModel, kind: str, timing: Timing | None = None) -> None:
+def _note(request: Request, model: str, kind: str, timing: Timing | None = None) -> None:
     """Add the model, and where the time went, to the access log's entry."""
     entry = request.scope["state"]["entry"]
-    entry |= {"model": model.name, "kind": kind}
+    entry |= {"model": model, "kind": kind}
     if timing is not None:
         times = {"queue_s": round(timing.queue_s, 6), "compute_s": round(timing.compute_s, 6), "batch": timing.batch}
         entry |= times
@@ -106,15 +107,16 @@ def _inference(app: FastAPI, repository: Repository) -> None:
     @app.post("/v2/models/{name}/versions/{version}/infer", openapi_extra=INFER)
     async def infer(request: Request, name: str, version: str = "") -> Response:
         """Compute tensors, in JSON or by the binary extension of the protocol."""
-        model = repository.find(name, version)
-        _note(request, model, "infer")
+        network = repository.find_network(name, version)
+        _note(request, network.name, "infer")
         body = await read_body(request, limits)
         parsed = await _maybe_in_thread(len(body), parse_infer, name, body, request.headers.get(HEADER), limits)
-        outputs, timing = await model.infer(parsed)
-        _note(request, model, "infer", timing)
+        outputs, timing = await network.infer(parsed)
+        _note(request, network.name, "infer", timing)
         size = sum(output.nbytes for output in outputs)
-        labels = model.description["labels"]
-        encoded = await _maybe_in_thread(size, encode_infer, parsed, model.signature.outputs, outputs, labels, VERSION)
+        signature = network.tensors(parsed)
+        given = (parsed, signature.outputs, outputs, signature.labels, VERSION)
+        encoded = await _maybe_in_thread(size, encode_infer, *given)
         if encoded.json_bytes is None:
             return Response(encoded.body, media_type="application/json")
         headers = {HEADER: str(encoded.json_bytes)}
@@ -130,23 +132,17 @@ def _answers(app: FastAPI, repository: Repository) -> None:
     @app.post("/v2/models/{name}/answer", openapi_extra=ANSWER)
     @app.post("/v2/models/{name}/versions/{version}/answer", include_in_schema=False)
     async def answer(request: Request, name: str, version: str = "", rendering: bool = False) -> JSONResponse:
-        """Answer the samples of a body by the model's task, as ``example_single_batch.py`` does for a file."""
+        """Answer the samples of a body, or of a form's files, as ``example_single_batch.py`` does for a file."""
         start = time.perf_counter()
         model = repository.find(name, version)
-        _note(request, model, "answer")
-        ending = ending_of(request.headers.get("content-type", ""))
-        body = await read_body(request, repository.settings.limits)
-        if not body:
-            raise invalid("the body is empty; send a file")
-        found, timing = await model.answer(body, ending, rendered=rendering)
-        _note(request, model, "answer", timing)
-        times = {
-            "queue_s": round(timing.queue_s, 6),
-            **found["timing"],
-            "total_s": round(time.perf_counter() - start, 6),
-        }
+        _note(request, name, "answer")
+        files = await sent_files(request, repository.settings.limits)
+        found, timing = await answered(model, files, rendering)
+        _note(request, name, "answer", timing)
+        timing_of = {"queue_s": round(timing.queue_s, 6), **found["timing"]}
+        timing_of["total_s"] = round(time.perf_counter() - start, 6)
         simulated = {"simulated": True} if model.description["simulated"] else {}
-        return JSONResponse({"model_name": name, **simulated, "answers": found["answers"], "timing": times})
+        return JSONResponse({"model_name": name, **simulated, "answers": found["answers"], "timing": timing_of})
 
 
 def _completions(app: FastAPI, repository: Repository) -> None:
@@ -156,7 +152,7 @@ def _completions(app: FastAPI, repository: Repository) -> None:
         body = await read_body(request, repository.settings.limits)
         asked = Completion(parse_object(body), repository)
         asked.model.check_ready()
-        _note(request, asked.model, "complete")
+        _note(request, asked.model.name, "complete")
         if not asked.streams:
             return JSONResponse(await asked.whole())
         return StreamingResponse(

@@ -81,6 +81,8 @@ class Gate:
         code = "OK" if 200 <= status < 400 else "CANCELLED" if not status else _CODES.get(status, "UNKNOWN")
         if "kind" in entry:
             self._repository.metrics.request(entry["model"], "http", entry["kind"], code, seconds)
+        if not self._repository.log.is_on:
+            return
         client = scope.get("client")
         self._repository.log.write(
             {

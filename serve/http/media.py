@@ -31,9 +31,15 @@ IMAGES = tuple(media for media in ENDINGS if media.startswith("image/"))
 TEXTS = ("text/plain",)
 
 
-def ending_of(media: str) -> str:
-    """Return the file ending of a media type with parameters. Raises ServeError for others."""
-    found = ENDINGS.get(media.partition(";")[0].strip().lower())
+def media_of(kind: str) -> str:
+    """Return the media type of a content type, without its parameters, in lower case."""
+    return kind.partition(";")[0].strip().lower()
+
+
+def ending_of(kind: str) -> str:
+    """Return the file ending of a content type. Raises ServeError for unknown ones."""
+    found = ENDINGS.get(media_of(kind))
     if found is None:
-        raise ServeError("media", f"content type {media[:60]!r} must be one of: {', '.join(ENDINGS)}")
+        listed = ", ".join((*ENDINGS, "multipart/form-data"))
+        raise ServeError("media", f"content type {kind[:60]!r} must be one of: {listed}")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from serve.http.forms import FORM
 from serve.http.media import ENDINGS, IMAGES, TEXTS
 from serve.protocol.datatypes import DATATYPES
 
@@ -101,7 +102,10 @@ _ANSWERS = {
 
 
 def _body(media: tuple[str, ...]) -> dict[str, Any]:
-    return {"required": True, "content": {one: {"schema": {"type": "string", "format": "binary"}} for one in media}}
+    file = {"type": "string", "format": "binary"}
+    content: dict[str, Any] = {one: {"schema": file} for one in media}
+    content[FORM] = {"schema": {"type": "object", "additionalProperties": file}}
+    return {"required": True, "content": content}
 
 
 def _answer(media: tuple[str, ...]) -> dict[str, Any]:

@@ -11,13 +11,16 @@ import numpy as np
 from engine import Array, TensorSpec
 from engine.batching import batch_of, fits
 from engine.signature import tensor_from_json
-from serve.errors import ServeError, invalid
+from serve.errors import invalid
 from serve.protocol.datatypes import datatype_of
 
 DEFAULT_PRIORITY = 1 << 16
 """Priority of requests that ask for none, or for 0; a smaller number is served earlier."""
 
 MOST_PRIORITY = (1 << 32) - 1
+
+MOST_ID = 128
+"""Most characters of the id of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,15 @@ class WantedOutput:
     classes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class InSequence:
+    """The place of a request in a sequence; ``id``: a text or a number, ``start``, ``end``: first and last one."""
+
+    id: str | int
+    start: bool = False
+    end: bool = False
+
+
 @dataclass(slots=True)
 class InferRequest:
     """A request of inference.
@@ -38,6 +50,7 @@ class InferRequest:
         inputs: tensors by name, in the order of the request.
         outputs: wanted outputs; empty: all. binary: whether other outputs are returned as bytes.
         priority: a smaller number is served earlier. timeout: seconds, or ``None``.
+        sequence: the sequence that it belongs to, if any.
     """
 
     model: str
@@ -47,11 +60,12 @@ class InferRequest:
     binary: bool = False
     priority: int = DEFAULT_PRIORITY
     timeout: float | None = None
+    sequence: InSequence | None = None
 
     def take_parameters(self, parameters: Mapping[str, Any]) -> None:
-        """Set priority and timeout (in microseconds) from the parameters; others are for extensions not supported here.
+        """Set priority, timeout (in microseconds) and sequence from the parameters; others are ignored.
 
-        Raises ServeError if a value is invalid, or belongs to sequences.
+        Raises ServeError if a value is invalid.
         """
         priority, timeout = parameters.get("priority", 0), parameters.get("timeout", 0)
         for name, value in (("priority", priority), ("timeout", timeout)):
@@ -59,32 +73,46 @@ class InferRequest:
                 raise invalid(f"parameter {name} must be a whole number of at least 0")
         if priority > MOST_PRIORITY:
             raise invalid(f"parameter priority must be at most {MOST_PRIORITY}")
-        if parameters.get("sequence_id"):
-            raise ServeError("unsupported", "parameter sequence_id: sequences with a state are not supported")
+        self.sequence = _sequence_of(parameters)
         self.priority = priority or DEFAULT_PRIORITY
         self.timeout = timeout / 1e6 if timeout else None
 
 
+def _sequence_of(parameters: Mapping[str, Any]) -> InSequence | None:
+    """Return the place in a sequence; an id of 0 or an empty text is none, as Triton's clients send it."""
+    found = parameters.get("sequence_id")
+    if found is None or found in (0, ""):
+        return None
+    is_number = isinstance(found, int) and not isinstance(found, bool) and 0 < found < 1 << 64
+    if not is_number and not (isinstance(found, str) and len(found) <= MOST_ID):
+        raise invalid(f"parameter sequence_id must be a number above 0, or a text of at most {MOST_ID} characters")
+    marks = [parameters.get(f"sequence_{name}", False) for name in ("start", "end")]
+    if not all(isinstance(mark, bool) for mark in marks):
+        raise invalid("parameters sequence_start and sequence_end must be true or false")
+    return InSequence(found, *marks)
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives.
+    """What a network takes and gives.
 
     Attributes:
         inputs, outputs: tensors in the order of a call.
         joins: whether several requests may be computed in one call: the rows are proven independent of one another.
-        reason: why not.
+        reason: why not. labels: names of its classes, if the model stores them.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     joins: bool = False
     reason: str = ""
+    labels: Sequence[str] | None = None
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Signature:
         """Read the description that an engine process sends."""
         inputs, outputs = (tuple(map(tensor_from_json, entry[key])) for key in ("inputs", "outputs"))
-        return cls(inputs, outputs, bool(entry["joins"]), str(entry["reason"]))
+        return cls(inputs, outputs, bool(entry.get("joins")), str(entry.get("reason", "")), entry.get("labels"))
 
     def arrange(self, request: InferRequest) -> Call:
         """Return the arrays of a request in the order of a call. Raises ServeError if they do not fit the model."""

@@ -57,8 +57,10 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
     answers = [json.loads(one)["answers"][0] for one in re.findall(r'\{"model_name.*?\}\}', parts[1].replace("\n", ""))]
     assert answers[0]["answer"][0]["label"] == "7"
     assert answers[1]["answer"][0]["label"] == "French"
+    assert answers[2] == {**answers[0], "name": "0081.png"}
     assert json.loads(parts[2])["outputs"][0]["shape"] == [1, 10]
     assert parts[3].strip().endswith("data: [DONE]")
-    assert "teco_requests_total" in parts[4]
-    assert not [line for line in parts[5].splitlines() if line and "written" not in line and line not in text]
+    assert parts[4].split() == ["1.95-3.42", "s", "4.42-4.89", "s"]  # as stream.py of the model prints them
+    assert "teco_requests_total" in parts[5]
+    assert not [line for line in parts[6].splitlines() if line and "written" not in line and line not in text]
     assert os.path.isfile(tmp_path / "models/digits/1/model.onnx")

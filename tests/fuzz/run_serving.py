@@ -1,11 +1,12 @@
 """Take one request as a server does, up to the engine: run_serving.py KIND FILE [HEADER].
 
-KIND is ``rest``, ``grpc`` or ``completion``. A request that is refused ends with exit code 2 and one line; every other
-one has arrays that the engine takes, which are computed and written as the answer.
+KIND is ``rest``, ``grpc``, ``completion`` or ``form``. A request that is refused ends with exit code 2 and one line;
+every other one has arrays that the engine takes, which are computed and written as the answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from engine import EngineSpec, TecoInferError, open_engine
 from serve.http.bodies import parse_object
 from serve.http.completions import checked_fields
+from serve.http.forms import files_of_form
 from serve.http.infer_body import encode_infer, parse_infer
 from serve.protocol.infer_messages import decoded, parsed_request, response_of
 from serve.protocol.request import Signature
@@ -28,6 +30,9 @@ def main(kind: str, file: str, header: str | None = None) -> int:
     try:
         if kind == "completion":
             checked_fields(parse_object(body))
+            return 0
+        if kind == "form":
+            asyncio.run(files_of_form(header or "", body, LIMITS))
             return 0
         request: Any = parse_infer("digits", body, header, LIMITS) if kind == "rest" else _of_message(body)
         with open_engine("null", EngineSpec(ROOT / "example/classification/digits/digits_dyn.onnx")) as engine:

@@ -33,6 +33,7 @@ labels. A model of several networks, such as an encoder and a decoder, becomes s
 """Help text of ``teco export-repository``."""
 
 if TYPE_CHECKING:
+    from serve.repository import ServedModel
     from serve.server import Running
     from serve.settings import ServeSettings
 
@@ -62,10 +63,17 @@ def _print_addresses(server: Running) -> None:
     scheme = "https" if settings.certificate is not None else "http"
     for model in server.repository.models.values():
         about = model.description
-        batching = "batches" if model.signature.joins else f"no batches: {model.signature.reason}"
-        print(f"{model.name}: {about['task'] or 'tensors'} on {about['engine']}; {batching}")
+        print(f"{model.name}: {about['task'] or 'tensors'} on {about['engine']}; {_batching(model)}")
     grpc = "" if server.grpc_port is None else f", grpc {host}:{server.grpc_port}"
     print(f"serving {scheme}://{host}:{server.http_port}{grpc}", flush=True)
+
+
+def _batching(model: ServedModel) -> str:
+    """Return whether requests to a model, or to each of its networks, are batched."""
+    found = {name: "batches" if one.joins else f"no batches: {one.reason}" for name, one in model.networks.items()}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{model.name}.{name} {text}" for name, text in found.items())
 
 
 def _parser() -> Parser:
@@ -115,6 +123,8 @@ def _add_batching(group: argparse._ArgumentGroup) -> None:
     add("--timeout", type=float, default=30.0, metavar="S", help="seconds until a request is given up (default: 30)")
     add("--call_timeout", type=float, default=300.0, metavar="S", help="seconds until a call is ended (default: 300)")
     add("--workers", type=int, default=1, metavar="N", help="engine processes per model (default: %(default)s)")
+    add("--launcher", choices=("process", "ray"), default="process", help="ray: replicas on a Ray cluster")
+    add("--max_workers", type=int, default=0, metavar="N", help="ray: most replicas per model, by its load")
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
@@ -130,6 +140,14 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     )
     add("--body_timeout", type=float, default=30.0, metavar="S", help="seconds for a body to arrive (default: 30)")
     add("--max_samples", type=int, default=64, metavar="N", help="samples of a body to answer (default: %(default)s)")
+    add("--max_sequences", type=int, default=1000, metavar="N", help="open sequences per model (default: %(default)s)")
+    add(
+        "--sequence_timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds without a request until a sequence is closed (default: 60)",
+    )
 
 
 def settings_of(args: argparse.Namespace) -> ServeSettings:
@@ -142,6 +160,7 @@ def settings_of(args: argparse.Namespace) -> ServeSettings:
         queue=args.max_queue,
         timeout=args.timeout,
         workers=args.workers,
+        most_workers=args.max_workers,
         call_seconds=args.call_timeout,
     )
     body, tensor = (int(value * MEBI) if 0 < value < 1e9 else 0 for value in (args.max_body, args.max_tensor))
@@ -156,10 +175,17 @@ def settings_of(args: argparse.Namespace) -> ServeSettings:
         certificate=args.tls_cert,
         key=args.tls_key,
         access_log=args.access_log,
+        launcher=args.launcher,
         grace=args.grace,
         batching=batching,
         limits=Limits(
-            body=body, tensor=tensor, pixels=args.max_pixels, samples=args.max_samples, body_seconds=args.body_timeout
+            body=body,
+            tensor=tensor,
+            pixels=args.max_pixels,
+            samples=args.max_samples,
+            sequences=args.max_sequences,
+            sequence_seconds=args.sequence_timeout,
+            body_seconds=args.body_timeout,
         ),
     )
 

@@ -22,7 +22,7 @@ from utils.datasets.base import Batch, Dataset
 from utils.metrics.base import Metric
 from utils.tasks.model import Model
 from utils.tasks.options import Options as Options
-from utils.tasks.prepared import Prepared, Shards, Streamed
+from utils.tasks.prepared import Prepared, Sequences, Shards, Streamed
 
 SCRIPTS = ("valid", "single", "multi")
 """The scripts of every model: for a data set, one sample, a folder."""
@@ -253,6 +253,14 @@ class Calls(_Bound):
             emit: gets the continuation piece by piece as it arises; returns ``False`` to end it early.
 
         Raises DataError if the text cannot be continued, such as a too long one.
+        """
+        raise NotImplementedError
+
+    def sequences(self, engines: Mapping[str, Engine]) -> Sequences:
+        """Return what computes a stream of requests with a state; a task whose samples arrive in parts overrides this.
+
+        Args:
+            engines: by the names of :attr:`models`.
         """
         raise NotImplementedError
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from engine import Array
+from engine import Array, TensorSpec
 
 
 class Prepared(NamedTuple):
@@ -40,6 +40,33 @@ class Streamed(NamedTuple):
     prompt_tokens: int  # number of tokens of the prompt
     tokens: int  # number of new tokens
     complete: bool  # it ended by itself or at a stop string, not at the limit of tokens
+
+
+class SequenceState(NamedTuple):
+    """State of a sequence of requests between two of them: ``values`` in JSON types, and arrays."""
+
+    values: dict[str, Any]
+    arrays: list[Array]
+
+
+class Sequences(Protocol):
+    """Computes sequences of requests, of which each needs the state that the one before has left."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """Arrays of a request."""
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """Arrays of its answer."""
+
+    def step(self, arrays: list[Array], state: SequenceState | None, last: bool) -> tuple[list[Array], SequenceState]:
+        """Return the outputs of a request, and the state after it.
+
+        Args:
+            arrays: the inputs. state: after the request before; ``None``: it is the first one. last: no more follow.
+        """
+        ...
 
 
 class Shards(list[list[Array]]):

@@ -13,7 +13,7 @@ from tests.fuzz.case import Case
 from tests.fuzz.makers.bytes_of import mutated
 
 WARM = (
-    *("numpy", "onnxruntime", "engine", "serve.http.bodies", "serve.http.infer_body"),
+    *("numpy", "onnxruntime", "engine", "serve.http.bodies", "serve.http.forms", "serve.http.infer_body"),
     *("serve.protocol.infer_messages", "serve.protocol.messages"),
 )
 
@@ -61,11 +61,13 @@ DATATYPES = ("FP32", "FP64", "FP16", "INT8", "UINT64", "BOOL", "BYTES", "BF16")
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
     """Write a request, and take it."""
-    kind = rng.choice(("rest", "rest", "grpc", "completion"))
+    kind = rng.choice(("rest", "rest", "grpc", "completion", "form"))
     if kind == "rest":
         content, header, what = _rest(rng)
     elif kind == "grpc":
         (content, what), header = _grpc(rng), []
+    elif kind == "form":
+        content, header, what = _form(rng)
     else:
         (content, what), header = _completion(rng), []
     if rng.random() < 0.4:
@@ -81,6 +83,8 @@ def _rest(rng: random.Random) -> tuple[bytes, list[str], str]:
     image = np.zeros((rows, 3, 32, 32), np.float32)
     entry: dict[str, Any] = {"name": "input", "shape": list(image.shape), "datatype": "FP32"}
     fields: dict[str, Any] = {"inputs": [entry], "id": "1", "parameters": {"priority": 1, "timeout": 5}}
+    if rng.random() < 0.3:
+        fields["parameters"] |= {"sequence_id": rng.choice((1, "a")), "sequence_start": True, "sequence_end": False}
     if rng.random() < 0.3:
         output = {"name": rng.choice(("output", "x")), "parameters": {"classification": rng.choice((1, 5, 100))}}
         fields["outputs"] = [output]
@@ -114,6 +118,20 @@ def _changed(fields: dict[str, Any], rng: random.Random) -> str:
 
 def _text(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields).encode("utf-8", "surrogatepass")
+
+
+def _form(rng: random.Random) -> tuple[bytes, list[str], str]:
+    """Return a form of some files; the header is its content type."""
+    names = ("a.png", "a.wav", "a.pkl", "", "../x.png", "a" * 5000, "\r\nx: y", "\u202e.png")
+    kinds = ("image/png", "text/plain", "application/octet-stream", "image/png; charset=\x00", "")
+    parts = []
+    for _ in range(rng.choice((0, 1, 2, 70))):
+        head = f'Content-Disposition: form-data; name="f"; filename="{rng.choice(names)}"'
+        lines = [head, f"Content-Type: {rng.choice(kinds)}"][: rng.choice((0, 1, 2, 2))]
+        parts.append(("\r\n".join(lines) + "\r\n\r\n").encode() + rng.randbytes(rng.choice((0, 5, 500))) + b"\r\n")
+    content = b"".join(b"--b\r\n" + part for part in parts) + rng.choice((b"--b--\r\n", b"--b--", b"--b", b""))
+    kind = f"multipart/form-data{rng.choice(('; boundary=b', '; boundary=b', '; boundary=', '; boundary=c', ''))}"
+    return content, [kind], f"form of {len(parts)} parts, {kind}"
 
 
 def _completion(rng: random.Random) -> tuple[bytes, str]:

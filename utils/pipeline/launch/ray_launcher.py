@@ -126,7 +126,7 @@ def launch(
     if samples is not None and workers > max(samples, 1):
         say(f"{max(samples, 1)} workers instead of {workers}: the data set has {samples} samples")
         workers = max(samples, 1)
-    with _cluster() as ray:
+    with joined_cluster() as ray:
         sys.modules.setdefault(SCRIPT, sys.modules["__main__"])
         nodes = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
         cpus = cpus_each(list(nodes.values()), workers)
@@ -140,6 +140,11 @@ def launch(
             slots={node: max(1, int(cores / cpus)) for node, cores in nodes.items()},
         )
         return _finish(run, say)
+
+
+def worker_settings() -> dict[str, str]:
+    """Return the environment variables that workers take from this process."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
 
 
 def cpus_each(nodes: Sequence[float], workers: int) -> float:
@@ -200,7 +205,7 @@ def _worker_class() -> type:
 
 
 @contextmanager
-def _cluster() -> Iterator[Any]:
+def joined_cluster() -> Iterator[Any]:
     """Join the cluster of ``RAY_ADDRESS``, or start one on this machine and always shut it down."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; else a warning
     try:
@@ -215,7 +220,7 @@ def _cluster() -> Iterator[Any]:
         try:
             with _uninterrupted():
                 ray.init(log_to_driver=False, logging_level="error", **own)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # of any class: Ray raises a plain Exception if it starts too slowly
             where = f"the cluster at RAY_ADDRESS={address}" if address else "a cluster on this machine"
             reason = str(error).strip().partition("\n")[0]
             fix = "check it with `ray status`, and RAY_AUTH_MODE=token where it asks for a token"
@@ -273,7 +278,7 @@ def _finish(run: _Run, say: Callable[[str], None]) -> Report:
 
 def _start(run: _Run, rank: int) -> None:
     worker = _Worker(rank, run.make())
-    settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
+    settings = worker_settings()
     folders = [os.path.abspath(path or ".") for path in sys.path]
     run.pending[worker.actor.start.remote(str(Path.cwd()), folders, settings)] = worker
 

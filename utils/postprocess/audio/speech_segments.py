@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from engine import ConfigError
 
@@ -66,6 +67,15 @@ class Segmenter:
     def speaking(self) -> bool:
         """Whether there is speech now."""
         return self._start is not None
+
+    def saved(self) -> list[Any]:
+        """Return the state in JSON types."""
+        return [self._at, self._start, self._quiet, self._open]
+
+    def restore(self, state: list[Any]) -> None:
+        """Continue after the state that :meth:`saved` has returned."""
+        self._at, self._start, self._quiet, found = state
+        self._open = list(found)
 
     def feed(self, probabilities: Iterable[float]) -> list[tuple[int, int]]:
         """Process the next chunks; return the segments that are final now, as (first, last + 1) samples."""

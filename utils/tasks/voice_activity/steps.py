@@ -12,6 +12,7 @@ from utils.postprocess.audio.speech_segments import Rules, Segmenter
 from utils.preprocess.audio.resampling import Resampler
 from utils.tasks import Model, Options
 from utils.tasks.common.outputs import sigmoid
+from utils.tasks.prepared import SequenceState
 
 KEY = "voice_activity"
 """Metadata key: a JSON object with ``chunk`` and ``context`` in samples."""
@@ -105,6 +106,14 @@ class Voices:
         self._before = self._before[going]
         self._inputs[state] = np.compress(going, self._inputs[state], axis)
 
+    def saved(self) -> list[Array]:
+        """Return the state of the model, and the samples before the next chunk."""
+        return [self._inputs[self._layout.places[1]], self._before]
+
+    def restore(self, arrays: list[Array]) -> None:
+        """Continue after the state that :meth:`saved` has returned."""
+        self._inputs[self._layout.places[1]], self._before = arrays
+
     def hear(self, chunk: Array) -> Array:
         """Return the probabilities of the next chunk, float32 [count]; it has float32 [count, ``layout.chunk``]."""
         sound, state, _ = self._layout.places
@@ -133,6 +142,7 @@ class VoiceStream:
 
     Attributes:
         probability: of speech in the last complete chunk.
+        probabilities: of the chunks that the last call of :meth:`feed` or :meth:`finish` has completed.
     """
 
     def __init__(self, engine: Engine, layout: Layout, rules: Rules, rate: int | None = None) -> None:
@@ -140,6 +150,7 @@ class VoiceStream:
         self._resampler = Resampler(rate or layout.rate, layout.rate)
         self._left, self._samples = np.zeros(0, np.float32), 0
         self.probability = 0.0
+        self.probabilities: list[float] = []
 
     @property
     def speaking(self) -> bool:
@@ -153,15 +164,29 @@ class VoiceStream:
 
     def feed(self, samples: Array) -> list[Segment]:
         """Add samples (float32 [S], mono, any number), and return the segments that are final now."""
+        self.probabilities = []
         return self._take(self._resampler.feed(np.asarray(samples, np.float32)))
 
     def finish(self) -> list[Segment]:
         """End the stream, with its last chunk padded with zeros, and return the remaining segments."""
+        self.probabilities = []
         done = self._take(self._resampler.feed(np.zeros(0, np.float32), last=True))
         if len(self._left):
             done += self._hear(np.pad(self._left, (0, self._layout.chunk - len(self._left))))
             self._left = self._left[:0]
         return done + self._in_seconds(self._segmenter.finish(self._samples))
+
+    def saved(self) -> SequenceState:
+        """Return the state of a stream at the model's rate."""
+        values = {"samples": self._samples, "probability": self.probability, "segmenter": self._segmenter.saved()}
+        return SequenceState(values, [*self._voices.saved(), self._left])
+
+    def restore(self, state: SequenceState) -> None:
+        """Continue a stream at the model's rate after the state that :meth:`saved` has returned."""
+        self._samples, self.probability = state.values["samples"], state.values["probability"]
+        self._segmenter.restore(state.values["segmenter"])
+        *model, self._left = state.arrays
+        self._voices.restore(model)
 
     def _take(self, samples: Array) -> list[Segment]:
         self._samples += len(samples)
@@ -174,6 +199,7 @@ class VoiceStream:
 
     def _hear(self, chunk: Array) -> list[Segment]:
         self.probability = float(self._voices.hear(chunk[None])[0])
+        self.probabilities.append(self.probability)
         return self._in_seconds(self._segmenter.feed([self.probability]))
 
     def _in_seconds(self, found: list[tuple[int, int]]) -> list[Segment]:

@@ -18,6 +18,7 @@ from utils.preprocess.audio.reading import SLACK, Recording, read_sound
 from utils.tasks import Flag, Prepared, Rendering, Task
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.sound_figures import StreamNotes
+from utils.tasks.prepared import Sequences
 from utils.tasks.templates import sample_sounds
 from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, Layout, Segment, Voices
 
@@ -125,6 +126,13 @@ class VoiceActivity(StreamNotes, Task):
             going = going[left]
             found[going, place] = voices.hear(sound[going, place * chunk : (place + 1) * chunk])
         return found
+
+    def sequences(self, engines: Mapping[str, Engine]) -> Sequences:
+        """Return what computes recordings that arrive in requests."""
+        from utils.tasks.voice_activity.sequences import VoiceSequences
+
+        (engine,), layout = engines.values(), Layout.of(self.model, self.options)
+        return VoiceSequences(engine, layout, self._rules(layout.rate, layout.chunk))
 
     def decode(self, outputs: Array, contexts: Sequence[Heard]) -> list[Voice]:
         """Return the speech segments of each recording."""
