@@ -21,7 +21,7 @@ from model_config.check import _arguments
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 PARSE = ["bash", "-n"]
-PAGE = "docs/containers_and_ci.md"
+PAGE = "docs/how-to/containers_and_ci.md"
 SCHEMAS = {
     "github-workflows": WORKFLOWS,
     "github-actions": [ROOT / "action.yml"],

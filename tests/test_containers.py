@@ -43,7 +43,7 @@ def stages() -> dict[str, Stage]:
 
 def test_the_stages_are_those_of_the_page() -> None:
     found = stages()
-    page = (ROOT / "docs/containers_and_ci.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/containers_and_ci.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)`", page.partition("### ")[0], re.M)
     assert set(listed) <= set(found)
     assert list(found)[-1] == "serve"  # what `docker build` makes without --target

@@ -1,4 +1,4 @@
-"""Two wheels in a new environment, and an empty folder: the walk of a user, and docs/without_a_clone.md.
+"""Two wheels in a new environment, and an empty folder: the walk of a user, and docs/how-to/without_a_clone.md.
 
 The environment lends the packages of this one, but not the zoo and its models: those come from the wheels.
 """

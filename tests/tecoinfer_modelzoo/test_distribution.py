@@ -68,15 +68,15 @@ def test_origin_of_an_installation(
 
 
 def test_pages_are_named_by_their_path_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "see docs/nlp.md (docs/how-to/more.md#a), not docs/gone.md, /x/docs/nlp.md or my-docs/nlp.md"
+    text = "see docs/one.md (docs/how-to/more.md#a), not docs/gone.md, /x/docs/one.md or my-docs/one.md"
     assert with_page_paths(text) == text, "a clone has the pages there"
     docs = tmp_path / "tecoinfer_modelzoo" / "docs"
     (docs / "how-to").mkdir(parents=True)
-    (docs / "nlp.md").touch()
+    (docs / "one.md").touch()
     (docs / "how-to" / "more.md").touch()
     monkeypatch.setattr(distribution, "HOME", tmp_path)
     monkeypatch.setattr(distribution, "DOCS", docs)
-    shown = f"see {docs}/nlp.md ({docs}/how-to/more.md#a), not docs/gone.md, /x/docs/nlp.md or my-docs/nlp.md"
+    shown = f"see {docs}/one.md ({docs}/how-to/more.md#a), not docs/gone.md, /x/docs/one.md or my-docs/one.md"
     assert with_page_paths(text) == shown
     assert str(DataError(f"bad; {text}")) == f"bad; {shown}"
 

@@ -130,7 +130,8 @@ def _with_note(text: str) -> str:
     found = re.search(r"metadata '(\w+)'", text)
     if found is None or "--note" in text:
         return text
-    return f"{text.removesuffix('; export the model again')}; give it with --note {found[1]}=JSON (docs/how-to/adapting.md)"
+    shown = text.removesuffix("; export the model again")
+    return f"{shown}; give it with --note {found[1]}=JSON (docs/how-to/adapting.md)"
 
 
 def _inputs(work: Work, stage: Stage) -> str:

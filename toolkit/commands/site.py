@@ -1,9 +1,10 @@
 """Write an HTML page about all models of the zoo, from their stored results.
 
-With --write_docs, also write the model tables of the READMEs, docs/zoo.md, docs/zoo.zh-CN.md and example/README.md,
-from the same results and the zoo.yaml of each model, and the table of all flags, docs/flags.md. With --draw, first run
-the models with stored metrics on the first sample of their data, and store the answers (answer.yaml, answer.webp in
-the model's folder), which the page shows; models whose files or data are not here are left out.
+With --write_docs, also write the model tables of the READMEs, docs/reference/zoo.md, its Chinese twin and
+example/README.md, from the same results and the zoo.yaml of each model, and the table of all flags,
+docs/reference/flags.md. With --draw, first run the models with stored metrics on the first sample of their data, and
+store the answers (answer.yaml, answer.webp in the model's folder), which the page shows; models whose files or data are
+not here are left out.
 """
 
 from __future__ import annotations
