@@ -121,7 +121,7 @@ _PAGE = re.compile(r"(?<![\w./-])docs/((?:[\w-]+/)*[\w.-]+\.md)\b")
 
 
 def with_page_paths(text: str) -> str:
-    """Return a text in which each page of the documentation (such as ``docs/a.md``) is the path of an existing file.
+    """Return a text in which each page of the documentation is the path of an existing file.
 
     A clone has the pages under these names, and its texts are unchanged. In an installed wheel the folder ``docs`` is
     :data:`DOCS`; a page that the wheel does not have stays as it is.

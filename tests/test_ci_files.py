@@ -158,7 +158,7 @@ def test_the_citation_is_that_of_this_version() -> None:
 
 def test_links_of_security_lead_somewhere() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    found = re.findall(r"\]\(([\w/.]+)#?([\w-]*)\)", text)
+    found = re.findall(r"\]\(([\w/.-]+)#?([\w-]*)\)", text)
     assert len(found) >= 4
     for file, heading in found:
         headings = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(encoding="utf-8"), re.M)

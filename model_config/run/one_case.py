@@ -108,7 +108,7 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
 
 
 def _structure(case: Case, slot: Slot, settings: Settings) -> CaseResult:
-    """Apply the rules of structure only; the result is not cached, since it is no verdict on the case."""
+    """Apply the rules of structure only; the result is not a verdict on the case, and is not cached."""
     start = time.perf_counter()
     foreign = Foreign(settings.root, settings.limits, slot.stop, settings.handed, slot.cores)
     findings = check_structure(case, settings.root, foreign)

@@ -29,8 +29,8 @@ TWINS = (
 )
 """Pages in English and Chinese."""
 ENGINES, MODELS, SETTINGS = "docs/reference/engines.md", "docs/how-to/models.md", "docs/reference/configuration.md"
-MADE_UP = {"utils.metrics.mase", "utils.postprocess.pytorch.mine", "benchmarks/results/"}
-"""What pages name though it is not in a clone: a contributor's module, and what a benchmark writes."""
+MADE_UP = {"utils.metrics.mase", "utils.postprocess.pytorch.mine", "benchmarks/results/", "model_config.yaml"}
+"""What pages name though it is not in a clone: a contributor's module, what a benchmark writes, a file of NeMo."""
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for folder in (

@@ -61,7 +61,7 @@ class _Network(Source):
             title=self.word,
             # who trained weights of a file is known to the user alone
             publisher=request.source or ("" if file is not None else f"{self.package} {about['version']}: {home}"),
-            # Random weights are nobody's; published ones have a licence of their own, which the package does not tell.
+            # Random weights have no owner; published ones have a licence of their own, which the package does not tell.
             licence=request.licence or (licence if is_random else ""),
             licence_from="--licence" if request.licence else f"the metadata of {self.package}" if is_random else "",
             task="classification",
