@@ -1,7 +1,8 @@
 """Copies the models of the clone into the wheel: those that are small and that may be redistributed.
 
 A model's folder is left out if it is too large (LARGEST, LARGER), if ``docs/data.yaml`` does not permit to redistribute
-a file in it, or if it reads data of a folder that is left out. The cases of the others, and their rows of ``docs/data.yaml``, are copied too.
+a file in it, or if it reads data of a folder that is left out. The cases of the others, and their rows of
+``docs/data.yaml``, are copied too.
 """
 
 import os
