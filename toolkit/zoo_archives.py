@@ -18,13 +18,15 @@ from pathlib import Path
 from engine import ConfigError
 from tecoinfer_modelzoo.cache import cache_folder, exclusive_file
 from tecoinfer_modelzoo.text import one_line, typed_reason
-from toolkit.zoo_sources import FOLDER
 from utils.fetch import FetchError, UnreachableError
 from utils.fetch.archives import DAMAGED, Entry, entries, is_archive
 from utils.fetch.unpack import FREE, MOST_FILES, RATIO, write_entry
 from utils.fetch.web import Access, shown
 
 _log = logging.getLogger(__name__)
+
+FOLDER = "example"
+"""The folder of the models, as in :mod:`toolkit.zoo_sources`, which imports this module."""
 
 KEPT = ((FOLDER,), ("model_config", "model.yaml"), ("docs", "data.yaml"))
 """First parts of the paths that are unpacked."""
