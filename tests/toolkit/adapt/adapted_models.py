@@ -152,8 +152,8 @@ def fixed_batch(folder: Path) -> Path:
 
 
 def spaced(folder: Path) -> tuple[Path, Path, Path]:
-    """Write a float16 network with external data and two outputs, whose names have spaces and slashes, its data, and the
-    outputs of the "source"."""
+    """Write a float16 network with external data and two outputs, whose names have spaces and slashes, its data, and
+    its outputs in float32."""
     rng = np.random.default_rng(0)
     weights = {"w": rng.normal(0, 0.3, (6, 8)).astype(np.float16), "v": rng.normal(0, 0.3, (8, 3)).astype(np.float16)}
     nodes = [

@@ -19,6 +19,7 @@ from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, re
 from toolkit.adapt.sources.beside import READERS, Beside, found_beside
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
+from utils.export.onnx_source import with_names
 from utils.fetch import fetched_path, find_package
 from utils.fetch.pinned import pinned, written_row
 from utils.stored import ModelMetadata
@@ -117,14 +118,24 @@ class OnnxFile(Source):
         from toolkit.ops.table import load_table
         from toolkit.ops.trial import trial_of
 
-        target = work.folder / SOURCE
+        target, model = work.folder / SOURCE, load_model(self.file)
         target.unlink(missing_ok=True)
-        sizes = usual_sizes(load_model(self.file), work.request.dims, self.file)
-        dims = {name: [size] for name, size in sizes.items()}
-        found = rewrites_of(self.file, load_table("sdaa"), trial_of("sdaa"), dims)
-        if found or external_names(self.file):
+        dims = {name: [size] for name, size in usual_sizes(model, work.request.dims, self.file).items()}
+        symbols = {dim.dim_param for info in model.graph.input for dim in info.type.tensor_type.shape.dim}
+        file = self.file
+        if not symbols >= set(dims):  # dimensions without a name cannot be given a size
+            file = target.with_suffix(".named.onnx")
             work.folder.mkdir(parents=True, exist_ok=True)
-            save_model(with_rewrites(load_named(self.file), found), target)
+            save_model(with_names(model), file)
+        try:
+            found = rewrites_of(file, load_table("sdaa"), trial_of("sdaa"), dims)
+            made = with_rewrites(load_named(file), found) if found or external_names(self.file) else None
+        finally:
+            if file != self.file:
+                file.unlink()
+        if made is not None:
+            work.folder.mkdir(parents=True, exist_ok=True)
+            save_model(made, target)
             lines = [
                 f"{name}: {one.name} (error {one.error:.2g} compared with {one.against})" for name, one in found.items()
             ]
