@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, Engine, EngineSpec, ModelError, TecoInferError, TensorSpec, open_engine, random_array
-from engine.signature import batch_axes, may_be_batch
+from engine.signature import batch_axes
 from utils.export.agree import TOLERANCES
 from utils.export.dynamic import dynamic_inputs
 from utils.export.forms import FORMS, chosen_forms
@@ -160,23 +160,10 @@ def open_dimensions(model: ModelProto) -> dict[str, tuple[str, int]]:
 
 
 def _batch_names(model: ModelProto) -> set[str]:
-    """Return the names of dynamic dimensions that are the batch: on axis 0, or elsewhere by their name or the graph."""
-    from engine.batching import batching_of
-
+    """Return the names of dynamic dimensions that are the batch: on axis 0, or elsewhere with a usual name."""
     shapes = [[dim.dim_param or dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in model.graph.input]
-    found = _symbols(shapes, batch_axes(shapes))
-    if len(_symbols(shapes, None)) > 1 and not all(map(may_be_batch, found)):  # such as T x N x D
-        proven = batching_of(model, {})
-        return _symbols(shapes, proven.inputs) if proven.independent else found
-    return found
-
-
-def _symbols(shapes: Sequence[Sequence[int | str]], axes: Sequence[int | None] | None) -> set[str]:
-    """Return the symbols on an axis of each shape, or all of them."""
-    if axes is None:
-        return {size for shape in shapes for size in shape if isinstance(size, str)}
-    found = (shape[axis] for shape, axis in zip(shapes, axes, strict=True) if axis is not None)
-    return {size for size in found if isinstance(size, str)}
+    found = (shape[axis] for shape, axis in zip(shapes, batch_axes(shapes), strict=True) if axis is not None)
+    return {name for name in found if isinstance(name, str)}
 
 
 def _has_float16(model: ModelProto) -> bool:

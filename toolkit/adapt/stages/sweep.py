@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine import EngineError
+from engine.signature import batch_axes
 from tecoexec.config import Sweep, scaled
 from tecoexec.sweep import make_folder, sweep, write_results
 from toolkit.adapt.running import dims_of, flags_of, model_file
@@ -62,15 +63,11 @@ class SweepBatches(Stage):
 
 def _shapes(work: Work) -> tuple[tuple[tuple[int, ...], ...], tuple[int | None, ...]]:
     """Return the shapes of the inputs for one sample, and per input the axis of the batch, or ``None``."""
-    from engine.batching import batching_of
-    from engine.onnx import load_model
-
     found = work.facts("export")
     sizes = {**found["sizes"], **{name: max(values) for name, values in dims_of(flags_of(work)).items()}}
     declared = [one["shape"] for one in found["inputs"]]
-    axes = batching_of(load_model(model_file(work)), {}).inputs
     shapes, places = [], []
-    for shape, axis in zip(declared, axes, strict=True):
+    for shape, axis in zip(declared, batch_axes(declared), strict=True):
         shapes.append(tuple(size if isinstance(size, int) else sizes.get(size, 1) for size in shape))
         fixed = axis is None or (isinstance(shape[axis], int) and shape[axis] != 1)
         places.append(None if fixed else axis)
