@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, ModelError
 from tecoinfer_modelzoo import has_packages
@@ -23,6 +23,9 @@ from utils.export.onnx_source import with_names
 from utils.fetch import fetched_path, find_package
 from utils.fetch.pinned import pinned, written_row
 from utils.stored import ModelMetadata
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 SOURCE, REWRITTEN, NOTES = "rewritten.onnx", "rewritten.txt", "notes.json"
 """Files of the working folder: the model in one file and with rewritten operators, if it has external data or such
@@ -121,12 +124,11 @@ class OnnxFile(Source):
         target, model = work.folder / SOURCE, load_model(self.file)
         target.unlink(missing_ok=True)
         dims = {name: [size] for name, size in usual_sizes(model, work.request.dims, self.file).items()}
-        symbols = {dim.dim_param for info in model.graph.input for dim in info.type.tensor_type.shape.dim}
-        file = self.file
-        if not symbols >= set(dims):  # dimensions without a name cannot be given a size
+        file, named = self.file, with_names(model)
+        if _symbols(named) != _symbols(model):  # dimensions without a name cannot be given a size
             file = target.with_suffix(".named.onnx")
             work.folder.mkdir(parents=True, exist_ok=True)
-            save_model(with_names(model), file)
+            save_model(named, file)
         try:
             found = rewrites_of(file, load_table("sdaa"), trial_of("sdaa"), dims)
             made = with_rewrites(load_named(file), found) if found or external_names(self.file) else None
@@ -224,6 +226,13 @@ def _written(file: Path, value: Any) -> Path:
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}; choose another --out") from error
     return file
+
+
+def _symbols(model: ModelProto) -> list[str]:
+    """Return the name of each dimension of the inputs, empty without one; inputs with an initializer are constants."""
+    from engine.onnx import graph_inputs
+
+    return [dim.dim_param for info in graph_inputs(model) for dim in info.type.tensor_type.shape.dim]
 
 
 def bytes_of(file: Path) -> int:
