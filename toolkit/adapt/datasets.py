@@ -9,9 +9,12 @@ from typing import Any
 
 from engine import ConfigError, TecoInferError
 from tecoinfer_modelzoo.trees import below
+from toolkit.adapt.running import FORMS_FOLDER
+from toolkit.adapt.signature import signature_of
 from toolkit.adapt.work import Work
 from toolkit.scaffold import defaults_of
 from utils.datasets.base import Dataset
+from utils.export.forms import STATIC
 from utils.tasks.base import Task
 
 MOST_COPIED = 5_000_000
@@ -33,6 +36,9 @@ def first_flags(work: Work, task: type[Task]) -> dict[str, Any]:
         found["input_size"] = size
     if "time_axis" in keys and _is_time_last(work.facts("export")):
         found["time_axis"] = 2
+    scale = _scale(work) if "scale" in keys and "noise_sigma" in keys else 0
+    if scale:
+        found["scale"] = scale
     if "layout" in keys:
         found |= _ultralytics_layout(work.facts("export"))
     return {**found, **given}
@@ -46,6 +52,20 @@ def _ultralytics_layout(found: Mapping[str, Any]) -> dict[str, str]:
     if len(sizes) != 2:
         return {}
     return {"layout": "yolov8"} if sizes[0] == 4 + classes else {"layout": "yolov5"} if sizes[1] == 5 + classes else {}
+
+
+def _scale(work: Work) -> int:
+    """Return how many times higher the output is than the image, by the static form, whose sizes are known; else 0."""
+    export = work.facts("export")
+    static = export["forms"].get(STATIC)
+    if static is None or not export["sizes"]:  # the sizes of the form that the case runs are known
+        return 0
+    found = signature_of(work.folder / FORMS_FOLDER / static)
+    high, low = (
+        [one["shape"][2] for one in found[side][:1] if len(one["shape"]) == 4] for side in ("outputs", "inputs")
+    )
+    whole = bool(high and low) and isinstance(high[0], int) and isinstance(low[0], int)
+    return high[0] // low[0] if whole and high[0] % low[0] == 0 else 0
 
 
 def _is_time_last(found: Mapping[str, Any]) -> bool:

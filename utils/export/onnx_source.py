@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, Engine, EngineSpec, ModelError, TecoInferError, TensorSpec, open_engine, random_array
-from engine.signature import batch_axes
+from engine.signature import batch_axes, may_be_batch
 from utils.export.agree import TOLERANCES
 from utils.export.dynamic import dynamic_inputs
 from utils.export.forms import FORMS, chosen_forms
@@ -114,11 +114,13 @@ def with_names(model: ModelProto) -> ModelProto:
         found = [type(info).FromString(info.SerializeToString()) for info in wanted]
         del copy.graph.input[:]
         copy.graph.input.extend(found)
+        copy.ir_version = max(copy.ir_version, 4)  # before, an initializer had to be an input
     for info in copy.graph.input:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
             if not dim.dim_param and not (dim.HasField("dim_value") and dim.dim_value > 0):
                 dim.dim_param = BATCH if axis == 0 else f"{info.name}_{axis}"
     _plain_symbols(copy)
+    _usual_batch(copy)
     _name_nodes(copy)
     return copy
 
@@ -130,6 +132,29 @@ def _plain_symbols(model: ModelProto) -> None:
         for dim in info.type.tensor_type.shape.dim:
             if dim.dim_param:
                 dim.dim_param = re.sub(r"[\s=,]+", "_", dim.dim_param.strip()) or BATCH
+
+
+def _usual_batch(model: ModelProto) -> None:
+    """Call the batch :data:`BATCH`, in place, if only the graph tells which dimension it is, as in T x N x D."""
+    from engine.batching import batching_of
+
+    shapes = _shapes(model)
+    symbols = {size for shape in shapes for size in shape if isinstance(size, str)}
+    if len(symbols) < 2 or all(map(may_be_batch, _batch_names(model))):
+        return
+    found = batching_of(model, {})
+    both = zip(shapes, found.inputs, strict=True)
+    names = {shape[axis] for shape, axis in both if axis is not None and isinstance(shape[axis], str)}
+    if not found.independent or len(names) != 1 or BATCH in symbols:
+        return
+    for info in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param in names:
+                dim.dim_param = BATCH
+
+
+def _shapes(model: ModelProto) -> list[list[int | str]]:
+    return [[dim.dim_param or dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in model.graph.input]
 
 
 def _name_nodes(model: ModelProto) -> None:
@@ -160,7 +185,7 @@ def open_dimensions(model: ModelProto) -> dict[str, tuple[str, int]]:
 
 def _batch_names(model: ModelProto) -> set[str]:
     """Return the names of dynamic dimensions that are the batch: on axis 0, or elsewhere with a usual name."""
-    shapes = [[dim.dim_param or dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in model.graph.input]
+    shapes = _shapes(model)
     found = (shape[axis] for shape, axis in zip(shapes, batch_axes(shapes), strict=True) if axis is not None)
     return {name for name in found if isinstance(name, str)}
 

@@ -151,6 +151,35 @@ def fixed_batch(folder: Path) -> Path:
     return file
 
 
+def spaced(folder: Path) -> tuple[Path, Path, Path]:
+    """Write a float16 network with external data and two outputs, whose names have spaces and slashes, its data, and
+    its outputs in float32."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 0.3, (6, 8)).astype(np.float16), "v": rng.normal(0, 0.3, (8, 3)).astype(np.float16)}
+    nodes = [
+        helper.make_node("MatMul", ["the input", "w"], ["a/hidden:0"], "a"),
+        helper.make_node("Tanh", ["a/hidden:0"], ["tanh of it"], "b"),
+        helper.make_node("MatMul", ["tanh of it", "v"], ["the scores"], "c"),
+    ]
+    half = TensorProto.FLOAT16
+    ends = [
+        helper.make_tensor_value_info(name, half, ["batch size", "some length", size])
+        for name, size in (("the input", 6), ("tanh of it", 8), ("the scores", 3))
+    ]
+    graph = helper.make_graph(
+        nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(v, k) for k, v in weights.items()]
+    )
+    file = folder / "spaced net.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save_model(model, file, save_as_external_data=True, location="weights of it.bin", size_threshold=0)
+    x = rng.normal(0, 1, (24, 5, 6)).astype(np.float32)
+    hidden = np.tanh(x @ weights["w"].astype(np.float32))
+    outputs = {"tanh of it": hidden, "the scores": hidden @ weights["v"].astype(np.float32)}
+    np.savez(folder / "the data.npz", **{"the input": x, **outputs})
+    np.savez(folder / "golden.npz", **outputs)
+    return file, folder / "the data.npz", folder / "golden.npz"
+
+
 MODULE = '''"""A small network."""
 
 import torch

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapted_models import fixed_batch, lacking, module, overflowing, recogniser, tagger, ultralytics
+from adapted_models import fixed_batch, lacking, module, overflowing, recogniser, spaced, tagger, ultralytics
 from newcomer_models import KINDS
 
 from model_config.cases.config import load_cases
@@ -108,6 +108,15 @@ def test_planted_overflow_is_fixed(root: Path, tmp_path: Path) -> None:
     (case,) = load_cases([root / "model_config/model.yaml"], root)
     assert {step.params.get("pass_path") for step in case.steps[1:]} == {"norm_pass.py"}
     assert "skip_ops" in (root / case.run_dir / "norm_pass.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_float16_external_data_names_with_spaces_and_golden(root: Path, tmp_path: Path) -> None:
+    file, data, golden = spaced(tmp_path)
+    found = passed("spaced_net", root, str(file), "--data", str(data), "--golden", str(golden))
+    assert "the outputs are those of golden.npz" in found["onnx"]["line"]
+    assert found["data"]["facts"]["flags"]["dim"] == ["some_length=5"]
+    assert found["sdaa"]["facts"]["proven"]
 
 
 @pytest.mark.long

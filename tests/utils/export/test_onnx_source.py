@@ -169,6 +169,28 @@ def test_batch_behind_the_time(tmp_path: Path) -> None:
     assert shapes(tmp_path / "m.onnx")[0] == [7, 1, 4]
 
 
+def test_batch_that_only_the_graph_tells(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"w": (1, 12, 6), "r": (1, 12, 4)}
+    weights = {name: rng.normal(0, 0.5, size).astype(np.float32) for name, size in sizes.items()}
+    nodes = [helper.make_node("GRU", ["x", "w", "r"], ["", "y"], hidden_size=4)]
+    source = saved(tmp_path / "s.onnx", nodes, {"x": ["T", "N", 6]}, {"y": [1, "N", 4]}, weights)
+    assert open_dimensions(with_names(onnx.load(source))) == {"T": ("x", 0)}
+    export_onnx_file(source, tmp_path / "m", sizes={"T": 5}, forms=["dyn"])
+    assert shapes(tmp_path / "m_dyn.onnx") == [["T", "batch", 6], [1, "batch", 4]]
+
+
+def test_file_of_ir_3(tmp_path: Path) -> None:
+    source = product(tmp_path / "s.onnx")
+    model = onnx.load(source)
+    model.ir_version = 3
+    model.graph.input.append(helper.make_tensor_value_info("w", FLOAT, [6, 4]))
+    model.opset_import[0].version = 8
+    onnx.save(model, source)
+    export_onnx_file(source, tmp_path / "m")
+    assert [one.name for one in onnx.load(tmp_path / "m_dyn.onnx").graph.input] == ["x"]
+
+
 def test_refused(tmp_path: Path) -> None:
     (tmp_path / "t.onnx").write_text("no", encoding="utf-8")
     with pytest.raises(ModelError, match="not ONNX"):

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, ModelError
 from tecoinfer_modelzoo import has_packages
@@ -19,9 +19,13 @@ from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, re
 from toolkit.adapt.sources.beside import READERS, Beside, found_beside
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
+from utils.export.onnx_source import with_names
 from utils.fetch import fetched_path, find_package
 from utils.fetch.pinned import pinned, written_row
 from utils.stored import ModelMetadata
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 SOURCE, REWRITTEN, NOTES = "rewritten.onnx", "rewritten.txt", "notes.json"
 """Files of the working folder: the model in one file and with rewritten operators, if it has external data or such
@@ -117,14 +121,23 @@ class OnnxFile(Source):
         from toolkit.ops.table import load_table
         from toolkit.ops.trial import trial_of
 
-        target = work.folder / SOURCE
+        target, model = work.folder / SOURCE, load_model(self.file)
         target.unlink(missing_ok=True)
-        sizes = usual_sizes(load_model(self.file), work.request.dims, self.file)
-        dims = {name: [size] for name, size in sizes.items()}
-        found = rewrites_of(self.file, load_table("sdaa"), trial_of("sdaa"), dims)
-        if found or external_names(self.file):
+        dims = {name: [size] for name, size in usual_sizes(model, work.request.dims, self.file).items()}
+        file, named = self.file, with_names(model)
+        if _symbols(named) != _symbols(model):  # dimensions without a name cannot be given a size
+            file = target.with_suffix(".named.onnx")
             work.folder.mkdir(parents=True, exist_ok=True)
-            save_model(with_rewrites(load_named(self.file), found), target)
+            save_model(named, file)
+        try:
+            found = rewrites_of(file, load_table("sdaa"), trial_of("sdaa"), dims)
+            made = with_rewrites(load_named(file), found) if found or external_names(self.file) else None
+        finally:
+            if file != self.file:
+                file.unlink()
+        if made is not None:
+            work.folder.mkdir(parents=True, exist_ok=True)
+            save_model(made, target)
             lines = [
                 f"{name}: {one.name} (error {one.error:.2g} compared with {one.against})" for name, one in found.items()
             ]
@@ -213,6 +226,13 @@ def _written(file: Path, value: Any) -> Path:
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}; choose another --out") from error
     return file
+
+
+def _symbols(model: ModelProto) -> list[str]:
+    """Return the name of each dimension of the inputs, empty without one; inputs with an initializer are constants."""
+    from engine.onnx import graph_inputs
+
+    return [dim.dim_param for info in graph_inputs(model) for dim in info.type.tensor_type.shape.dim]
 
 
 def bytes_of(file: Path) -> int:

@@ -114,7 +114,8 @@ def _independence(work: Work) -> Rows:
             spec = replace(samples.card_spec(file), dtype="float16", batch_size=work.request.batch)
             inputs = next(iter(samples.calls())).inputs
     except TecoInferError as error:  # such as a task that calls the model in a loop of its own
-        spec, inputs = EngineSpec(ckpt=file, batch_size=work.request.batch), []
+        sizes = {name: tuple(one) for name, one in dims.items()}
+        spec, inputs = EngineSpec(ckpt=file, batch_size=work.request.batch, dims=sizes), []
         why = one_line(error)
     else:
         why = ""

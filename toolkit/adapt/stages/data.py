@@ -132,7 +132,12 @@ def _dims(task: type[Task], ckpt: Path, data: Path, flags: Mapping[str, Any], ba
     words = [word for key, value in flags.items() for word in (f"--{key}", *_words(value))]
     wanted = SampleRequest([str(data)], batch, None, {}, {}, TaskRequest(task, words))
     with open_samples(ckpt, load_named(ckpt), wanted) as samples:
-        dims = samples.sizes().dims
+        found, specs = samples.sizes(), samples.specs
+    dims = dict(found.dims)
+    for spec, shape in zip(specs, found.shapes, strict=True):
+        for axis, (symbol, size) in enumerate(zip(spec.symbols, shape, strict=False)):
+            if symbol is not None and size is not None and axis != spec.batch_axis:
+                dims.setdefault(symbol, (size,))
     return {"dim": [f"{name}={','.join(map(str, sizes))}" for name, sizes in dims.items()]} if dims else {}
 
 
