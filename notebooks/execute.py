@@ -130,8 +130,9 @@ def _wrong(notebook: Any, text: str) -> Iterator[str]:
         printed = _text(cell)
         for path in sorted(path for path in own if path != "/" and f"{path}/" in printed):
             yield f"cell {number}: its output has the path {path} of this computer; print a relative one"
-        if any(output.output_type == "stream" and output.name == "stderr" for output in cell.outputs):
-            yield f"cell {number}: it writes to standard error: {printed.strip().splitlines()[-1][:200]}"
+        for output in cell.outputs:
+            if output.output_type == "stream" and output.name == "stderr":
+                yield f"cell {number}: it writes to standard error: {' '.join(output.text.split())[:200]}"
 
 
 def _text(cell: Any) -> str:

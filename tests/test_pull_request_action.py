@@ -112,7 +112,7 @@ def git(folder: Path, *words: str) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_pull_request_of_a_zoo_is_checked(tmp_path: Path) -> None:
-    """Two models; a commit breaks the README of one: only that one is checked, and fails."""
+    """Two models; a commit breaks the README of one: the hook reports it, only that one is checked, and fails."""
     source(tmp_path / "action")
     runner = Runner(tmp_path, extras="check", base="main")
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
@@ -131,7 +131,14 @@ def test_a_pull_request_of_a_zoo_is_checked(tmp_path: Path) -> None:
     git(zoo, "checkout", "-qb", "change")
     readme = zoo / "example/nlp/first/README.md"
     readme.write_text(readme.read_text(encoding="utf-8").replace("### 2.4", "### 2.7"), encoding="utf-8")
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    done = bash([teco, *hook["entry"].split()[1:]], zoo)
+    assert done.returncode == 1
+    assert "readme-headings" in done.stdout
+    assert "second" not in done.stdout
     git(zoo, "commit", "-qam", "breaks a heading")
+    done = bash([teco, *hook["entry"].split()[1:]], zoo)
+    assert (done.returncode, done.stdout[:35]) == (0, "no model is affected by the changes")
 
     done = runner.run("Check", path)
     assert done.returncode == 1, done.stderr[-2000:]
