@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from utils.pipeline.report.report import Report
 
 OF_SCRIPTS = (
-    *("json", "save", "show", "save_predictions", "verbose", "launcher", "num_workers", "max_drop"),
+    *("json", "save", "save_frames", "show", "save_predictions", "verbose", "launcher", "num_workers", "max_drop"),
     "skip_postprocess",
 )
 """Flags of the scripts' outputs and processes; the functions return their results."""

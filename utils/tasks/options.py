@@ -59,8 +59,8 @@ class Options(argparse.Namespace):
     verbose: bool
     json: Path | None
     save: Path | None
-    save_frames: bool = False
-    frames: slice | None = None
+    save_frames: bool
+    frames: slice | None
     show: list[int]
     workers: int | None
     worker_mode: str

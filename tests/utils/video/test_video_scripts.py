@@ -13,6 +13,7 @@ from PIL import Image
 from support import DIGITS, ROOT
 
 from engine import ConfigError, DataError
+from tecoinfer_modelzoo import predict
 from utils.datasets.synthetic.digit_scenes import written
 from utils.datasets.synthetic.moving_digits import Mover, MovingDigits
 from utils.pipeline.answers import main
@@ -20,6 +21,7 @@ from utils.postprocess.image.nms import overlaps
 from utils.preprocess.image.images import open_image
 from utils.tasks.base import Task
 from utils.tasks.classification.task import Classification
+from utils.tasks.dense_regression.task import DenseRegression
 from utils.tasks.detection.task import Detection
 from utils.tasks.text_classification import TextClassification
 from utils.video.clip import open_frames
@@ -207,3 +209,19 @@ def test_tracks_of_a_folder_of_images(ran: Ran) -> None:
     numbers = [one["track"] for answer in ran.answers for one in answer]
     assert min(numbers) == 1
     assert all(len({one["track"] for one in answer}) == len(answer) for answer in ran.answers)
+
+
+def test_frames_in_python(lossless: Path, tmp_path: Path) -> None:
+    found = predict("digit_detector", lossless, frames="::5")
+    assert [one.name for one in found] == [f"{lossless}#000000", f"{lossless}#000005"]
+    (one,) = predict("digit_detector", [f"{lossless}#000005"])
+    assert one.answer == found[1].answer
+    assert found[1].save(tmp_path).name == "scenes.mkv#000005.png"
+    with pytest.raises(ConfigError, match="save_frames=True is for the scripts"):
+        predict("digit_detector", lossless, save_frames=True)
+
+
+def test_a_model_of_two_images(lossless: Path, ran: Ran) -> None:
+    stereo = ROOT / "example" / "segmentation" / "planes_stereo"
+    with pytest.raises(DataError, match=r"its frames cannot be the samples of this model \(.* left and right images"):
+        ran("--data_path", lossless, task=DenseRegression, ckpt=next(stereo.glob("*_dyn.onnx")), batch_size=1)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from engine import DataError
+from engine import DataError, TecoInferError
 from tecoinfer_modelzoo.files import size_and_time
 from utils.datasets.base import Batch, Dataset
 from utils.video.names import FramePath
@@ -44,7 +44,10 @@ class FrameDataset(Dataset):
 
     def __init__(self, reader: FrameReader, load: Callable[[Path], Dataset], places: range) -> None:
         self.reader, self.places, self._load = reader, places, load
-        self.notes = load(self._path(places[0])).notes  # errors of the task come here, not in the middle of a run
+        try:  # here, and not in the middle of a run
+            self.notes = load(self._path(places[0])).notes
+        except TecoInferError as error:
+            raise DataError(f"{reader.path}: its frames cannot be the samples of this model ({error})") from error
 
     @classmethod
     def of(

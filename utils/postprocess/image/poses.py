@@ -89,7 +89,7 @@ def poses_of_ends(rows: Array, least: float, dims: int = 3) -> Poses:
 
 def _points(values: Array, dims: int) -> tuple[Array, Array]:
     """Return N x K x 2 points and N x K scores from N x (K * dims) numbers; the scores are 1 if there are none."""
-    table = values.reshape(len(values), -1, dims)
+    table = values.reshape(len(values), values.shape[1] // dims, dims)  # of no objects too
     return table[..., :2], table[..., 2] if dims == 3 else np.ones(table.shape[:2])
 
 
