@@ -34,7 +34,7 @@ DEPTH, LOAD = 2, 1.5
 _LOOK = 1.0  # seconds between looks at the number of replicas
 _CHECK = 5.0  # seconds between Ray Serve's looks at the health of a replica
 _TRIES = 2  # starts of a replica until its model counts as one that cannot be opened
-_DELAYS = {"upscale_delay_s": 5.0, "downscale_delay_s": 60.0, "look_back_period_s": 10.0}
+_DELAYS = {"upscale_delay_s": 5.0, "downscale_delay_s": 60.0, "look_back_period_s": 15.0}
 _NAME = "Model"  # of the deployment in the application of a model
 
 _CURRENT: dict[str, RayWorkers] = {}
