@@ -2,9 +2,10 @@
 
 mkdocs reads one folder, but pages link to READMEs and sources of the whole repository. So the build reads a copy, made
 by :func:`stage`: READMEs become pages, other files text files, folders without a README a list of their files, and the
-links are changed accordingly. The marks of files in the pages (``<!-- file: NAME -->``) become titles of code blocks.
-The site has a switch of languages, so Chinese pages (``NAME.zh-CN.md``) get the name that the plugin i18n looks for,
-``NAME.zh.md``, and the links between both languages are left out.
+links are changed accordingly; a link that shows the name of a page shows its title instead. The marks of files in the
+pages (``<!-- file: NAME -->``) become titles of code blocks. The site has a switch of languages, so Chinese pages
+(``NAME.zh-CN.md``) get the name that the plugin i18n looks for, ``NAME.zh.md``, and the links between both languages are
+left out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ IMAGES = (".gif", ".jpg", ".png", ".svg")
 """Endings of files that are copied under their names; a browser shows other files only as ``.txt``."""
 
 _LINK = re.compile(r"(\]\(|\b(?:src|href)=\")([^()\s#\"]+)(#[^()\s\"]*)?([)\"])")
+_NAMED = re.compile(r"\[[\w./-]+\.md\]\(([^()\s#]+\.md)(#[^()\s]*)?\)")
 _SWITCH = re.compile(r"^\[(?:中文|English)\]\([^)]+\)(?: · |\n)", re.MULTILINE)
 _FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?)$", re.MULTILINE)
@@ -96,7 +98,12 @@ def _changed(root: Path, page: str, text: str, linked: list[str]) -> str:
         fragment = "" if target.endswith(".txt") else match[3] or ""
         return f"{match[1]}{os.path.relpath(target, here)}{fragment}{match[4]}"
 
-    return _LINK.sub(link, text)
+    def titled(match: re.Match[str]) -> str:
+        target = root / folder / match[1]
+        title = re.search(r"^# (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE) if target.is_file() else None
+        return f"[{title[1]}]({match[1]}{match[2] or ''})" if title else match[0]
+
+    return _LINK.sub(link, _NAMED.sub(titled, text))
 
 
 def _anchored(text: str, english: str) -> str:

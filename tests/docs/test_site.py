@@ -59,7 +59,7 @@ def titles_of(nav: Any) -> Iterator[str]:
 
 def test_links_of_a_copy_lead_to_the_copy(tmp_path: Path, site_source: ModuleType) -> None:
     files = {
-        "README.md": "[page](docs/how-to/use.md#one) ![i](docs/i.png) [web](https://example.org/README.md)\n",
+        "README.md": "[docs/how-to/use.md](docs/how-to/use.md#one) ![i](docs/i.png) [web](https://example.org/README.md)\n",
         "docs/how-to/use.md": "# One\n\n<!-- file: a.py -->\n```python\n[gone](../../a.py)\n```\n\n[r](../../README.md)"
         " [c](../../code/a.py#L1) [d](../../code) [e](../../kept) [f](../../kept/x.md)\n",
         "docs/i.png": "",
@@ -75,7 +75,7 @@ def test_links_of_a_copy_lead_to_the_copy(tmp_path: Path, site_source: ModuleTyp
     found = site_source.stage(tmp_path / "root", out)
     assert sorted(found) == sorted({*files, "code"} - {"kept/unused.py"})
     index, use = (out / "index.md").read_text(), (out / "how-to/use.md").read_text()
-    assert index == "[page](how-to/use.md#one) ![i](i.png) [web](https://example.org/README.md)\n"
+    assert index == "[One](how-to/use.md#one) ![i](i.png) [web](https://example.org/README.md)\n"
     assert use.startswith('# One\n\n```python title="a.py"\n[gone](../../a.py)\n```\n\n[r](../index.md) ')
     assert "[c](../files/code/a_py.txt) [d](../files/code/README.md) [e](../files/kept/README.md)" in use
     assert (out / "files/code/README.md").read_text() == "# code\n\n- [a.py](a_py.txt)\n"
