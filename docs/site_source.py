@@ -4,7 +4,7 @@ mkdocs reads one folder, but pages link to READMEs and sources of the whole repo
 by :func:`stage`: READMEs become pages, other files text files, folders without a README a list of their files, and the
 links are changed accordingly; a link that shows the name of a page shows its title instead. The marks of files in the
 pages (``<!-- file: NAME -->``) become titles of code blocks. The site has a switch of languages, so Chinese pages
-(``NAME.zh-CN.md``) get the name that the plugin i18n looks for, ``NAME.zh.md``, and the links between both languages are
+(``NAME.zh-CN.md``) get the name that the plugin i18n looks for, ``NAME.zh.md``, and links between the two languages are
 left out.
 """
 
