@@ -24,13 +24,14 @@ TWINS = (
     ZOO,
     *(
         (f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md")
-        for page in ("adapting", "evaluation", "models", "python")
+        for page in ("adapting", "adding_an_engine", "evaluation", "models", "python")
     ),
 )
 """Pages in English and Chinese."""
 ENGINES, MODELS, SETTINGS = "docs/reference/engines.md", "docs/how-to/models.md", "docs/reference/configuration.md"
 MADE_UP = {"utils.metrics.mase", "utils.postprocess.pytorch.mine", "benchmarks/results/", "model_config.yaml"}
 """What pages name though it is not in a clone: a contributor's module, what a benchmark writes, a file of NeMo."""
+OWN_ENGINE = "docs/how-to/adding_an_engine.md"
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for folder in (
@@ -214,11 +215,11 @@ def test_every_historical_keyword_is_taken() -> None:
 
 def test_the_engine_of_your_own_runs(run_python: Run, tmp_path: Path) -> None:
     """Installed as pip would leave it: a module and a distribution's metadata."""
-    (tmp_path / "reference_engine.py").write_text(blocks("python", ENGINES)[0], encoding="utf-8")
+    (tmp_path / "reference_engine.py").write_text(blocks("python", OWN_ENGINE)[0], encoding="utf-8")
     info = tmp_path / "my_engines-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-engines\nVersion: 1.0\n", encoding="utf-8")
-    name, _, value = blocks("toml", ENGINES)[0].splitlines()[1].partition(" = ")
+    name, _, value = blocks("toml", OWN_ENGINE)[0].splitlines()[1].partition(" = ")
     (info / "entry_points.txt").write_text(f"[tecoinfer.engines]\n{name} = {value.strip(chr(34))}\n", encoding="utf-8")
     script = "example/classification/digits/example_single_batch.py"
     done = run_python(script, "--target", "reference", path=[ROOT, tmp_path])
