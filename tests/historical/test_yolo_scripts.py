@@ -298,6 +298,7 @@ def test_a_single_image(place: str, layout: str, copy: Path, run_python: RunPyth
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("layout", [V5, V8])
 def test_a_folder(place: str, layout: str, copy: Path, run_python: RunPython, tmp_path: Path) -> None:
@@ -344,6 +345,7 @@ def own_metric(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("place", "layout", "more"),
@@ -363,6 +365,7 @@ def test_the_metric(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_the_metric_of_a_single_class(own_metric: float, copy: Path, run_python: RunPython) -> None:
     pytest.importorskip("torch")

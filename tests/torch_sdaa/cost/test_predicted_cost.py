@@ -67,6 +67,7 @@ def _training(make: Callable[[Any], Any], level: str = "") -> Build:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "level"),
     [
@@ -157,6 +158,7 @@ class _Drawn(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("half", [False, True])
 def test_attention_and_copied_layers_are_predicted(half: bool) -> None:
     def build() -> Callable[[], Any]:
@@ -214,6 +216,7 @@ def _causal_by_its_values() -> Callable[[], Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("build", [_loop_of_a_constant, _rows_of_a_constant_mask, _causal_by_its_values])
 def test_values_that_follow_from_constants_are_known(build: Build) -> None:
     before = C.launches()

@@ -21,7 +21,7 @@ from tccl_ranks import HERE, Host, hosted  # noqa: E402
 
 import torch_sdaa  # noqa: E402, F401 -- compiles the extension where the cache has none
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 FOLDER = str(HERE)
 LIMIT = 30.0

@@ -13,7 +13,7 @@ import torch_sdaa  # noqa: E402, F401 -- compiles the extension where the cache 
 
 HERE = "tccl_sharding:"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

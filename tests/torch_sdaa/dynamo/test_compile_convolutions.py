@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import torch_sdaa  # noqa: E402, F401 -- makes the device
 
 nn = torch.nn
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.usefixtures("compiles_anew")]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long, pytest.mark.usefixtures("compiles_anew")]
 
 WAYS: dict[str, tuple[Any, tuple[int, ...], set[str]]] = {
     "few places, one sample": (lambda: nn.Conv2d(3, 4, 3, padding=1), (1, 3, 9, 8), {"ConvTranspose", "Gemm"}),

@@ -24,6 +24,7 @@ _INSTALLED = all(importlib.util.find_spec(name) for name in ("torchvision", "tra
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not _INSTALLED, reason="torchvision or transformers is not installed"),
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -50,12 +50,14 @@ def _checked(name: str, kind: str, most: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", FEW)
 def test_a_few_operators(name: str) -> None:
     _checked(name, "float32", 1)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["float32", "autocast"])
 @pytest.mark.parametrize("name", SOME)
 def test_some_operators(name: str, kind: str) -> None:
@@ -63,6 +65,7 @@ def test_some_operators(name: str, kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["float32", "int64", "bool", "autocast"])
 @pytest.mark.parametrize("name", MORE)

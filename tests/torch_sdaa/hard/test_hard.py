@@ -38,6 +38,7 @@ def test_there_are_enough_checks():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SLICE)
 def test_quick_check(name: str):
     with warnings.catch_warnings():
@@ -93,6 +94,7 @@ def test_a_process_that_ends_in_a_check_is_reported(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.long
 def test_cheap_checks_in_a_random_order():
     names = [name for name, found in CHECKS.items() if not found.costly]
     random.shuffle(names)
@@ -103,6 +105,7 @@ def test_cheap_checks_in_a_random_order():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.long
 def test_all_checks_in_one_order_of_a_fresh_process(tmp_path: Path):
     assert hard.main(["--seed", str(random.randrange(10**6)), "--json", str(tmp_path / "orders.json")]) == 0

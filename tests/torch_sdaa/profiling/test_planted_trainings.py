@@ -83,6 +83,7 @@ def test_a_healthy_training_has_no_bottleneck(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLANTED)
 def test_only_the_injected_bottleneck_is_reported(name: str) -> None:
     found = bottlenecks(profiled(name))
@@ -108,6 +109,7 @@ def test_the_module_is_reported_and_a_backward_has_the_line_of_its_forward() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_recompiled_functions_are_reported() -> None:
     def scaled(x: torch.Tensor, by: int) -> torch.Tensor:
         return x * by

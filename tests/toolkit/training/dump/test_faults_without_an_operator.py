@@ -69,6 +69,7 @@ SGD, AdamW, RMSprop = torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("device", ["cpu", "sdaa"])
 @pytest.mark.parametrize(
     ("right", "wrong"),
@@ -98,6 +99,7 @@ def notes(a: Path, b: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", [lambda p: SGD(p, 0.1), lambda p: SGD(p, 0.1, 0.9), lambda p: AdamW(p, 1e-3)])
 def test_gradients_that_were_not_cleared_are_recognized_by_their_sums(optimizer: Any, tmp_path: Path) -> None:
     a = train(tmp_path / "a.h5", "cpu", optimizer)
@@ -110,6 +112,7 @@ def test_gradients_that_were_not_cleared_are_recognized_by_their_sums(optimizer:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["running_var", "momentum"])
 def test_running_statistics_are_compared(name: str, tmp_path: Path) -> None:
     def changed(net: Net) -> None:
@@ -124,6 +127,7 @@ def test_running_statistics_are_compared(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_repeated_forward_has_its_module_and_line(reentrant: bool, tmp_path: Path) -> None:
     a = train(tmp_path / "a.h5", reentrant=reentrant)
