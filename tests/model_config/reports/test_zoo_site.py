@@ -261,6 +261,7 @@ def tool_page() -> str:
     return html_text(ToolReport("teco x", names[0], names[1], columns, rows, frozenset([70]), charts=[chart]))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt-get install chromium")
 @pytest.mark.parametrize("width", [390, 1280])

@@ -96,6 +96,7 @@ SIZES = {"midas_v21_small": [64, 96], "depth_anything_v2_small": [42, 70]}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", SIZES)
+@pytest.mark.slow
 @pytest.mark.long
 def test_depth_of_one_image_equals_pytorchs(arch: str, tmp_path: Path) -> None:
     found = network(ARCHS, arch, "random", SIZES[arch])
@@ -105,6 +106,7 @@ def test_depth_of_one_image_equals_pytorchs(arch: str, tmp_path: Path) -> None:
     check_metric(DenseRegression, found, ckpt, paths, quantity="disparity", relation="same", align="scale_shift")
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.long
 def test_disparity_of_two_images_equals_pytorchs(tmp_path: Path) -> None:
@@ -146,6 +148,7 @@ def small_folder(folder: Path, kind: str, **config: Any) -> Network:
         ("depth_anything", {"depth_estimation_type": "metric", "max_depth": 20}, (56, 56), "same"),
     ],
 )
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_folder_of_transformers(
     kind: str, config: dict[str, Any], size: tuple[int, int], relation: str, tmp_path: Path
