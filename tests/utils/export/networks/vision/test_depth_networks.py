@@ -96,7 +96,6 @@ SIZES = {"midas_v21_small": [64, 96], "depth_anything_v2_small": [42, 70]}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", SIZES)
-@pytest.mark.slow
 @pytest.mark.long
 def test_depth_of_one_image_equals_pytorchs(arch: str, tmp_path: Path) -> None:
     found = network(ARCHS, arch, "random", SIZES[arch])
@@ -106,7 +105,6 @@ def test_depth_of_one_image_equals_pytorchs(arch: str, tmp_path: Path) -> None:
     check_metric(DenseRegression, found, ckpt, paths, quantity="disparity", relation="same", align="scale_shift")
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.long
 def test_disparity_of_two_images_equals_pytorchs(tmp_path: Path) -> None:
