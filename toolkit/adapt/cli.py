@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -185,7 +186,8 @@ def _started(number: int, many: int, stage: Stage) -> None:
 def _clear() -> None:
     """Remove the line of a stage that runs from a terminal."""
     if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        blank = " " * (shutil.get_terminal_size().columns - 1)  # the stream writes no escape sequences
+        print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)
 
 
 def _ended(shown: Shown, many: int) -> None:

@@ -65,7 +65,7 @@ def _sheet(panels: Sequence[Image.Image]) -> Image.Image:
         places.append((left, top))
         left, below = left + panel.width + _EDGE, max(below, top + panel.height + _EDGE)
     width = max(x + panel.width for (x, _), panel in zip(places, panels, strict=True))
-    sheet = Image.new("RGB", (width, below), (255, 255, 255))
+    sheet = Image.new("RGB", (width, below), (24, 24, 24))  # as the panels
     for place, panel in zip(places, panels, strict=True):
         sheet.paste(panel, place)
     return sheet

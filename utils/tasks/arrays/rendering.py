@@ -156,7 +156,7 @@ def _bytes(array: Array) -> Array:
     low, high = float(array.min()), float(array.max())
     if array.dtype.kind == "f" and low >= -0.25 and high <= 1.25:
         return _rounded(array.astype(np.float64).clip(0, 1) * 255)
-    if low >= -32 and 2 < high <= 287:
+    if low >= -32 and 2 < high <= 287 and (low >= -0.25 or high > 32):  # not standard normal values
         return _rounded(array.astype(np.float64).clip(0, 255))
     return _stretched(array)
 
