@@ -66,7 +66,8 @@ def read_answer(folder: Path) -> Answer | None:
         if not isinstance(found.get(key), str):
             raise ConfigError(f"{path}: {key} {shown_value(found.get(key))} is not a text; {_AGAIN}")
     drawn = thumbnails([folder / IMAGE], SIDE) if (folder / IMAGE).is_file() else []
-    return Answer(*(found[key] for key in _TEXTS), image=drawn[0] if drawn and drawn[0].uri else None)
+    texts = {key: str(found[key]) for key in _TEXTS}
+    return Answer(**texts, image=drawn[0] if drawn and drawn[0].uri else None)
 
 
 def write_answer(folder: Path, answer: Answer, drawn: Path | None, written_by: str) -> None:

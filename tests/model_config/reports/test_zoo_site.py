@@ -220,8 +220,10 @@ MEASURE = """<script>addEventListener("load", () => {
     const box = one.getBoundingClientRect();
     return box.width > 0 && (box.right > width + 1 || box.left < -1) && !inside(one);
   }).map((one) => `${one.tagName}.${one.className}`);
+  const shown = [...document.querySelectorAll(".scroll")].filter((one) => one.checkVisibility());
+  const cut = shown.map((one) => one.scrollWidth - one.clientWidth).filter((more) => more > 1);
   const rest = document.querySelector("details.rest");
-  const found = {width, scroll: document.documentElement.scrollWidth, wide, open: rest && rest.open};
+  const found = {width, scroll: document.documentElement.scrollWidth, wide, cut, open: rest && rest.open};
   parent.postMessage(found, "*");
 });</script>"""
 FRAME = """<!doctype html><iframe src="page.html" width="{width}" height="900" style="border: 0"></iframe>
@@ -275,5 +277,7 @@ def test_nothing_is_wider_than_the_view(name: str, width: int, tmp_path: Path, s
     found = measured(html, width, tmp_path)
     assert found["scroll"] == found["width"]
     assert found["wide"] == []
+    if width == 1280:
+        assert found["cut"] == [], "columns of a table, by so many pixels"
     if name == "tool":
         assert found["open"] == (width == 1280), "on a phone all rows are shown on demand"
