@@ -30,7 +30,7 @@ FORMS = {
     "one key frame": ("clip.mkv", "libx264", {"g": 1000}),
     "key frames only": ("clip.mov", "mjpeg", {"form": "yuvj420p"}),
     "AVI without times": ("clip.avi", "mpeg4", {"g": 9, "bf": 2}),
-    "VP8 with hidden frames": ("clip.webm", "libvpx", {"auto-alt-ref": 1, "lag-in-frames": 16, "g": 20}),
+    "VP8 with hidden frames": ("clip.webm", "libvpx", {"auto-alt-ref": 1, "lag-in-frames": 16, "g": 20, "deadline": "good", "cpu-used": 5}),
     "VP9": ("clip.webm", "libvpx-vp9", {"g": 20, "deadline": "realtime", "cpu-used": 8}),
     "transport stream": ("clip.ts", "libx264", {"g": 12}),
 }
@@ -49,13 +49,13 @@ def test_frames_by_number_are_those_of_a_plain_loop(
     name, codec, how = FORMS[form]
     if codec not in av.codecs_available:
         pytest.skip(f"this FFmpeg lacks {codec}")
-    file = make_clip(tmp_path / name, moving(50), codec, **how)
+    file = make_clip(tmp_path / name, moving(36), codec, **how)
     expected = plainly(file)
-    assert len(expected) == 50
+    assert len(expected) == 36
     clip = open_frames(file)
-    assert (len(clip), clip.size, clip.rate) == (50, (96, 64), Fraction(25))
-    shuffled = random.Random(1).sample(range(50), 50)
-    for order in (range(50), range(49, -1, -7), shuffled, range(0, 50, 13)):
+    assert (len(clip), clip.size, clip.rate) == (36, (96, 64), Fraction(25))
+    shuffled = random.Random(1).sample(range(36), 36)
+    for order in (range(36), range(35, -1, -5), shuffled, range(0, 36, 13)):
         for number in order:
             np.testing.assert_array_equal(np.asarray(clip.image(number)), expected[number], f"frame {number}")
 
@@ -199,11 +199,18 @@ def _without_frames(file: Path) -> Path:
 
 
 def test_damaged_frames_are_errors_of_these_frames(make_clip: MakeClip, tmp_path: Path, moving: Moving) -> None:
-    file = make_clip(tmp_path / "clip.mkv", moving(30), "ffv1", form="bgr0", slicecrc=1, g=1)
+    images = moving(12)
+    file = make_clip(tmp_path / "clip.mov", images, "png", form="rgb24")
     data = bytearray(file.read_bytes())
     middle = len(data) // 2
-    data[middle : middle + 40] = b"\0" * 40
+    data[middle : middle + 40] = b"\xff" * 40
     file.write_bytes(bytes(data))
-    clip = open_frames(file)
-    assert clip.image(0).tobytes() == moving(30)[0].tobytes()
-    assert clip.image(len(clip) - 1).tobytes() == moving(30)[-1].tobytes()
+    clip, lost = open_frames(file), list[int]()
+    for number, image in enumerate(images):
+        try:
+            assert clip.image(number).tobytes() == image.tobytes()
+        except ImageError as error:
+            assert str(error).startswith(f"{file}#{number:06d}: cannot be decoded")
+            lost.append(number)
+    assert 1 <= len(lost) <= 2
+    assert 0 not in lost

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine import InputError
 from utils.postprocess.image.nms import overlaps
@@ -51,6 +51,7 @@ numbers = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(objects=numbers, frames=st.integers(2, 12))
 def test_one_object_keeps_its_number_and_numbers_are_unique(objects: list[tuple], frames: int) -> None:
     """For any objects: a number per box, none twice in a frame; a single object of a class is one track."""
