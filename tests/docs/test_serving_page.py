@@ -38,7 +38,8 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         pytest.skip("curl is missing")
     (tmp_path / "example").symlink_to(ROOT / "example", target_is_directory=True)
     environment = {**with_teco(ROOT, tmp_path / "bin"), "OMP_NUM_THREADS": "1"}
-    words = ["bash", "-euo", "pipefail", "-c", PAUSE.join(COMMANDS)]
+    end = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"  # of the server, also where a command fails
+    words = ["bash", "-euo", "pipefail", "-c", end + PAUSE.join(COMMANDS)]
     done = subprocess.run(
         words,
         cwd=tmp_path,
