@@ -68,7 +68,7 @@ def headings(name: str) -> list[str]:
 
 def links(name: str) -> list[str]:
     """Return the targets of the links of a page, sorted, without those to the page in the other language."""
-    twin = re.compile(r"(README|zoo)(\.zh-CN)?\.md")
+    twin = re.compile(r"(README|zoo|first_model)(\.zh-CN)?\.md")
     return sorted(link for link in re.findall(r"\]\(([^)]+)\)", _prose(name)) if not twin.fullmatch(Path(link).name))
 
 
