@@ -1,4 +1,4 @@
-"""The tutorial: a newcomer's commands, in a fresh clone and a fresh virtual environment; pages in two languages agree."""
+"""The tutorial's commands run in a fresh clone and virtual environment; pages in two languages agree."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def script(found: list[Action]) -> str:
     for action in found:
         assert action.kind in ("bash", "file"), action.kind
         assert "END_OF_FILE" not in action.text
-        one = action.text if action.kind == "bash" else f"cat > {action.where} <<'END_OF_FILE'\n{action.text}END_OF_FILE\n"
-        steps.append(one)
+        file = f"cat > {action.where} <<'END_OF_FILE'\n{action.text}END_OF_FILE\n"
+        steps.append(file if action.kind == "file" else action.text)
     return "\n".join(steps)
 
 
@@ -78,7 +78,7 @@ def test_the_commands_run_in_a_fresh_clone_and_environment(tmp_path: Path) -> No
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
     pages, ours = (figures(text) for text in ("\n".join(shown(PAGE, "text")), done.stdout))
-    assert ours["eval_metric"][:2] == pytest.approx(pages["eval_metric"][:2], abs=0.001)  # the zoo's model on two targets
+    assert ours["eval_metric"][:2] == pytest.approx(pages["eval_metric"][:2], abs=0.001)  # a trained model, two targets
     assert ours["accuracy"] == ours["top1"]  # of the training, and of the zoo on target onnx
     assert ours["accuracy"][0] > ours["eval_metric"][2] + 0.02  # without the notes
     assert "PASS: teco check textures" in done.stdout
