@@ -43,19 +43,19 @@ _HEADS = {
         ("model", "domain", "what it does", "weights"),
     ),
     "zh": (
-        ("模型", "领域", "做什么", "权重与数据", "指标", *TARGETS, "模拟的每秒样本数"),
-        ("模型", "领域", "做什么", "权重"),
+        ("模型", "领域", "用途", "权重与数据", "指标", *TARGETS, "模拟吞吐量（样本/秒）"),
+        ("模型", "领域", "用途", "权重"),
     ),
 }
 _SELECTED_HEADS = {
     "en": ("model", "domain", "what it does", "metric", *TARGETS, "simulated samples/s"),
-    "zh": ("模型", "领域", "做什么", "指标", *TARGETS, "模拟的每秒样本数"),
+    "zh": ("模型", "领域", "用途", "指标", *TARGETS, "模拟吞吐量（样本/秒）"),
 }
 _SELECTED_LEADS = {
     "en": "`onnx` and `cpu` compute in float32, `sdaa` in the card's float16. Simulated samples per second are those of"
     " the whole card, with the batch size in parentheses.{date}",
-    "zh": "`onnx` 与 `cpu` 以 float32 计算，`sdaa` 以加速卡的 float16 计算。"
-    "模拟的每秒样本数属于整张卡，括号中是批大小。{date}",
+    "zh": "`onnx` 与 `cpu` 列用 float32 计算，`sdaa` 列用加速卡的 float16 计算。"
+    "模拟吞吐量按整张加速卡计，括号内为批大小。{date}",
 }
 _LEADS = {
     "en": (
@@ -65,13 +65,13 @@ _LEADS = {
         "Without stored results; their weights are your own, downloaded, or random (for tests of function and speed):",
     ),
     "zh": (
-        "`onnx` 与 `cpu` 以 float32 计算，`sdaa` 以加速卡的 float16 计算。"
-        "模拟的每秒样本数属于整张卡，括号中是批大小。{date}"
-        "`teco check --update` 把结果保存在各模型的目录中，`teco site --write_docs` 生成这些表格。",
-        "以下模型没有保存的结果；权重由您提供、下载，或为随机权重（用于检查功能与速度）：",
+        "`onnx` 与 `cpu` 列用 float32 计算，`sdaa` 列用加速卡的 float16 计算。"
+        "模拟吞吐量按整张加速卡计，括号内为批大小。{date}"
+        "结果由 `teco check --update` 写入各模型目录，表格由 `teco site --write_docs` 生成。",
+        "以下模型没有保存的结果；权重需自备或下载，也可用随机权重（只检查功能与速度）：",
     ),
 }
-_DATE = {"en": " Last measured {date}.", "zh": "最近一次测量：{date}。"}
+_DATE = {"en": " Last measured {date}.", "zh": "最近测量日期：{date}。"}
 _LOWER = {"en": "lower is better", "zh": "越低越好"}
 
 

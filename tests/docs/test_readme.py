@@ -22,6 +22,8 @@ ZOO = ("docs/reference/zoo.md", "docs/reference/zoo.zh-CN.md")
 TWINS = (
     LANGUAGES,
     ZOO,
+    ("docs/tutorial/first_model.md", "docs/tutorial/first_model.zh-CN.md"),
+    ("docs/how-to/debugging_accuracy.md", "docs/how-to/debugging_accuracy.zh-CN.md"),
     *(
         (f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md")
         for page in ("adapting", "adding_an_engine", "evaluation", "models", "python")
@@ -77,8 +79,12 @@ def headings(name: str) -> list[str]:
 
 
 def links(name: str) -> list[str]:
-    """Return the targets of the links of a page, sorted; those to Chinese pages as those to the English ones."""
-    return sorted(link.replace(".zh-CN.md", ".md") for link in re.findall(r"\]\(([^)]+)\)", _prose(name)))
+    """Return the targets of the links of a page, sorted, without those to the page in the other language.
+
+    Targets that are Chinese pages count as the English ones.
+    """
+    found = (link.replace(".zh-CN.md", ".md") for link in re.findall(r"\]\(([^)]+)\)", _prose(name)))
+    return sorted(link for link in found if Path(link).name != Path(name).name.replace(".zh-CN.md", ".md"))
 
 
 @pytest.mark.parametrize("pair", TWINS, ids=lambda pair: pair[0])
