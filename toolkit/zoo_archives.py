@@ -106,7 +106,10 @@ def _archive(given: str, path: Path | None, place: Path) -> Path:
         return path
     if path is None and is_archive(given.partition("#")[0].partition("?")[0]):
         file = place / given.partition("#")[0].partition("?")[0].rsplit("/", 1)[-1]
-        Access().save_at_most(given, file, LARGEST)
+        try:
+            Access().save_at_most(given, file, LARGEST)
+        except UnreachableError as error:
+            raise UnreachableError(f"{error}; check the URL and the network, or pass a downloaded archive") from error
         return file
     repository = path
     if repository is None:

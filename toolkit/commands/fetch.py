@@ -95,8 +95,8 @@ def _model(name: str, args: argparse.Namespace, root: Path) -> Model:
         return find_model(name, load_zoo(root, args.zoo).models)[0]
     except ConfigError as error:
         near = did_you_mean(name, packages())
-        what = f"unknown package {name!r};{near}" if near else f"{name!r} is not a package,"
-        raise ConfigError(f"{what} 'teco fetch' lists the packages; as a model: {error}") from error
+        what = f"unknown package {name!r};{near}" if near else f"{name!r} is not a package of 'teco fetch';"
+        raise ConfigError(f"{what} as a model: {error}") from error
 
 
 def _check_kinds(models: Sequence[Model], chosen: Sequence[Package], args: argparse.Namespace) -> None:
