@@ -224,12 +224,12 @@ def test_damaged_frames_are_errors_of_these_frames(make_clip: MakeClip, tmp_path
     middle = len(data) // 2
     data[middle : middle + 40] = b"\xff" * 40
     file.write_bytes(bytes(data))
-    clip, lost = open_frames(file), list[int]()
+    clip, lost = open_frames(file), dict[int, str]()
     for number, image in enumerate(images):
         try:
             assert clip.image(number).tobytes() == image.tobytes()
         except ImageError as error:
-            assert str(error).startswith(f"{file}#{number:06d}: cannot be decoded")
-            lost.append(number)
+            lost[number] = str(error)
     assert 1 <= len(lost) <= 2
     assert 0 not in lost
+    assert all(text.startswith(f"{file}#{number:06d}: cannot be decoded") for number, text in lost.items())
