@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -16,6 +17,7 @@ from PIL import Image
 
 from engine import ConfigError, DataError, ImageError
 from utils.preprocess.image.images import open_image, upright_size
+from utils.video import packages
 from utils.video.clip import Clip, open_frames
 from utils.video.names import FramePath
 from utils.video.reader import FEWEST, frame_at, reader_of
@@ -233,3 +235,13 @@ def test_damaged_frames_are_errors_of_these_frames(make_clip: MakeClip, tmp_path
     assert 1 <= len(lost) <= 2
     assert 0 not in lost
     assert all(text.startswith(f"{file}#{number:06d}: cannot be decoded") for number, text in lost.items())
+
+
+def test_without_pyav(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clip.mp4").write_bytes(b"any")
+    monkeypatch.setitem(sys.modules, "av", None)
+    packages.av.cache_clear()
+    line = r"^video needs the package av, which is not installed; run: pip install .*video"
+    with pytest.raises(ConfigError, match=line):
+        open_frames(tmp_path / "clip.mp4")
+    packages.av.cache_clear()
