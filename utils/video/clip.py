@@ -75,6 +75,8 @@ class Clip(FrameReader):
             kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "an empty file"
             raise DataError(f"{self._file}: has no video stream, only {kinds}; pass a clip with images")
         stream = container.streams.video[0]
+        if stream.codec_context is None:
+            raise DataError(f"{self._file}: its video has a codec that FFmpeg does not know; convert it to H.264")
         limit = Image.MAX_IMAGE_PIXELS
         if limit is not None and stream.width * stream.height > limit:
             size = f"{stream.width}x{stream.height}"
