@@ -28,7 +28,7 @@ def of_transformers(found: Mapping[str, Any], usual: tuple[int, int], origin: st
     size = found.get("size", list(usual))
     edge = size.get("shortest_edge") if isinstance(size, Mapping) else size if isinstance(size, int) else None
     crop = sides(found.get("crop_size")) if found.get("do_center_crop", True) else None
-    share = found.get("crop_pct")
+    share: Any = found.get("crop_pct")
     resize: Any
     if type(edge) is int and _is_share(share) and edge < CENTRE_BELOW:
         resize, crop = int(edge / share), (edge, edge)
@@ -58,7 +58,7 @@ def of_timm(found: Mapping[str, Any], origin: str) -> dict[str, Any]:
     both = sides(list(size)[-2:]) if isinstance(size, (list, tuple)) else None
     if both is None:
         raise ModelError(f"{origin}: input_size {size!r} of pretrained_cfg must be channels, height and width")
-    share = found.get("crop_pct")
+    share: Any = found.get("crop_pct")
     resize: Any = list(both)
     if found.get("crop_mode", "center") == "center":
         resize = int(min(both) / share) if _is_share(share) else min(both)

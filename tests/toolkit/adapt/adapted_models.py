@@ -16,6 +16,7 @@ from planted import Net
 from yolo_models import DETECTOR, NAMES, SIDE, V8, save_detector
 
 from toolkit.scaffold import create
+from utils.arrays import npz_bytes
 
 SCENES = 40
 """Images of the detector."""
@@ -175,8 +176,8 @@ def spaced(folder: Path) -> tuple[Path, Path, Path]:
     x = rng.normal(0, 1, (24, 5, 6)).astype(np.float32)
     hidden = np.tanh(x @ weights["w"].astype(np.float32))
     outputs = {"tanh of it": hidden, "the scores": hidden @ weights["v"].astype(np.float32)}
-    np.savez(folder / "the data.npz", **{"the input": x, **outputs})
-    np.savez(folder / "golden.npz", **outputs)
+    (folder / "the data.npz").write_bytes(npz_bytes({"the input": x, **outputs}))
+    (folder / "golden.npz").write_bytes(npz_bytes(outputs))
     return file, folder / "the data.npz", folder / "golden.npz"
 
 

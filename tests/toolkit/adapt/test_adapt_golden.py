@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from engine import Array, ConfigError
 from toolkit.adapt.golden import explained
 from toolkit.adapt.work import Record, Request, Work
+from utils.arrays import npz_bytes
 
 ROWS = 12
 
@@ -49,7 +50,7 @@ def answers(work: Work) -> Array:
 
 
 def golden(work: Work, **arrays: Array) -> Path:
-    np.savez(work.folder / "golden.npz", **arrays)
+    (work.folder / "golden.npz").write_bytes(npz_bytes(arrays))
     return work.folder / "golden.npz"
 
 

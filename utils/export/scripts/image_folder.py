@@ -53,7 +53,9 @@ def folder_classifier(folder: Path, is_random: bool) -> Scores:
     TargetError: transformers is not installed.
     """
     if not is_random:
-        return Scores(plain_attention(pretrained(str(folder), LOADER))).eval()
+        trained = Scores(plain_attention(pretrained(str(folder), LOADER)))
+        trained.eval()
+        return trained
     found = transformers()
     try:
         config = found.AutoConfig.from_pretrained(str(folder), local_files_only=True)
