@@ -176,7 +176,8 @@ def spaced(folder: Path) -> tuple[Path, Path, Path]:
     x = rng.normal(0, 1, (24, 5, 6)).astype(np.float32)
     hidden = np.tanh(x @ weights["w"].astype(np.float32))
     outputs = {"tanh of it": hidden, "the scores": hidden @ weights["v"].astype(np.float32)}
-    (folder / "the data.npz").write_bytes(npz_bytes({"the input": x, **outputs}))
+    noisy = {name: (one + rng.normal(0, 0.1, one.shape)).astype(np.float32) for name, one in outputs.items()}
+    (folder / "the data.npz").write_bytes(npz_bytes({"the input": x, **noisy}))
     (folder / "golden.npz").write_bytes(npz_bytes(outputs))
     return file, folder / "the data.npz", folder / "golden.npz"
 
