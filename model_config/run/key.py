@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -29,7 +28,7 @@ from model_config.results import SCHEMA_VERSION
 from model_config.run.workplace import ignored_checkpoints
 from tecoinfer_modelzoo.files import hash_files
 from tecoinfer_modelzoo.trees import walk
-from utils.fetch import Package, is_fetched_path, kept_path, packages, read_contrib
+from utils.fetch import Package, is_fetched_path, package_of, packages, read_contrib
 
 
 class Shared:
@@ -137,14 +136,14 @@ def _folder(case: Case, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _packages(case: Case, shared: Shared) -> Iterator[tuple[str, str]]:
-    """Yield the models and data that come from packages.
+    """Yield the models and data that come from packages, with version, hash and members of these.
 
-    Packages that are not downloaded yet make each key unique, as a later download may succeed.
+    Whether a package is downloaded already does not matter: a case whose download fails is not stored.
     """
     for text in {path for step in case.steps for path in (*step.data_paths.values(), *step.ckpts.values())}:
         if is_fetched_path(text):
-            place = kept_path(Path(), text, shared.packages)  # in a folder named by version, hash and members
-            yield text, str(place) if place.exists() else f"not kept at {time.time_ns()}"
+            package = shared.packages.get(package_of(text))
+            yield text, "unknown" if package is None else package.key
 
 
 def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pkgutil
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from utils.fetch.located import fetched_path, is_fetched_path, kept_path
+from utils.fetch.located import fetched_path, is_fetched_path, kept_path, package_of
 from utils.fetch.package import FetchError, Package, UnreachableError
 from utils.fetch.store import fetched, kept, remove
 from utils.fetch.table import find_package, packages, read_contrib
@@ -23,6 +23,7 @@ __all__ = [
     "is_fetched_path",
     "kept",
     "kept_path",
+    "package_of",
     "packages",
     "read_contrib",
     "remove",

@@ -53,6 +53,11 @@ def kept_path(folder: Path, path: str, known: Mapping[str, Package] | None = Non
     return folder / path if found is None or ".." in inner.parts else found / inner
 
 
+def package_of(path: str) -> str:
+    """Return the name of the package of a ``fetch:`` path."""
+    return _split(path)[0]
+
+
 def _split(path: str | Path) -> tuple[str, PurePosixPath]:
     name, _, inner = str(path).removeprefix(PREFIX).partition("/")
     return name, PurePosixPath(inner.lstrip("/"))

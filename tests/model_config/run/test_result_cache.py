@@ -17,7 +17,7 @@ from support import DIGITS
 from model_config.cases.config import AccuracyRule, Case, Command
 from model_config.results import Accuracy, CaseResult, Drawn, Finding, Speed, StepResult, Verdict
 from model_config.run.cache import KIND, load, store
-from model_config.run.key import case_key
+from model_config.run.key import Shared, case_key
 from utils.fetch import find_package
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
@@ -120,15 +120,19 @@ def test_the_key_follows_the_case_the_flags_and_the_environment(root: Path, monk
 
 
 def test_the_key_follows_packages(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is not downloaded makes every key unique, as a later download may succeed."""
+    """A package's row is part of the key; whether it is downloaded is not, so the first check's result is found."""
     monkeypatch.setenv("TECO_FETCH_DIR", str(tmp_path / "kept"))
     one = case(data_path="fetch:minilm/folder")
-    assert case_key(one, root) != case_key(one, root)
+    before = case_key(one, root)
     package = find_package("minilm")
     folder = tmp_path / "kept" / "minilm" / package.key
     (folder / "folder").mkdir(parents=True)
     folder.with_name(f"{package.key}.sizes.json").write_text("{}")
-    assert case_key(one, root) == case_key(one, root)
+    assert case_key(one, root) == before
+    shared = Shared(root)
+    shared.__dict__["packages"] = {"minilm": replace(package, version="0")}
+    assert case_key(one, root, shared=shared) != before
+    assert case_key(case(data_path="fetch:no_such_package/folder"), root) != before
 
 
 def complete(logs: Path) -> CaseResult:
