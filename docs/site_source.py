@@ -33,6 +33,7 @@ _FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?)$", re.MULTILINE)
 _MARK = re.compile(r"^<!-- (file|append|section): (.+?) -->\n(`{3,})(\w*)$", re.MULTILINE)
 _NESTED = re.compile(r"^( {2,})(?=\S)", re.MULTILINE)
+_IMAGE = re.compile(r'<img src="([^"]+)" width="([^"]+)" alt="([^"]+)">')
 
 
 def place(root: Path, name: str) -> str:
@@ -77,6 +78,7 @@ def _page(root: Path, name: str) -> tuple[str, list[str]]:
         text = f"# {name}\n\n" + "".join(f"- [{one}]({one})\n" for one in files)
         return _changed(root, f"{name}/README.md", text, linked), linked
     text = _SWITCH.sub("", (root / name).read_text(encoding="utf-8"))
+    text = _IMAGE.sub(r'![\3](\1){ width="\2" }', text)  # mkdocs changes paths of images in Markdown only
     english = root / name.replace(".zh-CN.md", ".md")
     if name.endswith(".zh-CN.md") and english.is_file():
         text = _anchored(text, english.read_text(encoding="utf-8"))
