@@ -99,6 +99,10 @@ def test_a_tag_of_another_version_is_refused(
     assert "the folder is not empty" in capsys.readouterr().err
 
 
+LEFT_OUT = ("tests/", "example/", "benchmarks/", "docs/images/", "packages/models/")
+"""What the packages do not contain, and the wheel of models, which contains the examples; it has its own tests."""
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a repository of the files that belong to the packages, as they are here, with a dated section."""
@@ -108,11 +112,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the tree is not a git repository")
     listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.split("\0"):
-        if (
-            name
-            and not name.startswith(("tests/", "example/", "benchmarks/", "docs/images/"))
-            and (ROOT / name).is_file()
-        ):
+        if name and not name.startswith(LEFT_OUT) and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     other = folder / "packages" / "other"
