@@ -100,7 +100,7 @@ def shell(text: str, folder: Path, environment: dict[str, str]) -> str:
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_commands_of_the_images_run(tmp_path: Path) -> None:
-    """The extension is compiled in its stage, and used where there is no compiler; core, core with an extra, serve."""
+    """The build stage compiles the extension; core, core with an extra, and serve use it without a compiler."""
     found, build, zoo = stages(), context(tmp_path / "build"), context(tmp_path / "zoo")
     environment = new_environment(tmp_path / "venv")
     for command in found["build"].of("RUN"):

@@ -70,7 +70,7 @@ class Served:
 
 
 def unexpected(err: str) -> list[str]:
-    """Return the lines of standard error that a healthy server does not write: warnings are no errors of a test."""
+    """Return the lines of standard error that are not warnings of libraries; a server without a fault writes none."""
     return [line for line in err.splitlines() if not line.startswith("WARNING: ")]
 
 

@@ -173,7 +173,7 @@ def test_the_site_of_this_repository_and_of_none(tmp_path: Path) -> None:
     text = (tmp_path / "site.html").read_text(encoding="utf-8")
     assert "example/classification/digits" in text
     build_site(tmp_path, tmp_path / "empty.html")
-    assert "There are no models here" in (tmp_path / "empty.html").read_text(encoding="utf-8")
+    assert "The zoo contains no models" in (tmp_path / "empty.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["numerics.yaml", "perf.yaml"])

@@ -53,7 +53,7 @@ def test_frames_that_are_gone(stream: Path, monkeypatch: pytest.MonkeyPatch) -> 
     live = Live(Path("camera:7"), str(stream), "mjpeg")
     live.keep(1)
     live.image(8)
-    with pytest.raises(ImageError, match=r"camera:7#000002: is no longer held"):
+    with pytest.raises(ImageError, match=r"camera:7#000002: removed from memory"):
         live.image(2)
 
 
