@@ -70,7 +70,7 @@ class Live(FrameReader):
     def seek(self, number: int) -> int:
         """Return the number of the next frame. Raises ImageError for an earlier frame."""
         if number < self._next:
-            raise ImageError(f"{self.name(number)}: removed from memory, as later frames were read; use fewer --workers")
+            raise ImageError(f"{self.name(number)}: removed from memory, later frames were read; use fewer --workers")
         return self._next
 
     def converted(self, frame: Any) -> Image.Image:
