@@ -21,7 +21,7 @@ LANGUAGES = ("README.md", "README.zh-CN.md")
 ZOO = ("docs/reference/zoo.md", "docs/reference/zoo.zh-CN.md")
 TWINS = (
     LANGUAGES,
-    ("docs/how-to/video.md", "docs/how-to/video.zh-CN.md"),
+    *((f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md") for page in ("video", "shufflenet")),
     ZOO,
     ("docs/tutorial/first_model.md", "docs/tutorial/first_model.zh-CN.md"),
     ("docs/how-to/debugging_accuracy.md", "docs/how-to/debugging_accuracy.zh-CN.md"),
