@@ -21,7 +21,7 @@ LANGUAGES = ("README.md", "README.zh-CN.md")
 ZOO = ("docs/reference/zoo.md", "docs/reference/zoo.zh-CN.md")
 TWINS = (
     LANGUAGES,
-    *((f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md") for page in ("video", "shufflenet", "training", "training_accuracy", "migrating")),
+    *((f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md") for page in ("video", "shufflenet", "training", "training_accuracy", "training_performance", "migrating")),
     ZOO,
     ("docs/tutorial/first_model.md", "docs/tutorial/first_model.zh-CN.md"),
     ("docs/how-to/debugging_accuracy.md", "docs/how-to/debugging_accuracy.zh-CN.md"),
