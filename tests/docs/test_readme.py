@@ -19,9 +19,13 @@ from model_config.structure import FILE_RULES, SHARED_RULES, rules
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("README.md", "README.zh-CN.md")
 ZOO = ("docs/reference/zoo.md", "docs/reference/zoo.zh-CN.md")
+TRAINING_PAGES = ("training", "training_accuracy", "training_performance", "migrating")
 TWINS = (
     LANGUAGES,
-    *((f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md") for page in ("video", "shufflenet", "training", "training_accuracy", "training_performance", "migrating")),
+    *(
+        (f"docs/how-to/{page}.md", f"docs/how-to/{page}.zh-CN.md")
+        for page in (*TRAINING_PAGES, "historical_scripts", "shufflenet", "video")
+    ),
     ZOO,
     ("docs/tutorial/first_model.md", "docs/tutorial/first_model.zh-CN.md"),
     ("docs/how-to/debugging_accuracy.md", "docs/how-to/debugging_accuracy.zh-CN.md"),
