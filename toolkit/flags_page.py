@@ -22,6 +22,7 @@ PAGE = "docs/reference/flags.md"
 KINDS = {
     "dump": ("full", "once", "range", "compare", "recover"),
     "ops": ("", "--training"),
+    "train": ("gate", "compare", "replay", "profile", "ops"),
     "msaccucmp": ("compare", "convert"),
 }
 """Commands with several parsers: the first argument of each."""

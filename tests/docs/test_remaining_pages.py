@@ -90,5 +90,5 @@ def test_every_page_with_commands_is_run_by_a_test() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     pages = [path for path in (ROOT / "docs").rglob("*.md") if commands(path.relative_to(ROOT).as_posix())]
     assert len(pages) > 20
-    names = [path.name.replace(".zh-CN", "") for path in pages]  # test_readme.py compares the commands of translations
+    names = [path.name.replace(".zh-CN", "") for path in pages]  # test_twins.py compares the commands of translations
     assert [name for name in names if name not in sources] == []

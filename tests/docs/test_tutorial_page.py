@@ -1,4 +1,4 @@
-"""The tutorial's commands run in a fresh clone and virtual environment; pages in two languages agree."""
+"""The tutorial's commands run in a fresh clone and virtual environment."""
 
 from __future__ import annotations
 
@@ -15,30 +15,6 @@ from walkthrough import Action, actions, shown
 
 TUTORIAL = ROOT / "docs/tutorial/first_model.md"
 PAGE = TUTORIAL.read_text(encoding="utf-8")
-TWINS = [TUTORIAL.with_name("first_model.zh-CN.md"), ROOT / "docs/how-to/debugging_accuracy.zh-CN.md"]
-"""Pages in Chinese whose commands and files are those of the page in English, byte for byte."""
-
-
-def english(page: Path) -> Path:
-    return page.with_name(page.name.replace(".zh-CN.md", ".md"))
-
-
-def prose(text: str) -> str:
-    return re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.parametrize("page", TWINS, ids=lambda page: page.stem)
-def test_a_page_in_chinese_has_the_commands_files_and_headings_of_its_twin(page: Path) -> None:
-    if not english(page).is_file():
-        pytest.skip(f"{english(page).name} is in another folder")
-    ours, theirs = page.read_text(encoding="utf-8"), english(page).read_text(encoding="utf-8")
-    assert list(actions(ours)) == list(actions(theirs))
-    for language in ("", "text"):
-        assert shown(ours, language) == shown(theirs, language)
-    levels = [re.findall(r"^(#+) ", prose(text), re.MULTILINE) for text in (ours, theirs)]
-    assert levels[0] == levels[1]
-    assert len(re.findall(r"[\u4e00-\u9fff]", prose(ours))) > 200
-    assert f"]({english(page).name})" in ours
 
 
 def test_the_tutorial_has_commands_in_every_step() -> None:
