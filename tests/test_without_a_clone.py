@@ -152,7 +152,7 @@ def test_pages_that_messages_name_are_in_the_wheel(bare: Path, run: Run, wheels:
 
 
 def test_models_are_used_where_they_are_installed(full: Path, run: Run) -> None:
-    listed = json.loads(run(full, "teco", "models", "--json").stdout)
+    listed = json.loads(run(full, "teco", "models", "--json").stdout)["models"]
     assert {"digits", "digit_detector", "tiny_gpt", "resnet"} <= {model["name"] for model in listed}
     assert {model["place"] for model in listed} == {"zoo"}
     names = [model["name"] for model in listed if model["metric"]]
