@@ -103,7 +103,9 @@ def print_or_write(data: Mapping[str, Any], path: Path | None, lines: Iterable[s
     """Print the lines of a result and write its JSON; with JSON on standard output print no lines.
 
     Args:
-        data: the result as plain data, with its ``schema_version``. path: value of ``--json``. lines: the result as text.
+        data: the result as plain data, with its ``schema_version``.
+        path: value of ``--json``.
+        lines: the result as text.
 
     Raises:
         DataError: the file cannot be written.
