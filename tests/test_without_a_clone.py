@@ -145,6 +145,11 @@ def test_pages_that_messages_name_are_in_the_wheel(bare: Path, run: Run, wheels:
     (page,) = re.findall(r"(/\S+/adding_a_domain\.md)", error)
     assert Path(page).is_relative_to(bare.parent)
     assert "# " in Path(page).read_text(encoding="utf-8")
+    folder = next(one for one in Path(page).parents if one.name == "docs")
+    for file in folder.rglob("*.md"):  # links outside code blocks lead to files that are installed
+        text = re.sub(r"^ *(`{3,}).*?^ *\1 *$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"(?<!`)\]\((?![a-z]+:)([^()\s#]+)", text):
+            assert (file.parent / target).exists(), (file, target)
     with zipfile.ZipFile(wheels[0]) as file:
         held = {name for name in file.namelist() if name.startswith("tecoinfer_modelzoo/docs/")}
     pages = {f"tecoinfer_modelzoo/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.md")}
