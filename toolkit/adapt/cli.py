@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 from engine import ConfigError
 from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.json_values import plain_json
 from tecoinfer_modelzoo.text import one_line, shortened
 from toolkit.adapt.runner import Shown, StageError, run_stages
@@ -32,6 +34,9 @@ from toolkit.model_arguments import positive, shape
 from utils.fetch import is_fetched_path, read_contrib
 from utils.pipeline.run.interrupt import telling
 from utils.tasks.find import add_contrib, find_task
+
+OPEN = "readme-open"
+"""Rule of the check that refuses open questions."""
 
 LINE = 400
 """Largest number of characters of a stage's line on the terminal; the page has all."""
@@ -91,6 +96,7 @@ def _parser() -> Parser:
     add("--source", metavar="TEXT", default="", help="who published the model, with a link")
     add("--licence", metavar="NAME", default="", help="licence of the weights")
     add("--data_source", metavar="TEXT", default="", help="where the data are from, and under which terms")
+    add("--weights_url", type=_url, metavar="URL", default="", help="where weights over 2 MB are downloaded")
     names = ", ".join(stage.name for stage in STAGES)
     add("--only", metavar="STAGE", default="", help=f"run one stage again: {names}")
     add("--again", metavar="STAGE", default="", help="run this stage again, and what depends on it")
@@ -131,9 +137,16 @@ def _request(args: argparse.Namespace, root: Path) -> Request:
         source=args.source,
         licence=args.licence,
         data_source=args.data_source,
+        weights_url=args.weights_url,
         batch=args.batch_size,
         samples=args.random,
     )
+
+
+def _url(word: str) -> str:
+    if not re.fullmatch(r"https?://[^\s\"'<>\\]+", word):
+        raise argparse.ArgumentTypeError(f"{word!r} is not a URL; write https://HOST/PATH")
+    return word
 
 
 def _dim(word: str) -> tuple[str, int]:
@@ -205,6 +218,17 @@ def _end(work: Work, only: str) -> int:
     check, folder = work.facts("check"), str(work.facts("scaffold")["folder"])
     page, preview = (os.path.relpath(work.folder / name) for name in (FILE, PREVIEW))
     print(f"folder: {folder}; page: {page}; preview: {preview}")
-    for question in work.facts("document")["open"]:
+    left = work.facts("document")["open"]
+    for question in left:
         print(f"open: {question}")
+    if left:
+        print(_left_to_do(left, check["reasons"]))
     return 0 if check["code"] == 0 else 1
+
+
+def _left_to_do(questions: Sequence[str], reasons: Sequence[str]) -> str:
+    """Return the flags that answer the open questions, and whether the check found anything else."""
+    flags = " ".join(match[1] for one in questions if (match := re.search(r"\(`(--\w+ \w+)`", one)))
+    others = [one for one in reasons if f": {OPEN}: " not in one]
+    rest = f"; {plural(len(others), 'other finding')} of the check" if others else ", and the check passes"
+    return f"left to do: the same command with {flags}{rest}"

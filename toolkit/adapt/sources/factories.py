@@ -9,7 +9,7 @@ from typing import Any
 
 from engine import ConfigError
 from toolkit.adapt.licences import check_copy
-from toolkit.adapt.sources.base import Export, Source, Taken, rendered
+from toolkit.adapt.sources.base import Export, Source, Taken, download_words, rendered
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
 
@@ -89,13 +89,14 @@ class Factory(Source):
             dtypes=json.dumps(dict(request.dtypes)),
             default=f'str(HERE / "{own}")' if own else json.dumps(default),
             source=json.dumps(request.source or f"{name}/model.py", ensure_ascii=False),
+            **download_words(work, own, weights),
         )
         files = {"model.py": self.file} | ({own: weights} if weights is not None else {})
         return Export(
             script=script,
             stem=name,
             files=files,
-            kept=[own] if own else [],
+            weights=own,
             requirements=["onnxsim>=0.4.36", "torch>=2.9"],
             flags=[
                 (

@@ -15,7 +15,7 @@ from tecoinfer_modelzoo import has_packages
 from tecoinfer_modelzoo.text import one_line
 from toolkit.adapt.licences import check_copy
 from toolkit.adapt.signature import signature_of, usual_sizes
-from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, rendered
+from toolkit.adapt.sources.base import Export, Source, Taken, download_words, rendered
 from toolkit.adapt.sources.beside import READERS, Beside, found_beside
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
@@ -194,12 +194,13 @@ class OnnxFile(Source):
             sizes=json.dumps(usual_sizes(load_model(used), work.request.dims, used)),
             provenance=json.dumps(provenance, ensure_ascii=False),
             notes=text,
+            **download_words(work, own, used if self.committed else None),
         )
         return Export(
             script=script,
             stem=name,
             files=files,
-            kept=[own] if self.committed and bytes_of(used) <= MOST_COMMITTED else [],
+            weights=own if self.committed else "",
             params=self._params(),
             flags=_flags(own if self.committed else self.model),
             text=f"It makes the files out of `{own if self.committed else self.model}`, and compares each with it.",
