@@ -96,7 +96,7 @@ def _parser() -> Parser:
     add("--source", metavar="TEXT", default="", help="who published the model, with a link")
     add("--licence", metavar="NAME", default="", help="licence of the weights")
     add("--data_source", metavar="TEXT", default="", help="where the data are from, and under which terms")
-    add("--weights_url", type=_url, metavar="URL", default="", help="where weights over 2 MB are downloaded")
+    add("--weights_url", metavar="URL", default="", help="where weights over 2 MB are downloaded")
     names = ", ".join(stage.name for stage in STAGES)
     add("--only", metavar="STAGE", default="", help=f"run one stage again: {names}")
     add("--again", metavar="STAGE", default="", help="run this stage again, and what depends on it")
@@ -114,6 +114,8 @@ def _request(args: argparse.Namespace, root: Path) -> Request:
         raise ConfigError(f"--golden {args.golden} does not exist; check the path")
     if args.golden is not None and not args.data:
         raise ConfigError("--golden has the answers to the samples of --data; give both")
+    if args.weights_url and not re.fullmatch(r"https?://[^\s\"'<>\\]+", args.weights_url):
+        raise ConfigError(f"--weights_url {args.weights_url!r} is not a URL; write https://HOST/PATH")
     name = args.name or usable_name(source.usual_name)
     if name != usable_name(name):
         raise ConfigError(
@@ -141,12 +143,6 @@ def _request(args: argparse.Namespace, root: Path) -> Request:
         batch=args.batch_size,
         samples=args.random,
     )
-
-
-def _url(word: str) -> str:
-    if not re.fullmatch(r"https?://[^\s\"'<>\\]+", word):
-        raise argparse.ArgumentTypeError(f"{word!r} is not a URL; write https://HOST/PATH")
-    return word
 
 
 def _dim(word: str) -> tuple[str, int]:

@@ -79,6 +79,8 @@ def test_module_without_shapes(root: Path, tmp_path: Path) -> None:
         (["--default", "random"], "is not FLAG=VALUE"),
         (["--licence", "CC-BY-NC-4.0"], "forbids commercial use"),
         (["--batch_size", "0"], "batch_size"),
+        (["--weights_url", "ftp://a/b"], "'ftp://a/b' is not a URL; write https://"),
+        (["--weights_url", "https://a/b c"], "is not a URL"),
         (["--colour", "red"], "unrecognized arguments: --colour red"),
     ],
 )
