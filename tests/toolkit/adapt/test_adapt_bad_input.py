@@ -48,6 +48,7 @@ def test_missing_and_wrong_files(root: Path, tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("hello", encoding="utf-8")
     assert "not ONNX" in refused(root, str(tmp_path / "text.onnx"))
     assert "no such file or folder" in refused(root, "resnet50")
+    assert "no such file or folder" in refused(root, "")
     assert "timm:" in refused(root, "tim:resnet18")
     assert "net.py does not exist" in refused(root, f"{tmp_path / 'net.py'}:build", "--shape", "x=1,3")
     assert "has no config.json" in refused(root, str(tmp_path))
@@ -58,6 +59,9 @@ def test_missing_and_wrong_files(root: Path, tmp_path: Path) -> None:
 def test_module_without_shapes(root: Path, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("def build():\n    return None\n", encoding="utf-8")
     assert "--shape x=1,3,224,224" in refused(root, f"{tmp_path / 'net.py'}:build")
+    assert "defines no function 'bild'; did you mean 'build'?" in refused(root, f"{tmp_path / 'net.py'}:bild")
+    (tmp_path / "half.py").write_text("def build():\n    return (\n", encoding="utf-8")
+    assert "half.py:2: cannot be read as Python" in refused(root, f"{tmp_path / 'half.py'}:build")
     assert "not the name of a function" in refused(root, f"{tmp_path / 'net.py'}:build()")
 
 

@@ -50,7 +50,7 @@ class TransformersFolder(Source):
     @classmethod
     def takes(cls, model: str) -> bool:
         """Return whether a word is a folder."""
-        return Path(model).is_dir()
+        return bool(model) and Path(model).is_dir()
 
     @property
     def folder(self) -> Path:
