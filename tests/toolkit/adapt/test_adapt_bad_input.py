@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
 from engine import TecoInferError
 from toolkit.adapt.cli import main
@@ -54,6 +55,27 @@ def test_missing_and_wrong_files(root: Path, tmp_path: Path) -> None:
     assert "has no config.json" in refused(root, str(tmp_path))
     assert "two equal signs" in refused(root, "pip:magika/model.onnx")
     assert "unknown package 'nothing_such'" in refused(root, "fetch:nothing_such/a.onnx")
+
+
+def one_node(file: Path, node: NodeProto, inputs: dict[str, tuple[int, list[Any]]], output: int) -> Path:
+    """Write a model of one node, with its inputs (type and shape by name) and the type of its output ``y``."""
+    ends = [helper.make_tensor_value_info(name, *one) for name, one in inputs.items()]
+    graph = helper.make_graph([node], "g", ends, [helper.make_tensor_value_info("y", output, None)])
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.acme", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=8), file)
+    return file
+
+
+def test_operators_without_a_rewrite(root: Path, tmp_path: Path) -> None:
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores"], ["y"], "post/nms")
+    boxes = one_node(tmp_path / "a.onnx", node, {"boxes": (1, [1, 9, 4]), "scores": (1, [1, 2, 9])}, 7)
+    message = refused(root, str(boxes))
+    assert "sdaa lacks NonMaxSuppression (node 'post/nms': " in message
+    assert "run NMS in the postprocessing" in message
+    node = helper.make_node("FancyAct", ["x"], ["y"], "act/fancy", domain="com.acme")
+    message = refused(root, str(one_node(tmp_path / "b.onnx", node, {"x": (1, ["N", 4])}, 1)))
+    assert "sdaa lacks com.acme::FancyAct (node 'act/fancy': " in message
+    assert "no rewrite of it is known: write it as a custom operator" in message
 
 
 def test_module_without_shapes(root: Path, tmp_path: Path) -> None:

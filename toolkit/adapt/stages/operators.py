@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from toolkit.adapt.running import model_file
 from toolkit.adapt.runner import StageError
+from toolkit.adapt.running import model_file
 from toolkit.adapt.stage import Stage
 from toolkit.adapt.work import NOTED, Outcome, Work
 from toolkit.commands.ops import row, write_rewrites
-from toolkit.ops.judge import Judgement, judge_file, summary
+from toolkit.ops.applied import no_rewrite
+from toolkit.ops.judge import judge_file, summary
 from toolkit.ops.table import LACKING, load_table
 from toolkit.ops.trial import trial_of
 
 TARGET = "sdaa"
-
-LISTED = 3
-"""Number of nodes of an operator that an error lists."""
 
 
 class CheckOperators(Stage):
@@ -30,9 +28,9 @@ class CheckOperators(Stage):
         dims = {name: [size] for name, size in work.facts("export")["sizes"].items()}
         found, notes = judge_file(model_file(work), load_table(TARGET), 1, None, trial_of(TARGET), dims)
         lacking = [one for one in found if one.level in LACKING]
-        hopeless = [one for one in lacking if one.rewrite is None]
-        if hopeless:
-            raise StageError("; ".join(map(_reason, hopeless)))
+        reason = no_rewrite(found, TARGET)
+        if reason:
+            raise StageError(reason)
         files = write_rewrites(found, work.folder / "rewrites") if lacking else []
         applied = list(work.facts("take_in")["rewritten"])
         line = summary(found, TARGET)
@@ -40,11 +38,3 @@ class CheckOperators(Stage):
         line += f"; rewritten in the exported files: {', '.join(applied)}" if applied else ""
         facts = {"rows": [row(one) for one in found], "lacking": [one.lacks for one in lacking], "rewritten": applied}
         return Outcome(line, facts, files, notes, NOTED if lacking else "done")
-
-
-def _reason(one: Judgement) -> str:
-    """Return why a model cannot run on the card: operator, nodes, evidence and advice."""
-    nodes = one.need.nodes
-    names = ", ".join(map(repr, nodes[:LISTED])) + (", ..." if len(nodes) > LISTED else "")
-    where = f"node{'' if len(nodes) == 1 else 's'} {names}"
-    return f"{TARGET} lacks {one.lacks} ({where}: {one.source}), and no rewrite of it is known: {one.fix}"
