@@ -115,7 +115,8 @@ def classifier(tmp_path: Path) -> Work:
         helper.make_node("Flatten", ["t"], ["f"], "flat"),
         helper.make_node("MatMul", ["f", "w"], ["y"], "product"),
     ]
-    ends = [helper.make_tensor_value_info(n, 1, shape) for n, shape in (("x", ["N", 3, 24, 24]), ("y", ["N", 5]))]
+    sizes: dict[str, list[Any]] = {"x": ["N", 3, 24, 24], "y": ["N", 5]}
+    ends = [helper.make_tensor_value_info(name, 1, shape) for name, shape in sizes.items()]
     weights = [numpy_helper.from_array(kernel, "k"), numpy_helper.from_array(weight, "w")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
     (tmp_path / "forms").mkdir()
@@ -144,8 +145,8 @@ def scores_of(work: Work, share: float, *, bgr: bool) -> Array:
     """Return the scores for images in 0..255, whose crop shows a share of the short side, made with Pillow."""
     rows, short = [], round(24 / share)
     for place in range(16):
-        image = Image.open(work.folder / "images" / f"{place:02}.png")
-        image = image.resize((int(short * image.width / image.height), short), Image.Resampling.BILINEAR)
+        given = Image.open(work.folder / "images" / f"{place:02}.png")
+        image = given.resize((int(short * given.width / given.height), short), Image.Resampling.BILINEAR)
         left, top = round((image.width - 24) / 2), round((image.height - 24) / 2)
         levels = np.asarray(image.crop((left, top, left + 24, top + 24)), np.float32)
         rows.append(levels[..., ::-1].transpose(2, 0, 1) if bgr else levels.transpose(2, 0, 1))
@@ -161,7 +162,7 @@ def test_preprocessing_of_a_classifier_becomes_flags(classifier: Work) -> None:
 
 
 def test_a_classifier_without_its_softmax(classifier: Work) -> None:
-    classifier.facts("data")["flags"] |= {"pixel_values": "0..255"}
+    classifier.records["data"].facts["flags"] |= {"pixel_values": "0..255"}
     scores = scores_of(classifier, 0.875, bgr=False)
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     found = explained(classifier, golden(classifier, y=powers / powers.sum(axis=1, keepdims=True)))

@@ -34,7 +34,7 @@ def written(file: Path, rows: int) -> Path:
 
 
 def work_on(file: Path, **request: Any) -> Work:
-    records = {"take_in": KNOWN, "data": {"real": False}, "task": {"domain": "arrays"}}
+    records: dict[str, dict[str, Any]] = {"take_in": KNOWN, "data": {"real": False}, "task": {"domain": "arrays"}}
     kept = {name: Record("", "", "done", 0.0, facts) for name, facts in records.items()}
     return Work(Request(model=str(file), name="large", root=file.parent, **request), file.parent / "work", kept)
 

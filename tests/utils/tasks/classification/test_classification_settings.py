@@ -13,7 +13,7 @@ from PIL import Image
 from engine import Array, ConfigError, ModelError, TensorSpec
 from utils.pipeline.flags.options import options
 from utils.preprocess.image.modes import MEAN, STD
-from utils.tasks.base import Model
+from utils.tasks import Model
 from utils.tasks.classification.settings import EXPORT_SETTINGS, NORMALISATIONS
 from utils.tasks.classification.task import Classification
 
@@ -33,7 +33,8 @@ def task(shape: tuple[Any, ...], metadata: dict[str, str] | None = None, **flags
     """Return the task with flags, bound to a model of one image input."""
     opt = options(None, Classification, "valid", [], ckpt="m.onnx", data_path="a", input_size=[SIDE], **flags)
     inputs = (TensorSpec("x", np.dtype(np.float32), shape),)
-    return Classification(opt).bind(Model(Path("m.onnx"), inputs, metadata=metadata or {}))
+    found: Classification = Classification(opt).bind(Model(Path("m.onnx"), inputs, metadata=metadata or {}))
+    return found
 
 
 def prepared(shape: tuple[Any, ...], image: Path, metadata: dict[str, str] | None = None, **flags: Any) -> Array:
@@ -43,9 +44,9 @@ def prepared(shape: tuple[Any, ...], image: Path, metadata: dict[str, str] | Non
 
 def levels(image: Path, short: int, way: Image.Resampling) -> Array:
     """Return the central crop as height x width x 3 in 0..1, with Pillow; ``short``: the resized short side."""
-    found = Image.open(image)
-    sides = (SIDE, SIDE) if short == 0 else (int(short * found.width / found.height), short)
-    found = found.resize(sides, way)
+    given = Image.open(image)
+    sides = (SIDE, SIDE) if short == 0 else (int(short * given.width / given.height), short)
+    found = given.resize(sides, way)
     left, top = round((found.width - SIDE) / 2), round((found.height - SIDE) / 2)
     return np.asarray(found.crop((left, top, left + SIDE, top + SIDE)), np.float64) / 255
 
@@ -70,7 +71,7 @@ def test_resize_and_filter(flags: dict[str, Any], short: int, way: Image.Resampl
 def test_ranges_and_channel_order(name: str, image: Path) -> None:
     mean, std = NORMALISATIONS[name]
     wanted = ((levels(image, 37, Image.Resampling.BILINEAR) - mean) / std)[..., ::-1]
-    flags = {"pixel_values": name, "channel_order": "BGR"}
+    flags: dict[str, Any] = {"pixel_values": name, "channel_order": "BGR"}
     atol = 1e-5 * float(np.abs(wanted).max())
     np.testing.assert_allclose(prepared(CHANNELS_LAST, image, **flags)[0], wanted, atol=atol)
     np.testing.assert_allclose(prepared(CHANNELS_FIRST, image, **flags)[0].transpose(1, 2, 0), wanted, atol=atol)
@@ -79,7 +80,7 @@ def test_ranges_and_channel_order(name: str, image: Path) -> None:
 def test_metadata_and_flags(image: Path) -> None:
     notes = {"classification": json.dumps({"channel_order": "BGR", "pixel_values": "0..1", "resize": "squash"})}
     stored = prepared(CHANNELS_FIRST, image, notes)
-    flags = {"channel_order": "BGR", "pixel_values": "0..1", "resize": "squash"}
+    flags: dict[str, Any] = {"channel_order": "BGR", "pixel_values": "0..1", "resize": "squash"}
     assert np.array_equal(stored, prepared(CHANNELS_FIRST, image, **flags))
     turned = prepared(CHANNELS_FIRST, image, notes, channel_order="RGB")
     assert np.array_equal(turned, stored[:, ::-1])
