@@ -25,6 +25,7 @@ from toolkit.adapt.stages.passes import used_pass
 from toolkit.adapt.work import Work
 from toolkit.scaffold import INSTALLED, PATHS, append_case, check_case, check_names, keywords
 from toolkit.zoo import PLACES
+from utils.fetch.weights import keep_weights
 from utils.tasks.base import Task
 
 SCRIPTS = {
@@ -79,6 +80,8 @@ def write_folder(work: Work) -> Written:
         _remove_others(work, set(wanted))
         for place, content in wanted.items():
             _put(work, place, content, found)
+        if plan.is_large:  # the check runs in a copy of what is in git
+            keep_weights(root / name / plan.weights)
         _put_case(work, root / config, found)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}; check the folder {root / name}") from error

@@ -62,7 +62,8 @@ def test_a_url_for_weights_in_git_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_export_script_downloads_what_is_missing(tmp_path: Path) -> None:
+def test_the_export_script_downloads_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
     file = written(tmp_path / "given.onnx", 2000)
     with serving(tmp_path) as server:
         work = work_on(file, weights_url=f"{server.url}/given.onnx")
@@ -73,6 +74,9 @@ def test_the_export_script_downloads_what_is_missing(tmp_path: Path) -> None:
         assert server.asked == ["/given.onnx"]
     assert (script.parent / "large_source.onnx").read_bytes() == file.read_bytes()
     (script.parent / "large_source.onnx").unlink()
+    assert run_script(script, ["--forms", "static"], tmp_path)[0] == 0  # of the cache
+    (script.parent / "large_source.onnx").unlink()
+    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "empty"))
     code, _, error = run_script(script, ["--forms", "static"], tmp_path)
     assert code == 2
     assert "large_source.onnx is missing and cannot be downloaded" in error

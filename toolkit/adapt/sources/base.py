@@ -142,14 +142,14 @@ def rendered(template: str, /, **words: str) -> str:
 
 
 def download_words(work: Work, name: str, file: Path | None) -> dict[str, str]:
-    """Return the words of a template on the download of its weights, which is left out if they are in git.
+    """Return the words of a template on weights that are too large for git, which the script brings if missing.
 
     Args:
         name: of the weights in the model's folder. file: the weights; ``None``: there are none.
     """
-    url = work.request.weights_url
-    if not url or file is None or not file.is_file() or file.stat().st_size <= MOST_COMMITTED:
+    if file is None or not file.is_file() or file.stat().st_size <= MOST_COMMITTED:
         return {"fetch": "", "also": "", "weights_of": "", "run": "cli.run(main)"}
+    url = work.request.weights_url
     constants = [f"URL = {json.dumps(url)}  # of the weights, which are too large for git"]
     constants += [f"BYTES = {file.stat().st_size}", f'SHA256 = "{hash_files(file)}"']
     return {
