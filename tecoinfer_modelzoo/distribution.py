@@ -7,8 +7,6 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 NAME = "tecoinfer-modelzoo"
 """Distribution name on PyPI."""
@@ -96,6 +94,8 @@ def origin() -> tuple[str, str]:
     index. A path that no longer exists is left out.
     """
     from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname  # with OpenSSL and http: a tenth of a short script's start
 
     try:
         written = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")

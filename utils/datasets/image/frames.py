@@ -6,7 +6,6 @@ import os
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 from engine import DataError, TecoInferError
@@ -78,6 +77,8 @@ class FrameDataset(Dataset):
 
     def fingerprint(self) -> str:
         """Return a hash of name, size and time of the file, and of the numbers of the frames."""
+        from hashlib import sha256  # loading OpenSSL costs start-up time
+
         path = self.reader.path
         return sha256(repr((path.name, size_and_time(path), self.places)).encode("utf-8", "surrogatepass")).hexdigest()
 
