@@ -33,6 +33,7 @@ _FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?)$", re.MULTILINE)
 _MARK = re.compile(r"^<!-- (file|append|section): (.+?) -->\n(`{3,})(\w*)$", re.MULTILINE)
 _NESTED = re.compile(r"^( {2,})(?=\S)", re.MULTILINE)
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _IMAGE = re.compile(r'<img src="([^"]+)" width="([^"]+)" alt="([^"]+)">')
 
 
@@ -82,7 +83,7 @@ def _page(root: Path, name: str) -> tuple[str, list[str]]:
     english = root / name.replace(".zh-CN.md", ".md")
     if name.endswith(".zh-CN.md") and english.is_file():
         text = _anchored(text, english.read_text(encoding="utf-8"))
-    return _titled(_outside(text, lambda part: _changed(root, name, _deeper(part), linked))), linked
+    return _titled(_outside(text, lambda part: _changed(root, name, _piped(_deeper(part)), linked))), linked
 
 
 def _changed(root: Path, page: str, text: str, linked: list[str]) -> str:
@@ -136,10 +137,21 @@ def _deeper(text: str) -> str:
     return _NESTED.sub(lambda match: " " * (2 * len(match[1])), text)
 
 
+def _piped(text: str) -> str:
+    """Return a text without the backslashes before ``|`` in code in tables, which Python-Markdown would show."""
+    return _ROW.sub(lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace(r"\|", "|"), row[0]), text)
+
+
 def _titled(text: str) -> str:
     """Return a text whose marks of files are titles of the code blocks below them."""
     words = {"file": "", "append": "append to ", "section": "section of "}
     return _MARK.sub(lambda m: f'{m[3]}{m[4] or "text"} title="{words[m[1]]}{m[2].replace(chr(34), "")}"', text)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> None:
+    """Give the whole width to a page without sections, such as one long table, instead of an empty list of them."""
+    if not re.search(r"^## ", _prose(markdown), re.MULTILINE):
+        page.meta.setdefault("hide", ["toc"])
 
 
 def on_config(config: Any) -> Any:

@@ -78,12 +78,16 @@ def _execute(notebook: Any) -> list[str]:
         place = {"metadata": {"path": str(HERE)}}
         settings = {"timeout": TIMEOUT, "kernel_name": "python3", "record_timing": False, "resources": place}
         client = NotebookClient(notebook, config=Config(KernelManager=address), **settings)
-        try:
-            asyncio.run(client.async_execute())
-        except CellExecutionError as error:
-            return [f"cell {_number(notebook)}: {error.ename}: {error.evalue}"]
-        except (CellTimeoutError, DeadKernelError, RuntimeError) as error:
-            return [f"cell {_number(notebook)}: {' '.join(str(error).split())[:200]}"]
+        # What a kernel writes when it is ended, such as a failed assertion of libzmq, says nothing about a cell.
+        with Path(folder, "stderr").open("w+", encoding="utf-8", errors="replace") as written:
+            try:
+                asyncio.run(client.async_execute(stderr=written))
+            except CellExecutionError as error:
+                return [f"cell {_number(notebook)}: {error.ename}: {error.evalue}"]
+            except (CellTimeoutError, DeadKernelError, RuntimeError) as error:
+                written.seek(0)
+                last = written.read().strip().rpartition("\n")[2]
+                return [f"cell {_number(notebook)}: {' '.join(f'{error} {last}'.split())[:200]}"]
     _clean(notebook)
     return []
 

@@ -12,6 +12,8 @@ from typing import Any, TextIO
 from engine import ConfigError
 from tecoinfer_modelzoo.flags import STDOUT
 
+SCHEMA_VERSION = 1  # version of a line; raised when a field is removed or changes its meaning
+
 
 class AccessLog:
     """Writes a line per request to a file that grows, or to standard output; ``None``: nothing is written.
@@ -41,7 +43,7 @@ class AccessLog:
         if self._stream is None:
             return
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self._stream.write(json.dumps({"time": now, **entry}) + "\n")
+        self._stream.write(json.dumps({"schema_version": SCHEMA_VERSION, "time": now, **entry}) + "\n")
         if not self._own:
             self._stream.flush()
 

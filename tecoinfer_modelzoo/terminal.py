@@ -34,8 +34,20 @@ def open_console(file: TextIO | None = None) -> Console:
     file = file or getattr(sys.stdout, "bare", None)  # unfiltered, for colours; texts pass `encodable`
     console = Lasting(file=file, highlight=False, emoji=False, markup=False)
     if console.is_terminal:
+        if os.environ.get("NO_COLOR"):  # for rich this excludes only colours, not bold
+            return Lasting(file=file, highlight=False, emoji=False, markup=False, color_system=None)
         return console
     return Lasting(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
+
+
+def has_colours(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal that shows colours, and the user wants them.
+
+    ``NO_COLOR`` (set and not empty, https://no-color.org) and ``TERM=dumb`` turn them off. The safe streams of a
+    running command, which have the real one as ``bare``, would print the codes as text.
+    """
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    return wanted and stream is not None and not hasattr(stream, "bare") and stream.isatty()
 
 
 def new_table(console: Console) -> Table:

@@ -40,6 +40,7 @@ def test_a_command_runs_in_four_ways(tmp_path: Path) -> None:
         ("python -c \"print(chr(27) + '[31mred')\"", "file"),
         ("python -c \"print('eval_metric 1.0')\" example_valid.py", "closing"),
         ("python -c pass --json {out}/none.json", "none.json"),
+        ("python -c \"open('{out}/a.json', 'w').write('[1]')\" --json {out}/a.json", "no schema_version"),
     ],
 )
 def test_failures_are_reported(tmp_path: Path, command: object, problem: str) -> None:

@@ -145,6 +145,11 @@ def test_pages_that_messages_name_are_in_the_wheel(bare: Path, run: Run, wheels:
     (page,) = re.findall(r"(/\S+/adding_a_domain\.md)", error)
     assert Path(page).is_relative_to(bare.parent)
     assert "# " in Path(page).read_text(encoding="utf-8")
+    folder = next(one for one in Path(page).parents if one.name == "docs")
+    for file in folder.rglob("*.md"):  # links outside code blocks lead to files that are installed
+        text = re.sub(r"^ *(`{3,}).*?^ *\1 *$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"(?<!`)\]\((?![a-z]+:)([^()\s#]+)", text):
+            assert (file.parent / target).exists(), (file, target)
     with zipfile.ZipFile(wheels[0]) as file:
         held = {name for name in file.namelist() if name.startswith("tecoinfer_modelzoo/docs/")}
     pages = {f"tecoinfer_modelzoo/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.md")}
@@ -152,7 +157,7 @@ def test_pages_that_messages_name_are_in_the_wheel(bare: Path, run: Run, wheels:
 
 
 def test_models_are_used_where_they_are_installed(full: Path, run: Run) -> None:
-    listed = json.loads(run(full, "teco", "models", "--json").stdout)
+    listed = json.loads(run(full, "teco", "models", "--json").stdout)["models"]
     assert {"digits", "digit_detector", "tiny_gpt", "resnet"} <= {model["name"] for model in listed}
     assert {model["place"] for model in listed} == {"zoo"}
     names = [model["name"] for model in listed if model["metric"]]

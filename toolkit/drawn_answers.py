@@ -15,6 +15,7 @@ from engine import DataError, TecoInferError
 from model_config.cases.config import Case, Command
 from model_config.judge.scorecard import NUMERICS, hash_models, version
 from model_config.reports.answers import FILE, Answer, write_answer
+from model_config.reports.described import read_described
 from tecoinfer_modelzoo import python_path
 from tecoinfer_modelzoo.files import text_of
 from tecoinfer_modelzoo.text import one_line, shortened
@@ -34,7 +35,9 @@ def drawable(models: Sequence[Model]) -> list[Model]:
 
 
 def draw(models: Sequence[Model]) -> Iterator[str]:
-    """Run each model on the first sample of its data set, as its case does, and store the answer in its folder.
+    """Run each model on a sample of its data set, as its case does, and store the answer in its folder.
+
+    The sample is the first, or the one that ``shown_sample`` in the model's ``zoo.yaml`` names.
 
     Yields:
         A line per model: the file that was written, or why none was.
@@ -78,9 +81,11 @@ def _draw(model: Model) -> Path:
 
 
 def _run(model: Model, step: Command, work: Path) -> dict[str, Any]:
-    """Return the entry of the first sample in the script's JSON."""
+    """Return the entry of the sample in the script's JSON."""
+    described = read_described(model.folder)
+    sample = str(described.shown_sample if described is not None else 0)
     result = work / "answers.json"
-    flags = ["--show", "0", "--save", str(work), "--json", str(result)]
+    flags = ["--show", sample, "--save", str(work), "--json", str(result)]
     command = [sys.executable, step.run_file, *step.arguments, *flags]
     environment = {**os.environ, "PYTHONPATH": python_path(model.root)}
     try:

@@ -1,17 +1,17 @@
-"""``docs/reference/flags.md``: the arguments of every ``teco`` command and of the scripts of every task of the core."""
+"""``docs/reference/flags.md``: the arguments of every command, and of the scripts of every task of the core."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
 from model_config.cases.config import ROOT
-from toolkit.command_table import COMMANDS, command
+from toolkit.command_table import COMMANDS, TRAIN, command, load_function
 from toolkit.data_page import row, save
 from utils.pipeline.flags.options import script_flags
 from utils.tasks.base import SCRIPTS, Flag, str2bool
@@ -22,17 +22,23 @@ PAGE = "docs/reference/flags.md"
 KINDS = {
     "dump": ("full", "once", "range", "compare", "recover"),
     "ops": ("", "--training"),
-    "train": ("gate", "compare", "replay", "profile", "ops"),
     "msaccucmp": ("compare", "convert"),
+    "train": tuple(TRAIN),
 }
 """Commands with several parsers: the first argument of each."""
+
+PROGRAMS = {
+    "tecoexec": ("tecoexec.cli:execute", ()),
+    "teco-smi": ("engine.sdaa.smi:main", ("--simulated",)),
+}
+"""Commands besides ``teco``: ``module:function``, and arguments with which it parses its own flags."""
 
 
 _HEAD = """\
 # Flags
 
-The arguments of every `teco` command and of the scripts `valid`, `single` and `multi`. `teco site --write_docs` writes
-this page from the parsers. `teco COMMAND --help` and the `--help` of a script show the same texts.
+The arguments of every command, and of the scripts `valid`, `single` and `multi`. `teco site --write_docs` writes this
+page from the parsers. `teco COMMAND --help` and the `--help` of a script show the same texts.
 
 Every command has `--help` and `--version`. Commands that call native code have `--time_limit SECONDS` and
 `--memory_limit GIB`, the limits of the command with all its processes (default: `TECO_TIME_LIMIT` and
@@ -78,28 +84,45 @@ def page() -> str:
 
 
 def parser_of(name: str, *words: str) -> argparse.ArgumentParser:
-    """Return the parser that a command builds for ``words``, without running the command."""
+    """Return the parser that a ``teco`` command builds for ``words``, without running the command."""
+    return _parser_in(command(name), words)
+
+
+def _parser_in(main: Callable[[Sequence[str]], object], words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser that a function builds before it parses ``words``."""
 
     def stop(parser: argparse.ArgumentParser, *args: Any, **options: Any) -> NoReturn:
         raise _BuiltError(parser)
 
     with mock.patch.object(argparse.ArgumentParser, "parse_args", stop):
         try:
-            command(name)(words)
+            main(words)
         except _BuiltError as built:
             found: argparse.ArgumentParser = built.args[0]
             return found
-    raise AssertionError(f"teco {name} parses no arguments")
+    raise AssertionError(f"{main} parses no arguments")
 
 
 def _commands() -> Iterator[str]:
     for name, (_, text) in COMMANDS.items():
         for kind in KINDS.get(name, ("",)):
-            lines = list(_arguments(parser_of(name, *filter(None, [kind]))))
-            yield f"## teco {name} {kind}".rstrip() + f"\n\n{text[0].upper()}{text[1:]}.\n\n"
-            yield "| argument | meaning |\n|---|---|\n"
-            yield from lines
-            yield "\n"
+            parser = parser_of(name, *filter(None, [kind]))
+            own = _first_line(parser) if name == "train" else f"{text[0].upper()}{text[1:]}."
+            yield from _section(f"teco {name} {kind}".rstrip(), own, parser)
+    for name, (where, words) in PROGRAMS.items():
+        parser = _parser_in(load_function(where), words)
+        yield from _section(name, _first_line(parser), parser)
+
+
+def _section(name: str, text: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield f"## {name}\n\n{text}\n\n| argument | meaning |\n|---|---|\n"
+    yield from _arguments(parser)
+    yield "\n"
+
+
+def _first_line(parser: argparse.ArgumentParser) -> str:
+    """Return the first paragraph of a command's help, on one line."""
+    return " ".join((parser.description or "").partition("\n\n")[0].split())
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:

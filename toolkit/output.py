@@ -99,11 +99,13 @@ def write_text(path: Path, text: str, form: str) -> Path:
     return path
 
 
-def print_or_write(data: Any, path: Path | None, lines: Iterable[str]) -> None:
+def print_or_write(data: Mapping[str, Any], path: Path | None, lines: Iterable[str]) -> None:
     """Print the lines of a result and write its JSON; with JSON on standard output print no lines.
 
     Args:
-        data: the result as plain data. path: value of ``--json``. lines: the result as text.
+        data: the result as plain data, with its ``schema_version``.
+        path: value of ``--json``.
+        lines: the result as text.
 
     Raises:
         DataError: the file cannot be written.

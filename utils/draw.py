@@ -62,14 +62,16 @@ def answer_on_frame(drawn: Image.Image, lines: Sequence[str], size: tuple[int, i
     """Return an image with its answer at the size of the frame, with lines of text over its lower edge.
 
     An enlarged image is reduced to ``size``, width and height in pixels; one of other proportions, such as several
-    images side by side, keeps its size. At most two rows of text are shown.
+    images side by side, keeps its size. At most two rows of text are shown, and none on an image narrower than a few
+    letters.
     """
     same = drawn.width * size[1] == drawn.height * size[0]
     canvas = to_rgb(drawn).copy() if drawn.size == size or not same else drawn.resize(size, Image.Resampling.LANCZOS)
     letters = min(max(12, canvas.width // 32), _LARGEST_LETTER)
     font, lines = _lettered(lines, letters)
     margin, step = letters // 2, letters * 5 // 4
-    rows = [row for line in lines for row in _wrapped(line, font, canvas.width - 2 * margin)][:_MOST_ROWS]
+    width = canvas.width - 2 * margin
+    rows = [row for line in lines for row in _wrapped(line, font, width)][:_MOST_ROWS] if width > letters else []
     if not rows:
         return canvas
     top = max(0, canvas.height - len(rows) * step - margin)
@@ -206,7 +208,7 @@ def _wrapped(line: str, font: Font, width: int) -> list[str]:
         if row and font.getlength(joined) > width:
             rows.append(row)
             joined = word
-        while font.getlength(joined) > width:
+        while len(joined) > 1 and font.getlength(joined) > width:
             fits = _fitting(joined, font, width)
             rows.append(joined[:fits])
             joined = joined[fits:]

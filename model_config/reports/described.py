@@ -16,6 +16,8 @@ TEXTS = "zoo.yaml"
 
 LANGUAGES = ("en", "zh")
 KEYS = ("does", "weights")
+SAMPLE = "shown_sample"
+"""Optional key: number of the sample whose answer the page of the zoo shows."""
 
 _EXAMPLE = 'does: {en: "reads a handwritten digit", zh: "..."}'
 
@@ -27,10 +29,12 @@ class Described:
     Attributes:
         does: purpose of the model.
         weights: source of its weights, and the data of its figures.
+        shown_sample: number of the sample, in the data of its case, whose answer ``teco site --draw`` stores.
     """
 
     does: Mapping[str, str]
     weights: Mapping[str, str]
+    shown_sample: int = 0
 
 
 def read_described(folder: Path) -> Described | None:
@@ -48,8 +52,12 @@ def read_described(folder: Path) -> Described | None:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)}); write lines such as {_EXAMPLE}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: is not a mapping; write lines such as {_EXAMPLE}")
+    sample = found.pop(SAMPLE, 0)
+    if type(sample) is not int or sample < 0:
+        raise ConfigError(f"{path}: {SAMPLE} {shown_value(sample)} is not the number of a sample, from 0; correct it")
     _check_keys(path, "", found, KEYS)
-    return Described(*(_texts(path, key, found[key]) for key in KEYS))
+    does, weights = (_texts(path, key, found[key]) for key in KEYS)
+    return Described(does, weights, sample)
 
 
 def unlinked(text: str) -> str:

@@ -64,7 +64,7 @@ def test_links_of_a_copy_lead_to_the_copy(tmp_path: Path, site_source: ModuleTyp
         " [c](../../code/a.py#L1) [d](../../code) [e](../../kept) [f](../../kept/x.md)\n",
         "docs/i.png": "",
         "code/a.py": "",
-        "kept/README.md": "# Kept\n\n- a\n  - [b](../code/a.py)\n",
+        "kept/README.md": "# Kept\n\n- a\n  - [b](../code/a.py)\n\n| a |\n|---|\n| `b\\|c` \\| d |\n",
         "kept/x.md": "[up](README.md) [nowhere](gone.md)\n",
         "kept/unused.py": "",
     }
@@ -79,7 +79,9 @@ def test_links_of_a_copy_lead_to_the_copy(tmp_path: Path, site_source: ModuleTyp
     assert use.startswith('# One\n\n```python title="a.py"\n[gone](../../a.py)\n```\n\n[r](../index.md) ')
     assert "[c](../files/code/a_py.txt) [d](../files/code/README.md) [e](../files/kept/README.md)" in use
     assert (out / "files/code/README.md").read_text() == "# code\n\n- [a.py](a_py.txt)\n"
-    assert (out / "files/kept/README.md").read_text() == "# Kept\n\n- a\n    - [b](../code/a_py.txt)\n"
+    assert (out / "files/kept/README.md").read_text() == (
+        "# Kept\n\n- a\n    - [b](../code/a_py.txt)\n\n| a |\n|---|\n| `b|c` \\| d |\n"
+    )
     assert (out / "files/kept/x.md").read_text() == "[up](README.md) [nowhere](gone.md)\n"
 
 

@@ -224,6 +224,7 @@ def test_access_log_has_a_json_line_per_request(tmp_path: Path, image: Array) ->
         server.ask(INFER, {"inputs": [tensor("input", image)]})
         server.ask("/v2/models/none")
     first, second = map(json.loads, log.read_text().splitlines())
+    assert first["schema_version"] == second["schema_version"] == 1
     assert (first["protocol"], first["method"], first["path"], first["status"]) == ("http", "POST", INFER, 200)
     assert (first["model"], first["kind"], first["batch"], first["client"]) == ("digits", "infer", 2, "127.0.0.1")
     assert first["seconds"] >= first["compute_s"] > 0

@@ -41,6 +41,14 @@ def test_models_without_their_files_are_left_out(zoo: Path) -> None:
 @pytest.mark.long
 def test_an_answer_is_drawn_stored_and_shown(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = zoo / "example/classification/digits"
+    texts = (folder / "zoo.yaml").read_text(encoding="utf-8")
+    (folder / "zoo.yaml").write_text(f"{texts}shown_sample: 359\n", encoding="utf-8")
+    assert main(["--draw", "digits", "--out", str(zoo / "site.html")], zoo) == 0
+    last = read_answer(folder)
+    assert last is not None
+    assert last.text.startswith("9 ")
+    capsys.readouterr()
+    (folder / "zoo.yaml").write_text(texts, encoding="utf-8")
     assert main(["--out", str(zoo / "site.html"), "--draw", "digits"], zoo) == 0
     assert capsys.readouterr().out == f"{folder / FILE}: written\n{zoo / 'site.html'}: written\n"
     found = read_answer(folder)

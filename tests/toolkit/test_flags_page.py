@@ -11,7 +11,7 @@ from support import ROOT, RunPython
 from tecoinfer_modelzoo.flags import hide_aliases
 from toolkit.cli import execute
 from toolkit.command_table import COMMANDS
-from toolkit.flags_page import KINDS, PAGE, page, parser_of, write_flags
+from toolkit.flags_page import KINDS, PAGE, PROGRAMS, page, parser_of, write_flags
 
 
 def test_page_is_up_to_date(run_python: RunPython) -> None:
@@ -25,7 +25,10 @@ def test_page_lists_every_command_and_no_absolute_path(tmp_path: Path) -> None:
     assert text == page()
     assert str(ROOT) not in text
     headings = {f"## teco {name} {kind}".rstrip() for name in COMMANDS for kind in KINDS.get(name, ("",))}
+    headings |= {f"## {name}" for name in PROGRAMS}
     assert headings <= set(text.splitlines())
+    for known in ("`--scenario {", "`--watch [SECONDS]`", "`--against FILE`"):
+        assert known in text, known
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 from engine import ConfigError
 from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.json_values import plain_json
 from tecoinfer_modelzoo.text import one_line, shortened
 from toolkit.adapt.runner import Shown, StageError, run_stages
@@ -32,6 +34,9 @@ from toolkit.model_arguments import positive, shape
 from utils.fetch import is_fetched_path, read_contrib
 from utils.pipeline.run.interrupt import telling
 from utils.tasks.find import add_contrib, find_task
+
+OPEN = "readme-open"
+"""Rule of the check that refuses open questions."""
 
 LINE = 400
 """Largest number of characters of a stage's line on the terminal; the page has all."""
@@ -91,6 +96,7 @@ def _parser() -> Parser:
     add("--source", metavar="TEXT", default="", help="who published the model, with a link")
     add("--licence", metavar="NAME", default="", help="licence of the weights")
     add("--data_source", metavar="TEXT", default="", help="where the data are from, and under which terms")
+    add("--weights_url", metavar="URL", default="", help="where weights over 2 MB are downloaded")
     names = ", ".join(stage.name for stage in STAGES)
     add("--only", metavar="STAGE", default="", help=f"run one stage again: {names}")
     add("--again", metavar="STAGE", default="", help="run this stage again, and what depends on it")
@@ -108,6 +114,8 @@ def _request(args: argparse.Namespace, root: Path) -> Request:
         raise ConfigError(f"--golden {args.golden} does not exist; check the path")
     if args.golden is not None and not args.data:
         raise ConfigError("--golden has the answers to the samples of --data; give both")
+    if args.weights_url and not re.fullmatch(r"https?://[^\s\"'<>\\]+", args.weights_url):
+        raise ConfigError(f"--weights_url {args.weights_url!r} is not a URL; write https://HOST/PATH")
     name = args.name or usable_name(source.usual_name)
     if name != usable_name(name):
         raise ConfigError(
@@ -131,6 +139,7 @@ def _request(args: argparse.Namespace, root: Path) -> Request:
         source=args.source,
         licence=args.licence,
         data_source=args.data_source,
+        weights_url=args.weights_url,
         batch=args.batch_size,
         samples=args.random,
     )
@@ -205,6 +214,17 @@ def _end(work: Work, only: str) -> int:
     check, folder = work.facts("check"), str(work.facts("scaffold")["folder"])
     page, preview = (os.path.relpath(work.folder / name) for name in (FILE, PREVIEW))
     print(f"folder: {folder}; page: {page}; preview: {preview}")
-    for question in work.facts("document")["open"]:
+    left = work.facts("document")["open"]
+    for question in left:
         print(f"open: {question}")
+    if left:
+        print(_left_to_do(left, check["reasons"]))
     return 0 if check["code"] == 0 else 1
+
+
+def _left_to_do(questions: Sequence[str], reasons: Sequence[str]) -> str:
+    """Return the flags that answer the open questions, and whether the check found anything else."""
+    flags = " ".join(match[1] for one in questions if (match := re.search(r"\(`(--\w+ \w+)`", one)))
+    others = [one for one in reasons if f": {OPEN}: " not in one]
+    rest = f"; {plural(len(others), 'other finding')} of the check" if others else ", and the check passes"
+    return f"left to do: the same command with {flags}{rest}"

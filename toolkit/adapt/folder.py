@@ -19,12 +19,13 @@ from tecoinfer_modelzoo.yaml_files import YamlError, yaml_text
 from toolkit.adapt.readme import questions, readme
 from toolkit.adapt.running import DATA_FOLDER, flags_of, task_of
 from toolkit.adapt.sources import find_source
-from toolkit.adapt.sources.base import rendered, with_paths
+from toolkit.adapt.sources.base import Export, rendered, with_paths
 from toolkit.adapt.stages.export import SCRIPT, copy_files
 from toolkit.adapt.stages.passes import used_pass
 from toolkit.adapt.work import Work
 from toolkit.scaffold import INSTALLED, PATHS, append_case, check_case, check_names, keywords
 from toolkit.zoo import PLACES
+from utils.fetch.weights import keep_weights
 from utils.tasks.base import Task
 
 SCRIPTS = {
@@ -66,26 +67,30 @@ def write_folder(work: Work) -> Written:
     request, root = work.request, work.request.root
     name = folder_name(work)
     config = PLACES["contrib" if request.contrib else "core"].config
-    found = Written(name, config, open=questions(work))
+    plan = find_source(request.model).export(work)
+    if request.weights_url and not plan.is_large:
+        raise ConfigError(f"--weights_url {request.weights_url}: no weights are too large for git; leave it out")
+    found = Written(name, config, open=questions(work, plan))
     if not any(place.startswith(f"{name}/") for place in work.written):
         check_names(str(work.facts("task")["domain"]), request.name, root)
     if not work.case:
         check_case(request.name, root)
     try:
-        wanted = _contents(work, name)
+        wanted = _contents(work, plan, name)
         _remove_others(work, set(wanted))
         for place, content in wanted.items():
             _put(work, place, content, found)
+        if plan.is_large:  # the check runs in a copy of what is in git
+            keep_weights(root / name / plan.weights)
         _put_case(work, root / config, found)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}; check the folder {root / name}") from error
     return found
 
 
-def _contents(work: Work, name: str) -> dict[str, bytes]:
+def _contents(work: Work, plan: Export, name: str) -> dict[str, bytes]:
     """Return the content of every file, by its path relative to the root."""
     request, task = work.request, task_of(work)
-    plan = find_source(request.model).export(work)
     paths = PATHS["contrib" if request.contrib else "core"] if has_packages(request.root) else INSTALLED
     staging = work.folder / "staged"
     shutil.rmtree(staging, ignore_errors=True)
@@ -100,8 +105,8 @@ def _contents(work: Work, name: str) -> dict[str, bytes]:
     lines = [f"# For {SCRIPT} only: inference needs just the core install ({install})."]
     none = f"# Nothing beyond the core install ({install}): the model is an ONNX file."
     texts["requirements.txt"] = "\n".join([*lines, *plan.requirements] if plan.requirements else [none]) + "\n"
-    if plan.kept:
-        texts[".gitignore"] = "# The weights belong to the repository.\n" + "".join(f"!/{one}\n" for one in plan.kept)
+    if plan.weights and not plan.is_large:
+        texts[".gitignore"] = f"# The weights belong to the repository.\n!/{plan.weights}\n"
     passes = used_pass(work)
     if passes is not None:
         texts[pass_name(work)] = passes.read_text(encoding="utf-8")

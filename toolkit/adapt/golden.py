@@ -11,6 +11,7 @@ from engine import Array, ConfigError, TecoInferError
 from tecoinfer_modelzoo.text import shape_text
 from toolkit.adapt.running import data_words, model_file, task_of, task_request
 from toolkit.adapt.work import Work
+from toolkit.fix.choices import leaves_decoding_out
 from utils.arrays import read_npz
 
 CLOSE = 0.01
@@ -19,11 +20,13 @@ CLOSE = 0.01
 
 @dataclass(frozen=True)
 class Explained:
-    """Result: ``flags`` that the scripts get, by key; one ``line``; whether the source's answers are reached."""
+    """Result: ``flags`` that the scripts get, by key; one ``line``; whether the source's answers are reached; the
+    ``cause`` of a difference that no flag corrects, empty if unknown."""
 
     line: str
     flags: dict[str, Any] = field(default_factory=dict)
     reached: bool = True
+    cause: str = ""
 
 
 def explained(work: Work, golden: Path) -> Explained:
@@ -38,8 +41,13 @@ def explained(work: Work, golden: Path) -> Explained:
         raise ConfigError(f"--golden {golden} does not exist; check the path")
     arrays = _arrays(work, golden) if golden.suffix == ".npz" else None
     try:
-        if task_of(work).export_settings:
-            return _by_settings(work, golden)
+        settings = task_of(work).export_settings
+        if settings:
+            found = _by_settings(work, golden)
+            if found.reached or arrays is None or not leaves_decoding_out(settings) or _has_inputs(work, golden):
+                return found
+            other = _by_changes(work, golden, arrays)
+            return other if other.cause else found
         if arrays is None:
             raise ConfigError(
                 f"task {task_of(work).name} compares arrays; write the outputs of the source into an .npz by name"
@@ -78,6 +86,11 @@ def _arrays(work: Work, golden: Path) -> list[Array]:
     return [found[name] for name in names]
 
 
+def _has_inputs(work: Work, golden: Path) -> bool:
+    """Return whether an ``.npz`` has the model's inputs, not its outputs."""
+    return {str(one["name"]) for one in work.facts("export")["inputs"]} <= set(read_npz(golden))
+
+
 def _by_settings(work: Work, golden: Path) -> Explained:
     """Try the settings of the task's preprocessing and decoding."""
     from toolkit.fix.choices import Questions, as_flags, explain
@@ -101,7 +114,7 @@ def _by_changes(work: Work, golden: Path, arrays: Sequence[Array]) -> Explained:
     from toolkit.fix.suspects import UNCHANGED, try_suspects
     from toolkit.graph.nodes import load_named
 
-    if {str(one["name"]) for one in work.facts("export")["inputs"]} <= set(read_npz(golden)):
+    if _has_inputs(work, golden):
         raise ConfigError("it has the model's inputs, and this task takes arrays as they are; write the outputs")
     asked, _ = task_request(work)  # without the sizes of --dim, as changes of the layout have others
     file = model_file(work)
@@ -114,7 +127,8 @@ def _by_changes(work: Work, golden: Path, arrays: Sequence[Array]) -> Explained:
         return Explained(f"the outputs are those of {golden.name}")
     if cured:
         words = ", or ".join(cured)
-        return Explained(f"{golden.name} is explained by: {words}; correct the data or the model", reached=False)
+        line = f"{golden.name} is explained by: {words}; correct the data or the model"
+        return Explained(line, reached=False, cause=words)
     best = next((one for one in tried if one.metric == one.metric), None)
     near = f", of {len(tried)} tried the nearest: {best.name} (close {best.metric:.4g})" if best else ""
     return Explained(f"nothing explains {golden.name}{near}", reached=False)

@@ -42,9 +42,14 @@ def guesses(found: Signature, stated: str = "", reason: str = "") -> list[Guess]
 def _image(found: Signature) -> tuple[int, ...]:
     """Return channels, height and width of the only input if it takes images, with 0 for a dynamic size; else ()."""
     inputs = found["inputs"]
-    if len(inputs) != 1 or len(inputs[0]["shape"]) != 4:
+    return _planes(inputs[0]["shape"]) if len(inputs) == 1 else ()
+
+
+def _planes(shape: Sequence[Any]) -> tuple[int, ...]:
+    """Return channels, height and width of an input's shape if it is that of images, with 0 for a dynamic size."""
+    if len(shape) != 4:
         return ()
-    _, *sizes = (size if isinstance(size, int) else 0 for size in inputs[0]["shape"])
+    _, *sizes = (size if isinstance(size, int) else 0 for size in shape)
     if sizes[0] in (1, 3):
         return tuple(sizes)
     return (sizes[2], sizes[0], sizes[1]) if sizes[2] in (1, 3) else ()
@@ -133,6 +138,21 @@ def _segmenter(found: Signature) -> tuple[str, str]:
     return "", ""
 
 
+def _dense(found: Signature) -> tuple[str, str]:
+    """A number per pixel, of an image or of a left and a right one."""
+    images, shapes = [_planes(one["shape"]) for one in found["inputs"]], _shapes(found)
+    if len(images) not in (1, 2) or not images[0] or images[0] != images[-1] or not shapes:
+        return "", ""
+    sizes = shapes[0] if len(shapes[0]) == 3 else [1, *shapes[0]]
+    maps = len(shapes[0]) == 3 or len(images) == 2  # one image in, and N x h x w out, may be anything
+    sides = zip(sizes[1:], images[0][1:], strict=False)
+    if not maps or len(sizes) != 3 or sizes[0] != 1 or any(a and b and (b % a or b // a > 4) for a, b in sides):
+        return "", ""
+    if len(images) == 2:
+        return "dense_regression", "two images of one size in, and a number per pixel out: disparity or depth"
+    return ("dense_regression", "an image in, and a number per pixel out: depth") if images[0][0] == 3 else ("", "")
+
+
 RULES: Sequence[Callable[[Signature], tuple[str, str]]] = (
     _text,
     _speech,
@@ -140,6 +160,7 @@ RULES: Sequence[Callable[[Signature], tuple[str, str]]] = (
     _classifier,
     _restorer,
     _segmenter,
+    _dense,
 )
 """Each returns a task and the reason, or empty texts; the first match is the best guess."""
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from string import Template
 from typing import Any
 
+from tecoinfer_modelzoo.files import hash_files
 from toolkit.adapt.running import flags_of, task_of
 from toolkit.adapt.signature import described
-from toolkit.adapt.sources.base import MOST_COMMITTED, TEMPLATES, Export
+from toolkit.adapt.sources.base import TEMPLATES, Export
 from toolkit.adapt.work import Work
 from utils.export.forms import DYNAMIC, HALF, STATIC
 
@@ -23,7 +24,7 @@ _FORMS = {
 }
 
 
-def questions(work: Work) -> list[str]:
+def questions(work: Work, plan: Export) -> list[str]:
     """Return what only a person can say, with the flag that says it; empty if all is known."""
     taken, data = work.facts("take_in"), work.facts("data")
     found = []
@@ -31,15 +32,14 @@ def questions(work: Work) -> list[str]:
         found.append("Who published this model, with a link? (`--source TEXT`)")
     if not taken["licence"] and not taken["random"]:
         found.append("Which licence do the weights have? (`--licence NAME`)")
-    if taken["committed"] > MOST_COMMITTED:
-        size = f"{taken['committed'] / 1e6:.1f} MB"
-        found.append(
-            f"Where are the weights downloaded? They have {size} and do not belong into git (`fetch:NAME/PATH`)."
-        )
+    if plan.is_large and not work.request.weights_url:
+        size = f"{_size(plan)} are too large for git"
+        found.append(f"Where are the weights `{plan.weights}` downloaded? {size}. (`--weights_url URL`)")
     if data["real"] and not data["licence"]:
         found.append("Where are the data from, and under which terms? (`--data_source TEXT`)")
-    if data["real"] and not data["copied"] and data["place"].startswith("/"):
-        found.append("Where are the data downloaded? They are too large for git (`--data fetch:NAME/PATH`).")
+    is_elsewhere = data["real"] and not data["copied"] and data["place"].startswith("/")
+    if is_elsewhere and data["licence"] and "://" not in data["licence"]:
+        found.append("Where are the data downloaded? They are too large for git. (`--data_source TEXT`, with a link)")
     return found
 
 
@@ -47,7 +47,7 @@ def readme(work: Work, plan: Export, folder: str, install: str) -> str:
     """Return the text of the README."""
     export, data, task = work.facts("export"), work.facts("data"), task_of(work)
     text = Template((TEMPLATES / "README.md.tmpl").read_text(encoding="utf-8"))
-    open_items = questions(work)
+    open_items = questions(work, plan)
     words = {
         "title": str(work.facts("take_in")["title"]),
         "about": _about(work),
@@ -57,7 +57,7 @@ def readme(work: Work, plan: Export, folder: str, install: str) -> str:
         "folder": folder,
         "needs": "Only for exporting (2.3); inference does not need it:" if plan.requirements else "There are none:",
         "export_words": "".join(f" --{key} {shlex.quote(str(value))}" for key, value in export["params"].items()),
-        "export_text": plan.text,
+        "export_text": _export_text(work, plan),
         "forms": _rows(
             (f"`{file}`", _FORMS[form], str(export["errors"][form])) for form, file in export["forms"].items()
         ),
@@ -75,6 +75,19 @@ def readme(work: Work, plan: Export, folder: str, install: str) -> str:
         "measured": _measured(work),
     }
     return text.substitute(words).replace("\n\n\n", "\n\n")
+
+
+def _size(plan: Export) -> str:
+    return f"{plan.bytes / 1e6:.1f} MB"
+
+
+def _export_text(work: Work, plan: Export) -> str:
+    """Return what the export script does, and where large weights come from."""
+    if not plan.is_large or not work.request.weights_url:
+        return plan.text
+    content = hash_files(plan.files[plan.weights])
+    where = f"`{plan.weights}` ({_size(plan)}) is not in git. If it is missing, the script downloads it from"
+    return f"{plan.text}\n\n{where} <{work.request.weights_url}>, and compares its SHA-256 with `{content}`."
 
 
 def _path_words(place: str) -> str:

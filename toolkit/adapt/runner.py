@@ -110,6 +110,9 @@ def _outcome(work: Work, stage: Stage) -> Outcome:
     work.save()
     try:
         return stage.run(work)
+    except StageError as error:  # an optional stage found what stops the others
+        work.records.pop(stage.name, None)
+        raise StageError(f"{stage.name}: {one_line(error)}") from error
     except TecoInferError as error:
         work.records.pop(stage.name, None)
         if not stage.optional:

@@ -42,7 +42,8 @@ class Request:
         notes: metadata that an ONNX file lacks: JSON values by key.
         dims: sizes of dynamic dimensions. shapes, dtypes: of the inputs of a torch module.
         contrib: whether the model is created below ``contrib/``. root: the repository or project.
-        source, licence, data_source: what only a person knows; empty: not given.
+        source, licence, data_source: what only a person knows; empty: not given. weights_url: where weights are
+            downloaded that are too large for git.
         batch: samples per call to the whole card. samples: random samples of a functional case.
     """
 
@@ -63,6 +64,7 @@ class Request:
     source: str = ""
     licence: str = ""
     data_source: str = ""
+    weights_url: str = ""
     batch: int = 16
     samples: int = 64
 

@@ -25,7 +25,7 @@ from model_config.results import Accuracy
 from toolkit.arguments import Parser
 from toolkit.chart import Chart, Line
 from toolkit.fix.choice_search import Step
-from toolkit.fix.choices import Questions, as_flags, explain
+from toolkit.fix.choices import Questions, as_flags, explain, leaves_decoding_out
 from toolkit.fix.fixing import Fix, fix
 from toolkit.fix.opening import SampleRequest
 from toolkit.fix.records import METRICS, needs_labels
@@ -63,6 +63,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if _looks_for_mistakes(args) and wanted.asked is not None and wanted.asked.task.export_settings:
         asked = Questions(args.golden, args.reference, args.metric)
         report, done = explain(path, asked, wanted, on_trial=_say_step if sys.stderr.isatty() else _hush)
+        if not done and leaves_decoding_out(wanted.asked.task.export_settings) and not _has_inputs(args, path):
+            other, done = _mistakes(path, args, wanted)
+            report = other if done else report
     elif _looks_for_mistakes(args):
         report, done = _mistakes(path, args, wanted)
     else:
@@ -74,6 +77,16 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         report = replace(report, notes=[*report.notes, *_for_the_case(found, args.model, root)])
     publish(report, args, limit=20)
     return 0 if done else 1
+
+
+def _has_inputs(args: argparse.Namespace, path: Path) -> bool:
+    """Return whether ``--golden`` has the model's inputs, which are compared without a run of the model."""
+    from engine.onnx import graph_inputs, load_model
+    from utils.arrays import read_npz
+
+    if args.golden is None:
+        return False
+    return {one.name for one in graph_inputs(load_model(path))} <= set(read_npz(args.golden))
 
 
 def _parser() -> Parser:

@@ -20,6 +20,7 @@ from toolkit.output import print_or_write
 from toolkit.scorecard import direction_words
 from toolkit.zoo import ZOO, Model, find_model, load_zoo, summary
 
+SCHEMA_VERSION = 1  # version of the JSON; raised when a field is removed or changes its meaning
 WIDTH = 110
 """Largest number of characters of a wrapped line."""
 
@@ -33,7 +34,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     args = parser.parse_args(separated(argv))
     model, _ = find_model(args.model, load_zoo(root, args.zoo).models)
     found = gather(model)
-    print_or_write(found, args.json, lines(found))
+    data = {"schema_version": SCHEMA_VERSION, "kind": "model", **found}
+    print_or_write(data, args.json, lines(found))
     return 0
 
 

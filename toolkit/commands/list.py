@@ -16,6 +16,7 @@ from toolkit.output import print_or_write
 from toolkit.scorecard import direction_words, last_metrics
 from toolkit.zoo import Model, load_zoo
 
+SCHEMA_VERSION = 1  # version of the JSON; raised when a field is removed or changes its meaning
 COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
 
 
@@ -32,7 +33,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     kept = [found for found in map(describe, zoo.models) if _matches(_row(found), args.words)]
     if not kept:
         raise ConfigError(f"no model matches {' '.join(args.words)!r}; 'teco list' lists all {len(zoo.models)}")
-    print_or_write(kept, args.json, aligned([COLUMNS, *map(_row, kept)]))
+    data = {"schema_version": SCHEMA_VERSION, "kind": "models", "models": kept}
+    print_or_write(data, args.json, aligned([COLUMNS, *map(_row, kept)]))
     return 0
 
 

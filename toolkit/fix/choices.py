@@ -17,6 +17,7 @@ from toolkit.fix.records import TaskMeasure
 from toolkit.fix.task_samples import TaskSamples
 from toolkit.output import Column, ToolReport
 from utils.arrays import read_npz
+from utils.tasks.base import ExportSetting
 
 SHOWN = 40
 """Number of best trials in the report."""
@@ -34,6 +35,11 @@ class Questions:
     golden: Path | None
     reference: float | None
     metric: str | None = None
+
+
+def leaves_decoding_out(settings: Sequence[ExportSetting]) -> bool:
+    """Return whether no setting is one of the decoding, so that a wrong last step (softmax) is none of them."""
+    return all(one.stage == "prepare" for one in settings)
 
 
 def as_flags(values: Mapping[str, Any]) -> str:

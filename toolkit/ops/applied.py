@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import ModelError
-from toolkit.ops.judge import judge_file, rewrite_of
+from toolkit.ops.judge import Judgement, judge_file, rewrite_of
 from toolkit.ops.rewrites import Rewrite
 from toolkit.ops.table import LACKING, Table
 
@@ -18,12 +18,21 @@ if TYPE_CHECKING:
     from toolkit.ops.trial import Trial
 
 
+LISTED = 3
+"""Number of nodes of an operator that an error lists."""
+
+
 def rewrites_of(path: Path, table: Table, trial: Trial, dims: Dims) -> dict[str, Rewrite]:
     """Return a verified equivalent for each node of the main graph that the target lacks and that has one, by name.
 
     Arguments and errors as of :func:`toolkit.ops.judge.judge_file`.
     """
     found, _ = judge_file(path, table, 1, None, trial, dims)
+    return rewrites_for(path, found, table, trial)
+
+
+def rewrites_for(path: Path, found: Sequence[Judgement], table: Table, trial: Trial) -> dict[str, Rewrite]:
+    """Return what :func:`rewrites_of` returns, for the judgements on the file."""
     made: dict[str, Rewrite] = {}
     for one in found:
         if one.level not in LACKING or one.rewrite is None or one.need.first is None:
@@ -34,6 +43,24 @@ def rewrites_of(path: Path, table: Table, trial: Trial, dims: Dims) -> dict[str,
             if other is not None:
                 made[name] = other
     return {name: rewrite for name, rewrite in made.items() if "/" not in name or _is_main(path, name)}
+
+
+def no_rewrite(found: Sequence[Judgement], target: str) -> str:
+    """Return in one line the operators that a target lacks without a verified equivalent: with nodes, evidence and
+    advice; empty if there are none.
+    """
+    lacking = [one for one in found if one.level in LACKING and one.rewrite is None]
+    if not lacking:
+        return ""
+    others = ", ".join(dict.fromkeys(one.lacks for one in lacking[1:]))
+    return _reason(lacking[0], target) + (f"; likewise {others}: teco ops shows all" if others else "")
+
+
+def _reason(one: Judgement, target: str) -> str:
+    nodes = one.need.nodes
+    names = ", ".join(map(repr, nodes[:LISTED])) + (", ..." if len(nodes) > LISTED else "")
+    where = f"node{'' if len(nodes) == 1 else 's'} {names}"
+    return f"{target} lacks {one.lacks} ({where}: {one.source}), and no rewrite of it is known: {one.fix}"
 
 
 def _is_main(path: Path, name: str) -> bool:

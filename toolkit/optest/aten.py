@@ -17,6 +17,7 @@ from engine.training import OpCall, Recorded, read_call
 from toolkit.optest.outcome import DATA, TOLERANCES
 
 SUFFIXES = (".h5", ".hdf5")  # suffixes of dumps
+SCHEMA_VERSION = 1  # version of CALL; raised when a field is removed or changes its meaning
 CALL = "call.json"
 _CPU_STATE = 5056  # bytes of the state of the CPU's generator, which the card uses with ``TORCH_SDAA_RANDOM=cpu``
 _TEST = Path(__file__).resolve().parent / "test_aten.py.tmpl"
@@ -73,12 +74,13 @@ def write_aten_case(file: Path, name: str, out: Path | None = None) -> AtenCase:
     arrays |= {} if held.state is None else {"state": held.state}
     words = {"name": call.where, "devices": repr(devices), "random": random, "tolerances": repr(TOLERANCES)}
     words |= {"dump": re.sub(r'[\\"\r\n\x00-\x1f]', "_", file.name)}
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(call)}, indent=1)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         other = next((each.name for each in sorted(folder.glob("test_*.py")) if each.name != test.name), None)
         if other is not None:
             raise DataError(f"{folder} contains another case ({other}); choose another --out")
-        (folder / CALL).write_text(json.dumps(asdict(call), indent=1), encoding="utf-8")
+        (folder / CALL).write_text(text, encoding="utf-8")
         np.savez(folder / DATA, **arrays)  # type: ignore[arg-type]
         test.write_text(Template(_TEST.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
     except OSError as error:

@@ -12,6 +12,7 @@ from tecoinfer_modelzoo.cache import cache_folder
 from torch_sdaa.cost import prices
 from torch_sdaa.loading.core import C
 
+SCHEMA_VERSION = 1  # version of the files; raised when a field is removed or changes its meaning
 FOLDER = "kernel_meta"
 COMPILED = "compiled_graphs"
 """Cache folder of ``torch.compile``."""
@@ -67,7 +68,8 @@ def _shown(meta: prices.Meta) -> dict[str, Any]:
 
 
 def _put(path: Path, content: dict[str, Any]) -> Path:
-    path.write_text(json.dumps({"card": load_card().name, **content}, indent=1), encoding="utf-8")
+    head = {"schema_version": SCHEMA_VERSION, "card": load_card().name}
+    path.write_text(json.dumps({**head, **content}, indent=1), encoding="utf-8")
     return path
 
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from torch_sdaa.transfer import switch
 
+SCHEMA_VERSION = 1  # version of the file of --report; raised when a field is removed or changes its meaning
 _CHILDREN = Path(__file__).resolve().parent / "children"
 _OURS = Path(__file__).resolve().parents[1]
 
@@ -43,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _run(asked.script, asked.module)
     finally:
         if asked.report is not None:
-            asked.report.write_text(json.dumps(switch.report(), indent=2) + "\n", encoding="utf-8")
+            counts = {"schema_version": SCHEMA_VERSION, **switch.report()}
+            asked.report.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
 
 
 def _run(script: str, module: bool) -> None:

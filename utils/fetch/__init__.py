@@ -12,11 +12,13 @@ from utils.fetch.located import fetched_path, is_fetched_path, kept_path, packag
 from utils.fetch.package import FetchError, Package, UnreachableError
 from utils.fetch.store import fetched, kept, remove
 from utils.fetch.table import find_package, packages, read_contrib
+from utils.fetch.weights import downloading
 
 __all__ = [
     "FetchError",
     "Package",
     "UnreachableError",
+    "downloading",
     "fetched",
     "fetched_path",
     "find_package",

@@ -131,7 +131,7 @@ def main() -> None:
     print(table(rows))
     if args.json:
         found = [{**vars(each), "change": vars(each.change)} for each in rows]
-        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        args.json.write_text(json.dumps({"schema_version": 1, "steps": found}, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

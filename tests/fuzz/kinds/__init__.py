@@ -30,6 +30,7 @@ KINDS = {
     "steps": "scripts of models under `teco check`",
     "texts": "text tables, question sets, rankings, tokenizers",
     "tools": "the tools of `teco` on broken models and on broken results of their own",
+    "video": "clips, and what is not a clip",
 }
 """Short descriptions by module name."""
 

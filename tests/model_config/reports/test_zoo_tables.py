@@ -125,6 +125,14 @@ def test_models_with_the_same_texts_share_a_row(tmp_path: Path) -> None:
     ]
 
 
+def test_the_shown_sample_is_the_first_or_that_of_the_file(tmp_path: Path) -> None:
+    for text, number in ((GOOD, 0), (GOOD + "shown_sample: 12\n", 12)):
+        (tmp_path / TEXTS).write_text(text, encoding="utf-8")
+        found = read_described(tmp_path)
+        assert found is not None
+        assert found.shown_sample == number
+
+
 def test_links_and_code_marks_are_removed() -> None:
     assert unlinked("a [b](c.md) and `d`") == "a b and d"
 
@@ -138,6 +146,8 @@ def test_links_and_code_marks_are_removed() -> None:
         (GOOD.replace("zh:", "cn:"), "does: unknown key 'cn'"),
         (GOOD.replace('"`ours`"', "3"), "weights: en must be one line"),
         (GOOD.replace("`ours`", "a | b"), "weights: en must be one line of quoted text without '|'"),
+        (GOOD + "shown_sample: -1\n", "shown_sample -1 is not the number of a sample"),
+        (GOOD + "shown_sample: first\n", "shown_sample 'first' is not the number of a sample"),
         ("does: [\n", "cannot be read"),
     ],
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
 from engine import TecoInferError
 from toolkit.adapt.cli import main
@@ -48,6 +49,7 @@ def test_missing_and_wrong_files(root: Path, tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("hello", encoding="utf-8")
     assert "not ONNX" in refused(root, str(tmp_path / "text.onnx"))
     assert "no such file or folder" in refused(root, "resnet50")
+    assert "no such file or folder" in refused(root, "")
     assert "timm:" in refused(root, "tim:resnet18")
     assert "net.py does not exist" in refused(root, f"{tmp_path / 'net.py'}:build", "--shape", "x=1,3")
     assert "has no config.json" in refused(root, str(tmp_path))
@@ -55,9 +57,33 @@ def test_missing_and_wrong_files(root: Path, tmp_path: Path) -> None:
     assert "unknown package 'nothing_such'" in refused(root, "fetch:nothing_such/a.onnx")
 
 
+def one_node(file: Path, node: NodeProto, inputs: dict[str, tuple[int, list[Any]]], output: int) -> Path:
+    """Write a model of one node, with its inputs (type and shape by name) and the type of its output ``y``."""
+    ends = [helper.make_tensor_value_info(name, *one) for name, one in inputs.items()]
+    graph = helper.make_graph([node], "g", ends, [helper.make_tensor_value_info("y", output, None)])
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.acme", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=8), file)
+    return file
+
+
+def test_operators_without_a_rewrite(root: Path, tmp_path: Path) -> None:
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores"], ["y"], "post/nms")
+    boxes = one_node(tmp_path / "a.onnx", node, {"boxes": (1, [1, 9, 4]), "scores": (1, [1, 2, 9])}, 7)
+    message = refused(root, str(boxes))
+    assert "sdaa lacks NonMaxSuppression (node 'post/nms': " in message
+    assert "run NMS in the postprocessing" in message
+    node = helper.make_node("FancyAct", ["x"], ["y"], "act/fancy", domain="com.acme")
+    message = refused(root, str(one_node(tmp_path / "b.onnx", node, {"x": (1, ["N", 4])}, 1)))
+    assert "sdaa lacks com.acme::FancyAct (node 'act/fancy': " in message
+    assert "no rewrite of it is known: write it as a custom operator" in message
+
+
 def test_module_without_shapes(root: Path, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("def build():\n    return None\n", encoding="utf-8")
     assert "--shape x=1,3,224,224" in refused(root, f"{tmp_path / 'net.py'}:build")
+    assert "defines no function 'bild'; did you mean 'build'?" in refused(root, f"{tmp_path / 'net.py'}:bild")
+    (tmp_path / "half.py").write_text("def build():\n    return (\n", encoding="utf-8")
+    assert "half.py:2: cannot be read as Python" in refused(root, f"{tmp_path / 'half.py'}:build")
     assert "not the name of a function" in refused(root, f"{tmp_path / 'net.py'}:build()")
 
 
@@ -79,6 +105,8 @@ def test_module_without_shapes(root: Path, tmp_path: Path) -> None:
         (["--default", "random"], "is not FLAG=VALUE"),
         (["--licence", "CC-BY-NC-4.0"], "forbids commercial use"),
         (["--batch_size", "0"], "batch_size"),
+        (["--weights_url", "ftp://a/b"], "'ftp://a/b' is not a URL; write https://"),
+        (["--weights_url", "https://a/b c"], "is not a URL"),
         (["--colour", "red"], "unrecognized arguments: --colour red"),
     ],
 )

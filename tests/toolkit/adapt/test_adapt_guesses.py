@@ -17,6 +17,7 @@ def signature(inputs: list[Any], outputs: list[Any], **more: Any) -> dict[str, A
     return {"inputs": inputs, "outputs": outputs, "metadata": [], "labels": 0, "operators": [], **more}
 
 
+DENSE = "dense_regression"
 IMAGE = [tensor("images", "batch", 3, 224, 224)]
 IDS = [tensor(name, "batch", "seq", dtype="int64") for name in ("input_ids", "attention_mask")]
 
@@ -38,7 +39,14 @@ IDS = [tensor(name, "batch", "seq", dtype="int64") for name in ("input_ids", "at
             signature([tensor("x", "b", "t", 80)], [tensor("y", "b", "t", 30)], metadata=["features", "vocabulary"]),
             "speech_recognition",
         ),
-        (signature([tensor("left", 1, 1, 8, 8), tensor("right", 1, 1, 8, 8)], [tensor("y", 1, 1, 8, 8)]), GENERIC),
+        (signature([tensor("left", 1, 1, 8, 8), tensor("right", 1, 1, 8, 8)], [tensor("y", 1, 1, 8, 8)]), DENSE),
+        (
+            signature([tensor("a", "N", 3, "h", "w"), tensor("b", "N", 3, "h", "w")], [tensor("y", "N", "h", "w")]),
+            DENSE,
+        ),
+        (signature(IMAGE, [tensor("y", "batch", 1, 56, 56)]), DENSE),
+        (signature([tensor("a", 1, 3, 8, 8), tensor("b", 1, 3, 9, 9)], [tensor("y", 1, 1, 8, 8)]), GENERIC),
+        (signature([tensor("a", 1, 3, 8, 8), tensor("b", 1, 3, 8, 8)], [tensor("y", 1, 1, 7, 7)]), GENERIC),
         (signature([tensor("x", "N", 2048, dtype="int32")], [tensor("y", "N", 214)]), GENERIC),
         (signature([], [tensor("y")]), GENERIC),
     ],

@@ -98,7 +98,9 @@ def test_zoo_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_words_filter(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listing.main(["speech", "contrib", "--json"], zoo)
-    found = json.loads(capsys.readouterr().out)
+    data = json.loads(capsys.readouterr().out)
+    found = data["models"]
+    assert (data["schema_version"], data["kind"]) == (1, "models")
     assert [model["path"] for model in found] == ["contrib/example/speech/one", "contrib/example/speech/three"]
     assert found[0]["steps"] == ["export", "valid", "single"]
     assert found[0]["cases"] == found[0]["targets"] == []
@@ -110,7 +112,7 @@ def test_targets_and_stored_metrics(zoo: Path, capsys: pytest.CaptureFixture[str
     stored = zoo / "example/classification/one/numerics.yaml"
     stored.write_text("metrics:\n- {case: one, target: sdaa, dtype: float16, metric: top-1, value: 0.9861}\n")
     listing.main(["--json", "classification"], zoo)
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(capsys.readouterr().out)["models"]
     assert found["targets"] == ["onnx", "sdaa"]
     kept = {"case": "one", "target": "sdaa", "metric": "top-1", "value": 0.9861, "higher_is_better": True}
     assert found["metric"] == [kept]
@@ -240,6 +242,7 @@ def test_info_json_with_invalid_onnx(zoo: Path, capsys: pytest.CaptureFixture[st
     )
     info.main(["two", "--json"], zoo)
     found = json.loads(capsys.readouterr().out)
+    assert (found["schema_version"], found["kind"]) == (1, "model")
     assert found["summary"] == "It counts."
     assert "bad.onnx" in found["onnx"]["bad.onnx"]
     assert {run["case"] for run in found["runs"]} == {"two_a", "two_b"}

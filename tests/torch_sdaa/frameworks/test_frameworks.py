@@ -1,4 +1,4 @@
-"""Trainings with accelerate, transformers' Trainer, Lightning and DeepSpeed: on one device, and on two ranks."""
+"""Trainings with accelerate, the Trainer, Lightning, PEFT, torchrl and DeepSpeed: on one device and on two."""
 
 from __future__ import annotations
 
@@ -124,11 +124,13 @@ def test_lightning_trains_as_on_the_cpu(run_python: RunPython, devices: int, tmp
 
 @needs("peft")
 @needs("accelerate")
-def test_adapters_of_peft_train_as_on_the_cpu(run_python: RunPython, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launch", [(), RANKS], ids=["one", "two"])
+def test_adapters_of_peft_train_as_on_the_cpu(run_python: RunPython, launch: tuple[str, ...], tmp_path: Path) -> None:
     script = SCRIPTS / "peft_script.py"
-    there = run_python(script, tmp_path / "there", cwd=tmp_path)
-    runner = run_python("-m", "torch_sdaa.run", script, tmp_path / "runner", cwd=tmp_path, SDAA_VISIBLE_DEVICES="0")
-    cpu = run_python(script, tmp_path / "cpu", "cpu", cwd=tmp_path)
+    there = run_python(*launch, script, tmp_path / "there", cwd=tmp_path)
+    visible = {} if launch else {"SDAA_VISIBLE_DEVICES": "0"}
+    runner = run_python(*launch, "-m", "torch_sdaa.run", script, tmp_path / "runner", cwd=tmp_path, **visible)
+    cpu = run_python(*launch, script, tmp_path / "cpu", "cpu", cwd=tmp_path)
     assert len(losses(cpu)) == 6
     assert losses(there) == losses(runner) == losses(cpu)
     assert ["device sdaa" in there.stdout, "device cuda" in runner.stdout, "device cpu" in cpu.stdout] == [True] * 3
@@ -136,9 +138,10 @@ def test_adapters_of_peft_train_as_on_the_cpu(run_python: RunPython, tmp_path: P
 
 
 @needs("torchrl")
-def test_a_loss_of_torchrl_trains_as_on_the_cpu(run_python: RunPython, tmp_path: Path) -> None:
-    there = run_python("-m", "torch_sdaa.run", SCRIPTS / "torchrl_script.py", cwd=tmp_path)
-    cpu = run_python("-m", "torch_sdaa.run", SCRIPTS / "torchrl_script.py", "cpu", cwd=tmp_path)
+@pytest.mark.parametrize("launch", [(), RANKS], ids=["one", "two"])
+def test_a_loss_of_torchrl_trains_as_on_the_cpu(run_python: RunPython, launch: tuple[str, ...], tmp_path: Path) -> None:
+    there = run_python(*launch, "-m", "torch_sdaa.run", SCRIPTS / "torchrl_script.py", cwd=tmp_path)
+    cpu = run_python(*launch, "-m", "torch_sdaa.run", SCRIPTS / "torchrl_script.py", "cpu", cwd=tmp_path)
     assert len(losses(cpu)) == 6
     assert losses(there) == losses(cpu)
     assert "cuda" in there.stdout
@@ -148,22 +151,24 @@ def test_a_loss_of_torchrl_trains_as_on_the_cpu(run_python: RunPython, tmp_path:
 
 
 @needs("deepspeed")
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_deepspeed_trains_with_each_stage_of_zero(run_python: RunPython, stage: int, tmp_path: Path) -> None:
-    done = run_python(*RANKS, SCRIPTS / "deepspeed_script.py", stage, cwd=tmp_path, limit=300)
-    assert losses(done) == pytest.approx(_on_the_whole_batch(5), rel=1e-5)
+@pytest.mark.parametrize(("launch", "stage"), [((), 0), ((), 2), (RANKS, 0), (RANKS, 1), (RANKS, 2), (RANKS, 3)])
+def test_deepspeed_trains_with_each_stage_of_zero(
+    run_python: RunPython, launch: tuple[str, ...], stage: int, tmp_path: Path
+) -> None:
+    done = run_python(*launch, SCRIPTS / "deepspeed_script.py", stage, cwd=tmp_path, limit=300)
+    assert losses(done) == pytest.approx(_on_the_whole_batch(5, ranks=2 if launch else 1), rel=1e-5)
     assert "sdaa" in done.stdout
 
 
-def _on_the_whole_batch(steps: int) -> list[float]:
-    """Return the losses of ``deepspeed_script.py`` on the CPU in one process: of the batches of both ranks together."""
+def _on_the_whole_batch(steps: int, ranks: int) -> list[float]:
+    """Return the losses of ``deepspeed_script.py`` on the CPU in one process: of the batches of all ranks together."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2))
     optimizer = torch.optim.SGD(model.parameters(), 0.2)
     data = torch.Generator().manual_seed(1)
     found = []
     for _ in range(steps):
-        x = torch.randn(16, 8, generator=data)
+        x = torch.randn(8 * ranks, 8, generator=data)
         loss = torch.nn.functional.cross_entropy(model(x), (x.sum(1) > 0).long())
         optimizer.zero_grad()
         loss.backward()

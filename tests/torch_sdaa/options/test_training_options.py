@@ -140,6 +140,7 @@ def test_debug_level_and_folder(level: str, tmp_path: Path, capsys: pytest.Captu
             each["op"] == "aten::mm" and [side["shape"] for side in each["inputs"]] == [[3, 7], [7, 3]]
             for each in found
         )
+    assert all(each["schema_version"] == 1 for each in found)
     assert ("no instructions" in capsys.readouterr().err) == (level in "12")
     assert torch.sdaa.get_options()["ACL_OP_DEBUG_LEVEL"] == level
 

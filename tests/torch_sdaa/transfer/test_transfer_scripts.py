@@ -139,7 +139,10 @@ class Net(nn.Module):
         return self.last(nn.functional.gelu(self.norm(self.first(x))))
 
 torch.manual_seed(0)
-model = Net().cuda()
+if {how!r} == "sequential":
+    model = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4)).cuda()
+else:
+    model = Net().cuda()
 if {how!r} == "method":
     model.compile({given})
 else:
@@ -160,7 +163,13 @@ print("partitions", sum(len(graph.partitions) for graph in torch_sdaa.dynamo.rep
 @pytest.mark.long
 def test_the_default_compiler_is_that_of_the_card(run_python: RunPython, tmp_path: Path) -> None:
     printed = {}
-    for how, given in (("function", ""), ("function", "mode='max-autotune'"), ("method", "backend='inductor'")):
+    for how, given in (
+        ("function", ""),
+        ("function", "mode='max-autotune'"),
+        ("method", "backend='inductor'"),
+        ("sequential", ""),
+        ("sequential", "mode='reduce-overhead'"),
+    ):
         script = tmp_path / "script.py"
         script.write_text(COMPILED.format(how=how, given=given), encoding="utf-8")
         done = run_python("-m", "torch_sdaa.run", script)

@@ -1,5 +1,6 @@
-"""Train LoRA adapters of PEFT with the Trainer of transformers: ``python peft_script.py FOLDER [cpu]``."""
+"""Train LoRA adapters of PEFT with the Trainer of transformers: ``peft_script.py FOLDER [cpu]``, or by torchrun."""
 
+import os
 import sys
 
 import torch
@@ -31,7 +32,7 @@ def main():
     arguments = TrainingArguments(
         output_dir=sys.argv[1],
         max_steps=6,
-        per_device_train_batch_size=8,
+        per_device_train_batch_size=8 // int(os.environ.get("WORLD_SIZE", "1")),
         learning_rate=5e-2,
         optim="adamw_torch",
         logging_steps=1,
@@ -43,6 +44,8 @@ def main():
     )
     trainer = Trainer(model, arguments, train_dataset=Rows())
     trainer.train()
+    if not trainer.is_world_process_zero():
+        return
     print("device", next(model.parameters()).device.type)
     for row in trainer.state.log_history:
         if "loss" in row:

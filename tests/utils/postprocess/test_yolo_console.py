@@ -34,11 +34,27 @@ def test_the_logger_writes_lines_once(run_python: RunPython) -> None:
     assert (done.returncode, done.stderr) == (0, "once \\u26a0\n")
 
 
-def test_colours() -> None:
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     assert colorstr("val: ") == "\033[34m\033[1mval: \033[0m"
     assert colorstr("red", "underline", 5) == "\033[31m\033[4m5\033[0m"
     with pytest.raises(ValueError, match=r"'pinkish' is not a colour; .*black, red"):
         colorstr("pinkish", "text")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert colorstr("red", "val: ") == "val: "
+    monkeypatch.setenv("NO_COLOR", "")
+    assert colorstr("red", "x") == "\033[31mx\033[0m"
+    monkeypatch.setenv("TERM", "dumb")
+    assert colorstr("val: ") == "val: "
 
 
 def test_free_paths(tmp_path: Path) -> None:
@@ -65,8 +81,8 @@ def test_arguments_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     run(4)
     print_args({"a": 1}, show_file=False)
     first, second, third = capsys.readouterr().err.splitlines()
-    assert first.endswith("test_yolo_console: \033[0mckpt=a.onnx, half=True")
-    assert second.endswith("test_yolo_console: run: \033[0mbatch=4, name=exp")
+    assert first.endswith("test_yolo_console: ckpt=a.onnx, half=True")
+    assert second.endswith("test_yolo_console: run: batch=4, name=exp")
     assert third == "a=1"
 
 

@@ -68,6 +68,8 @@ def test_an_answer_on_a_frame_keeps_its_size(moving: Moving) -> None:
     assert answer_on_frame(image, [], (96, 64)).tobytes() == image.tobytes()
     assert answer_on_frame(enlarged, ["7  0.9"], (96, 64)).size == (96, 64)
     assert answer_on_frame(moving(1, (200, 64))[0], ["a"], (96, 64)).size == (200, 64)
+    tiny = moving(1, (64, 64))[0].crop((0, 0, 2, 2))
+    assert answer_on_frame(tiny, ["7  0.9"], (2, 2)).tobytes() == tiny.tobytes()  # no room for text
     found = np.asarray(answer_on_frame(image, ["a word " * 60], (96, 64)))
     changed = np.flatnonzero((found != np.asarray(image)).any(axis=(1, 2)))
     assert changed.min() >= 64 - 2 * 15 - 6  # at most two rows of text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any, ClassVar
 
 import engine
 from engine import ModelError
+from tecoinfer_modelzoo.files import hash_files
 from tecoinfer_modelzoo.text import shortened
 from toolkit.adapt.work import Work
 
@@ -64,8 +66,8 @@ class Export:
     Attributes:
         script: its text; ``$paths`` stands for the lines that find the zoo's packages.
         stem: start of the names of the files that it writes.
-        files: copied into the model's folder, by their names there. kept: those of them that are weights, which the
-            repository's rules for git would leave out.
+        files: copied into the model's folder, by their names there. weights: name of that one of them which is the
+            weights; empty: none. The repository's rules for git leave it out.
         params: flags of the case's export step. requirements: lines of ``requirements.txt``.
         flags: rows of the README's table: flag, meaning, default.
         text: sentences of the README on what the script does.
@@ -74,11 +76,21 @@ class Export:
     script: str
     stem: str
     files: Mapping[str, Path] = field(default_factory=dict)
-    kept: Sequence[str] = ()
+    weights: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     requirements: Sequence[str] = ()
     flags: Sequence[tuple[str, str, str]] = ()
     text: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the weights; 0 if there are none."""
+        return self.files[self.weights].stat().st_size if self.weights else 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the weights are too large for git."""
+        return self.bytes > MOST_COMMITTED
 
 
 class Source(ABC):
@@ -127,6 +139,25 @@ def rendered(template: str, /, **words: str) -> str:
     """Return a template with these words; ``$paths`` stays."""
     text = (TEMPLATES / f"{template}.tmpl").read_text(encoding="utf-8")
     return Template(text).substitute(words, paths="$paths")
+
+
+def download_words(work: Work, name: str, file: Path | None) -> dict[str, str]:
+    """Return the words of a template on weights that are too large for git, which the script brings if missing.
+
+    Args:
+        name: of the weights in the model's folder. file: the weights; ``None``: there are none.
+    """
+    if file is None or not file.is_file() or file.stat().st_size <= MOST_COMMITTED:
+        return {"fetch": "", "also": "", "weights_of": "", "run": "cli.run(main)"}
+    url = work.request.weights_url
+    constants = [f"URL = {json.dumps(url)}  # of the weights, which are too large for git"]
+    constants += [f"BYTES = {file.stat().st_size}", f'SHA256 = "{hash_files(file)}"']
+    return {
+        "fetch": "from utils.fetch import downloading\n",
+        "also": "downloading, ",
+        "weights_of": "\n".join(constants) + "\n\n",
+        "run": f'cli.run(downloading(main, HERE / "{name}", URL, BYTES, SHA256))',
+    }
 
 
 def with_paths(script: str, paths: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.text import did_you_mean, one_line
 from toolkit.adapt.licences import check_copy
-from toolkit.adapt.sources.base import Export, Source, Taken, rendered
+from toolkit.adapt.sources.base import Export, Source, Taken, download_words, rendered
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
 
@@ -56,6 +59,7 @@ class Factory(Source):
         for file in (self.file, weights):
             if file is not None and not file.is_file():
                 raise ConfigError(f"{file} does not exist; check MODEL and --weights")
+        _check_function(self.file, self.factory)
         if not request.shapes:
             raise ConfigError(f"MODEL {self.model!r}: give the shape of each input of forward: --shape x=1,3,224,224")
         wrong = next((name for name in request.dtypes if name not in request.shapes), None)
@@ -89,13 +93,14 @@ class Factory(Source):
             dtypes=json.dumps(dict(request.dtypes)),
             default=f'str(HERE / "{own}")' if own else json.dumps(default),
             source=json.dumps(request.source or f"{name}/model.py", ensure_ascii=False),
+            **download_words(work, own, weights),
         )
         files = {"model.py": self.file} | ({own: weights} if weights is not None else {})
         return Export(
             script=script,
             stem=name,
             files=files,
-            kept=[own] if own else [],
+            weights=own,
             requirements=["onnxsim>=0.4.36", "torch>=2.9"],
             flags=[
                 (
@@ -109,3 +114,21 @@ class Factory(Source):
             ],
             text=f"It calls `{self.factory}` of `model.py`, and compares each file with the module.",
         )
+
+
+def _check_function(file: Path, name: str) -> None:
+    """Raise ConfigError if a Python file cannot be read, or defines nothing of a name; its code does not run."""
+    try:
+        tree = ast.parse(read_regular(file), str(file))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        where = f"{file}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(file)
+        reason = error.msg if isinstance(error, SyntaxError) else one_line(error)
+        raise ConfigError(f"{where}: cannot be read as Python ({reason}); correct it") from error
+    functions = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    if name in functions:
+        return
+    others = [node for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.alias, ast.FunctionDef, ast.ClassDef))]
+    names = {node.id if isinstance(node, ast.Name) else (getattr(node, "asname", None) or node.name) for node in others}
+    if name not in names and "*" not in names:
+        has = did_you_mean(name, functions) or f" it has {', '.join(functions) or 'none'}"
+        raise ConfigError(f"{file} defines no function {name!r};{has}")

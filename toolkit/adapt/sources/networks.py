@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from engine import ConfigError, TargetError
 from toolkit.adapt.licences import check_copy
-from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, rendered
+from toolkit.adapt.sources.base import Export, Source, Taken, download_words, rendered
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
 
@@ -73,17 +73,21 @@ class _Network(Source):
 
     def export(self, work: Work) -> Export:
         """Return a script that builds the network."""
-        weights, file, kept = work.request.weights or PUBLISHED, _file_of(work), []
-        files = {}
+        weights, file = work.request.weights or PUBLISHED, _file_of(work)
         if file is not None:
             weights = f"{work.request.name}{''.join(file.suffixes[-1:])}"
-            files, kept = {weights: file}, [weights] if bytes_of_file(file) <= MOST_COMMITTED else []
-        script = rendered("export_network.py", arch=f"{self.path}{self.word}", package=self.package, word=self.word)
+        script = rendered(
+            "export_network.py",
+            arch=f"{self.path}{self.word}",
+            package=self.package,
+            word=self.word,
+            **download_words(work, weights, file),
+        )
         return Export(
             script=script,
             stem=self.word,
-            files=files,
-            kept=kept,
+            files={} if file is None else {weights: file},
+            weights="" if file is None else weights,
             params={"weights": weights},
             requirements=["onnxsim>=0.4.36", *dict.fromkeys(("torch>=2.9", "torchvision", self.package))],
             flags=[

@@ -15,7 +15,7 @@ from tecoinfer_modelzoo import has_packages
 from tecoinfer_modelzoo.text import one_line
 from toolkit.adapt.licences import check_copy
 from toolkit.adapt.signature import signature_of, usual_sizes
-from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, rendered
+from toolkit.adapt.sources.base import Export, Source, Taken, download_words, rendered
 from toolkit.adapt.sources.beside import READERS, Beside, found_beside
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
@@ -114,10 +114,14 @@ class OnnxFile(Source):
         return found_beside(self.file, signature_of(self.file), metadata(load_model(self.file)))
 
     def _rewrite(self, work: Work) -> None:
-        """Write the file with verified rewrites of operators that the card lacks, or with its external data inside."""
+        """Write the file with verified rewrites of operators that the card lacks, or with its external data inside.
+
+        Raises ModelError if the card lacks an operator that has no rewrite.
+        """
         from engine.onnx import external_names, load_model, save_model
         from toolkit.graph.nodes import load_named
-        from toolkit.ops.applied import rewrites_of, with_rewrites
+        from toolkit.ops.applied import no_rewrite, rewrites_for, with_rewrites
+        from toolkit.ops.judge import judge_file
         from toolkit.ops.table import load_table
         from toolkit.ops.trial import trial_of
 
@@ -130,7 +134,12 @@ class OnnxFile(Source):
             work.folder.mkdir(parents=True, exist_ok=True)
             save_model(named, file)
         try:
-            found = rewrites_of(file, load_table("sdaa"), trial_of("sdaa"), dims)
+            table, trial = load_table("sdaa"), trial_of("sdaa")
+            judged, _ = judge_file(file, table, 1, None, trial, dims)
+            reason = no_rewrite(judged, "sdaa")
+            if reason:
+                raise ModelError(f"{self.file}: {reason}")
+            found = rewrites_for(file, judged, table, trial)
             made = with_rewrites(load_named(file), found) if found or external_names(self.file) else None
         finally:
             if file != self.file:
@@ -194,12 +203,13 @@ class OnnxFile(Source):
             sizes=json.dumps(usual_sizes(load_model(used), work.request.dims, used)),
             provenance=json.dumps(provenance, ensure_ascii=False),
             notes=text,
+            **download_words(work, own, used if self.committed else None),
         )
         return Export(
             script=script,
             stem=name,
             files=files,
-            kept=[own] if self.committed and bytes_of(used) <= MOST_COMMITTED else [],
+            weights=own if self.committed else "",
             params=self._params(),
             flags=_flags(own if self.committed else self.model),
             text=f"It makes the files out of `{own if self.committed else self.model}`, and compares each with it.",

@@ -12,7 +12,7 @@ from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.json_values import plain_json
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.adapt.licences import check_copy
-from toolkit.adapt.sources.base import MOST_COMMITTED, Export, Source, Taken, rendered
+from toolkit.adapt.sources.base import Export, Source, Taken, download_words, rendered
 from toolkit.adapt.work import Work, content_of
 from utils.export.forms import FORMS
 
@@ -50,7 +50,7 @@ class TransformersFolder(Source):
     @classmethod
     def takes(cls, model: str) -> bool:
         """Return whether a word is a folder."""
-        return Path(model).is_dir()
+        return bool(model) and Path(model).is_dir()
 
     @property
     def folder(self) -> Path:
@@ -144,17 +144,21 @@ class TransformersFolder(Source):
         """Return a script that builds the network of the folder ``weights/``."""
         name, weights = work.request.name, self._weights()
         files = {f"weights/{one}": self.folder / one for one in self._files()}
-        kept = []
+        own = "" if weights is None else f"weights/{weights.name}"
         if weights is not None:
-            files[f"weights/{weights.name}"] = weights
-            kept = [f"weights/{weights.name}"] if weights.stat().st_size <= MOST_COMMITTED else []
+            files[own] = weights
         source = work.request.source or str(work.facts("take_in").get("about", {}).get("architecture", name))
-        script = rendered(self.template, name=name, source=json.dumps(source, ensure_ascii=False))
+        script = rendered(
+            self.template,
+            name=name,
+            source=json.dumps(source, ensure_ascii=False),
+            **download_words(work, own, weights),
+        )
         return Export(
             script=script,
             stem=name,
             files=files,
-            kept=kept,
+            weights=own,
             requirements=self.requirements,
             flags=[
                 ("`--weights`", self.weights_help, "`weights`"),

@@ -95,6 +95,9 @@ def _given(work: Work, task: type[Task], flags: dict[str, Any]) -> tuple[Dataset
     flags |= _dims(task, ckpt, here, flags, work.request.batch)
     dataset = _fitting(load, here, data, task)
     single, multi = shown_places(dataset, place, work.folder)
+    if not is_fetched_path(place):  # a sample may be a pair of images, of two folders
+        single = single if _opens(task, ckpt, work.folder / single, flags, "single") else place
+        multi = multi if _opens(task, ckpt, work.folder / multi, flags, "multi") else place
     facts = {
         "place": place,
         "single": single,
@@ -106,6 +109,14 @@ def _given(work: Work, task: type[Task], flags: dict[str, Any]) -> tuple[Dataset
     }
     where = "fetched at run time" if is_fetched_path(data) else "copied" if facts["copied"] else "too large to copy"
     return dataset, facts, f"{plural(len(dataset), 'sample')} of {data}, read by task {task.name}; {where}"
+
+
+def _opens(task: type[Task], ckpt: Path, path: Path, flags: Mapping[str, Any], script: str) -> bool:
+    """Return whether a script of the folder can load a path."""
+    try:
+        return len(loaded(task, ckpt, path, flags, script)) > 0
+    except TecoInferError:
+        return False
 
 
 def _fitting(load: Any, path: Path, data: str, task: type[Task]) -> Dataset:

@@ -27,7 +27,7 @@ class Document(Stage):
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """Where the folder is, and whether somebody removed files."""
         place = work.request.root / folder_name(work)
-        return work.request.part("contrib", "batch") | {"script": (place / SCRIPT).is_file()}
+        return work.request.part("contrib", "batch", "weights_url") | {"script": (place / SCRIPT).is_file()}
 
     def run(self, work: Work) -> Outcome:
         """Return what was written."""

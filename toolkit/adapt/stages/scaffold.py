@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from tecoinfer_modelzoo.files import hash_files
 from toolkit.adapt.folder import Written, folder_name, write_folder
 from toolkit.adapt.running import FORMS_FOLDER
+from toolkit.adapt.sources import find_source
 from toolkit.adapt.sources.base import run_script
 from toolkit.adapt.stage import Stage
 from toolkit.adapt.stages.export import SCRIPT
 from toolkit.adapt.work import NOTED, Outcome, Work
+from utils.fetch.weights import url_problem
 
 FOUND = ("onnx", "sdaa", "targets", "passes", "tecoexec")
 """Stages whose results are in the README and the case."""
@@ -24,14 +28,16 @@ class Scaffold(Stage):
     def inputs(self, work: Work) -> Mapping[str, Any]:
         """Where the folder is, and whether somebody removed files."""
         place = work.request.root / folder_name(work)
-        return work.request.part("contrib", "batch") | {"script": (place / SCRIPT).is_file()}
+        return work.request.part("contrib", "batch", "weights_url") | {"script": (place / SCRIPT).is_file()}
 
     def run(self, work: Work) -> Outcome:
         """Return the folder, and whether its export script makes the same files again."""
         found = write_folder(work)
         again = _same_files(work, found)
         line = f"{found.folder}: {len(found.files)} files; case {work.request.name!r} in {found.config}; {again}"
-        return outcome(line, found)
+        problem = _url_problem(work)
+        made = outcome(line + (f"; --weights_url is not verified: {problem}" if problem else ""), found)
+        return replace(made, status=NOTED, notes=[*made.notes, problem]) if problem else made
 
 
 def outcome(line: str, found: Written) -> Outcome:
@@ -41,6 +47,15 @@ def outcome(line: str, found: Written) -> Outcome:
     facts = {"folder": found.folder, "config": found.config, "open": found.open, "kept": found.kept}
     status = NOTED if found.open or found.kept else "done"
     return Outcome(line, facts, notes=[*found.open, *found.kept], status=status)
+
+
+def _url_problem(work: Work) -> str:
+    """Return why ``--weights_url`` does not give the weights; empty if it does, or is not given."""
+    url = work.request.weights_url
+    if not url:
+        return ""
+    plan = find_source(work.request.model).export(work)
+    return url_problem(url, plan.bytes, hash_files(plan.files[plan.weights]))
 
 
 def _same_files(work: Work, found: Written) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from tecoinfer_modelzoo.terminal import has_colours
+
 TQDM_BAR_FORMAT = "{desc} {percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
 """Format of a progress bar."""
 
@@ -59,6 +61,7 @@ LOGGER = _logger()
 def colorstr(*input: object) -> str:
     """Return a text with the codes that colour it on a terminal. Raises ValueError if a colour is unknown.
 
+    Without the codes if the standard error, to which :data:`LOGGER` writes, is a file, or if ``NO_COLOR`` is set.
     The arguments are colours (``"red"``, ``"bright_blue"``, ...) and ``"bold"`` or ``"underline"``, then the text. The
     text alone is blue and bold.
     """
@@ -66,6 +69,8 @@ def colorstr(*input: object) -> str:
     unknown = next((style for style in styles if style not in _CODES), None)
     if unknown is not None:
         raise ValueError(f"{unknown!r} is not a colour; use some of {', '.join(_CODES)}")
+    if not has_colours(sys.stderr):
+        return str(text)
     return "".join(f"\033[{_CODES[str(style)]}m" for style in styles) + f"{text}\033[0m"
 
 

@@ -20,6 +20,7 @@ from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import image_form
 from utils.preprocess.image.modes import DECODES
 from utils.tasks import Diagnostics, Flag, Model, Prepared, Rendering, at_least, str2bool
+from utils.tasks.classification import settings
 from utils.tasks.common.image_input import ImageTask, save_lines
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
 from utils.tasks.templates import sample_images
@@ -51,9 +52,11 @@ class Classification(ImageTask):
         Flag("--topk", "answers per sample; the metric is top-k accuracy", 1, int),
         Flag("--skip_postprocess", "use the raw outputs", False, str2bool, nargs="?"),
         KIND_FLAG,
+        *settings.FLAGS,
         Flag("--decode", "exact, or a faster mode that changes pixels slightly", "exact", choices=DECODES,
              scripts=("valid",), exact="exact"),
     )  # fmt: skip
+    export_settings, metadata_key = settings.EXPORT_SETTINGS, settings.NOTE
     advice: ClassVar[Mapping[str, str]] = {
         "disk": "keep the images on a faster disk, or in memory",
         "decode": "--decode reduced, or more cores",
@@ -61,8 +64,11 @@ class Classification(ImageTask):
     }
 
     def check(self) -> None:
-        """Check ``--topk`` and ``--input_size``."""
+        """Check ``--topk``, ``--resize`` and ``--input_size``."""
         at_least(self.options, topk=1)
+        way = getattr(self.options, "resize", None)  # a derived task may leave the flag out
+        if way is not None:
+            settings.resize_way(str(way))
         super().check()
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
@@ -83,13 +89,15 @@ class Classification(ImageTask):
     @cached_property
     def _images(self) -> Callable[..., Array]:
         """Function from images to the input's array; the export's settings are checked once per run."""
-        model, decode = self.model, self.options.decode
-        how = model.stored.image.scaled(self.given_size)
+        model, opt = self.model, self.options
         form = image_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
+        stored = model.stored.image.scaled(self.given_size)
+        how = settings.adjusted(stored, model, opt, 3 if form is None else form.channels)
         if form is None or form.plain:
-            return ImagePreprocessor(model.dtype, **how, decode=decode)
+            return settings.in_order(ImagePreprocessor(model.dtype, **how, decode=opt.decode), form, model, opt)
         how |= form.scale(how["mean"], how["std"], model.ckpt)
-        return partial(form.convert, ImagePreprocessor("float32", **how, decode=decode))
+        found = partial(form.convert, ImagePreprocessor("float32", **how, decode=opt.decode))
+        return settings.in_order(found, form, model, opt)
 
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
         """Return probabilities, N x C, in ``valid``; in other scripts a list of answers per sample.
