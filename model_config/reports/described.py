@@ -56,7 +56,8 @@ def read_described(folder: Path) -> Described | None:
     if type(sample) is not int or sample < 0:
         raise ConfigError(f"{path}: {SAMPLE} {shown_value(sample)} is not the number of a sample, from 0; correct it")
     _check_keys(path, "", found, KEYS)
-    return Described(*(_texts(path, key, found[key]) for key in KEYS), shown_sample=sample)
+    does, weights = (_texts(path, key, found[key]) for key in KEYS)
+    return Described(does, weights, sample)
 
 
 def unlinked(text: str) -> str:
