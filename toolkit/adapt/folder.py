@@ -128,7 +128,8 @@ def _script(work: Work, task: type[Task], script: str, doc: str) -> str:
     facts, data = work.facts("task"), work.facts("data")
     place = data["place"] if script == "valid" else data[script]
     values: dict[str, Any] = {"ckpt": work.facts("export")["ckpt"]}
-    values |= {"data_path": place} if place else {}
+    # a path that only this machine has is in the case, not in a script
+    values |= {"data_path": place} if place and not place.startswith("/") else {}
     values["batch_size"] = 1 if script == "single" else work.request.batch
     own = {flag.key for flag in task.flags if script not in flag.scripts}
     values |= {key: value for key, value in flags_of(work).items() if key not in own and value is not None}
