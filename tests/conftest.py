@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -55,8 +56,23 @@ def pytest_configure() -> None:
     Otherwise the commands that tests stop with Ctrl-C would inherit it.
     """
     choose_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
+    # As torch_sdaa does, which many tests import too late: threads of PyTorch that wait for others must not take a core
+    # from the other worker and from the commands that tests start.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Exclude what collecting imports from full collections of garbage, each of which would take a third of a second."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0], before[1], 1_000_000)
+    try:
+        return (yield)
+    finally:
+        gc.set_threshold(*before)
+        gc.freeze()
 
 
 def choose_profile(name: str) -> None:
