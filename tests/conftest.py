@@ -65,7 +65,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Exclude what collecting imports from full collections of garbage, each of which would take a third of a second."""
+    """Exclude what is imported here from full collections of garbage, each of which would take a third of a second."""
     before = gc.get_threshold()
     gc.set_threshold(before[0], before[1], 1_000_000)
     try:
