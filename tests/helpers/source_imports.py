@@ -50,10 +50,15 @@ def tree(name: str) -> ast.Module:
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_trees() -> Iterator[None]:
-    """Release the parsed files when a test file that imports this has ended: with them, a full collection of garbage,
-    in whatever test it falls, takes five seconds."""
+    """Release the parsed files when a test file that imports this has ended.
+
+    With them a full collection of garbage takes five seconds, so there is none meanwhile, and none in later tests.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(before[0], before[1], 1_000_000)
     yield
     tree.cache_clear()
+    gc.set_threshold(*before)
 
 
 def module_of(name: str) -> str:
