@@ -56,9 +56,10 @@ def pytest_configure() -> None:
     Otherwise the commands that tests stop with Ctrl-C would inherit it.
     """
     choose_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
-    # As torch_sdaa does, which many tests import too late: threads of PyTorch that wait for others must not take a core
-    # from the other worker and from the commands that tests start.
+    # As torch_sdaa does, which many tests import too late: threads of PyTorch and NumPy that wait for others must not
+    # take a core from the other worker and from the commands that tests start, which inherit this.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
