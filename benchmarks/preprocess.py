@@ -184,11 +184,11 @@ def measure(case: ImageSet, rounds: int) -> list[dict[str, object]]:
 def main() -> int:
     """Run the benchmark."""
     args = arguments(__doc__).parse_args()
-    folder = ROOT / "benchmarks/results/preprocess"
-    found = cases(folder, 32)
+    name, count = ("preprocess_quick", 8) if args.quick else ("preprocess", 32)
+    found = cases(ROOT / "benchmarks/results" / name, count)
     print(f"one thread, float32, CPU time per image; {STATUS}")
     print(f"{'':17} {'':21} {'ms':>8} {'least ms':>8} {'ratio':>7} {'levels':>7}")
-    rows = [row for case in found for row in measure(case, 2 if args.quick else 15)]
+    rows = [row for case in found for row in measure(case, 1 if args.quick else 15)]
     finish("preprocess", {"image_kernels": STATUS, "rows": rows}, args)
     return 0
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -55,33 +56,54 @@ def pytest_configure() -> None:
     Otherwise the commands that tests stop with Ctrl-C would inherit it.
     """
     choose_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
+    # As torch_sdaa does, which many tests import too late: threads of PyTorch and NumPy that wait for others must not
+    # take a core from the other worker and from the commands that tests start, which inherit this.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def choose_profile(name: str) -> None:
-    """Set the number of examples of property tests: ``default``, or twenty times as many (``long``).
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Exclude what is imported here from full collections of garbage, each of which would take a third of a second."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0], before[1], 1_000_000)
+    try:
+        return (yield)
+    finally:
+        gc.set_threshold(*before)
+        gc.freeze()
 
-    No example has a deadline under either, as the machine may be busy. A profile's number of examples holds only for
-    tests that name none, and most do; so ``long`` multiplies theirs.
+
+def choose_profile(name: str) -> None:
+    """Set the number of examples of property tests: ``default``, half as many (``short``), or twenty times (``long``).
+
+    No example has a deadline under any, as the machine may be busy. A profile's number of examples holds only for
+    tests that name none, and most do; so ``short`` and ``long`` change theirs. ``short`` leaves at least ten.
     """
-    if name not in ("default", "long"):
-        raise pytest.UsageError(f"HYPOTHESIS_PROFILE={name} is not known; use default or long")
+    if name not in ("default", "long", "short"):
+        raise pytest.UsageError(f"HYPOTHESIS_PROFILE={name} is not known; use default, long or short")
     usual, plain = settings(), settings.__init__  # of CI there, which tries the same examples every time
-    examples = usual.max_examples * (LONGER if name == "long" else 1)
+
+    def scaled(count: int) -> int:
+        return count * LONGER if name == "long" else max(min(count, 10), count // 2) if name == "short" else count
+
     slow = [HealthCheck.too_slow]
-    settings.register_profile("zoo", usual, max_examples=examples, deadline=None, suppress_health_check=slow)
+    settings.register_profile(
+        "zoo", usual, max_examples=scaled(usual.max_examples), deadline=None, suppress_health_check=slow
+    )
     settings.load_profile("zoo")
     if name == "default":
         return
 
     @functools.wraps(plain)
-    def stretched(self: settings, parent: settings | None = None, **given: Any) -> None:
+    def counted(self: settings, parent: settings | None = None, **given: Any) -> None:
         if isinstance(given.get("max_examples"), int):
-            given["max_examples"] *= LONGER
+            given["max_examples"] = scaled(given["max_examples"])
         plain(self, parent, **given)
 
-    settings.__init__ = stretched  # type: ignore[method-assign]
+    settings.__init__ = counted  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from source_imports import (
     circles,
+    forget_trees,  # noqa: F401 - a fixture
     graph_of,
     imports,
     module_of,

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from source_imports import graph_of, python_files, tree
+from source_imports import forget_trees, graph_of, python_files, tree  # noqa: F401 - a fixture
 from support import ROOT, RunPython
 from test_architecture import FLOORS
 

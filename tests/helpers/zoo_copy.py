@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from support import ROOT
@@ -15,10 +16,10 @@ FOLDERS = (
 )
 
 
-def copy_zoo(folder: Path) -> Path:
-    """Copy the files of a clone into a git repository, all added."""
+def copy_zoo(folder: Path, folders: Sequence[str] = FOLDERS) -> Path:
+    """Copy the files of a clone, or some folders of it, into a git repository, all added."""
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in FOLDERS:
+    for name in folders:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in (".gitignore", "constraints.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)

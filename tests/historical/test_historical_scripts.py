@@ -168,7 +168,7 @@ def test_a_historical_script(place: str, framework: str, copy: Path, digits: Pat
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("place", ["example", "contrib/example"])
+@pytest.mark.parametrize("place", [pytest.param("example", marks=pytest.mark.long), "contrib/example"])
 def test_a_historical_script_that_uses_torch(place: str, copy: Path, digits: Path, run_python: RunPython) -> None:
     pytest.importorskip("torch")
     check(run_python, copy, place, digits, "pytorch", "sdaa", torch=True)

@@ -153,6 +153,7 @@ def test_the_verdicts_of_a_check_of_stubs(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
+@pytest.mark.long  # half a minute of CPU: .ci/walk checks these models, and the stubs above have the other verdict
 def test_the_verdicts_of_a_check_of_the_zoo(tmp_path: Path) -> None:
     """The digits, once more with a wrong figure of the source framework, and the graph's nodes."""
     pytest.importorskip("torch")

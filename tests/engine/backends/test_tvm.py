@@ -15,7 +15,7 @@ import onnx
 import pytest
 from lookup_models import lookup_model
 from onnx import TensorProto
-from support import DIGITS, ROOT, RunPython, SaveOnnx
+from support import ROOT, RunPython, SaveOnnx
 
 from engine import ConfigError, EngineError, EngineSpec, ModelError, TargetError, open_engine
 from engine.backends import tvm_schedule
@@ -475,6 +475,7 @@ def test_tvm_is_imported_for_its_target_only(run_python: RunPython, save_onnx: S
 
 @needs_tvm
 @pytest.mark.slow
+@pytest.mark.long  # test_tvm_recurrent.py computes every kind of layer, this model's among them
 def test_a_recurrent_model(cache: Path) -> None:
     path = ROOT / "example/ocr/digit_crnn/digit_crnn_dyn.onnx"
     x = np.random.default_rng(0).random((2, 1, 32, 32), np.float32)
@@ -484,12 +485,13 @@ def test_a_recurrent_model(cache: Path) -> None:
 
 @needs_tvm
 @pytest.mark.slow
-def test_a_forked_child_computes_and_ends(run_python: RunPython, cache: Path) -> None:
+@pytest.mark.long  # test_forked_engines.py has the same with a queue
+def test_a_forked_child_computes_and_ends(run_python: RunPython, cache: Path, save_onnx: SaveOnnx) -> None:
     code = f"""
 import os, sys, numpy as np
 from engine import EngineSpec, open_engine
-engine = open_engine("tvm", EngineSpec({str(DIGITS / "digits_dyn.onnx")!r}, batch_size=8))
-x = np.random.default_rng(0).random((8, 3, 32, 32), np.float32)
+engine = open_engine("tvm", EngineSpec({str(net(save_onnx))!r}, batch_size=8))
+x = np.random.default_rng(0).random((8, 3, 8, 8), np.float32)
 want = engine(x)
 child = os.fork()
 assert np.array_equal(engine(x), want)

@@ -112,7 +112,10 @@ def change_of(make: Callable[..., Pairs]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("deviation", DEVIATIONS)
-@pytest.mark.parametrize(("size", "group"), [(30, 1), (100, 1), (300, 1), (100, 5), (1000, 5), (1000, 20)])
+@pytest.mark.parametrize(
+    ("size", "group"),
+    [(30, 1), (100, 1), (300, 1), (100, 5), pytest.param(1000, 5, marks=pytest.mark.long), (1000, 20)],
+)
 def test_the_bound_of_margins_holds(size: int, group: int, deviation: str) -> None:
     for scale in (0.002, 0.05, 0.5):
         for hard in (False, True) if size // group >= 30 else (False,):

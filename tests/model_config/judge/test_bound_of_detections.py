@@ -136,6 +136,7 @@ def test_the_bound_is_not_below_the_observed_change() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # six seconds; test_bound.py has the same of another metric
 def test_half_a_percent_is_detected_with_1000_images() -> None:
     found = [estimated(drawn(np.random.default_rng(run), 1000, 0.0014, "constant")) for run in range(10)]
     assert change_of(300, 0.0014, "constant") == pytest.approx(0.005, rel=0.1)

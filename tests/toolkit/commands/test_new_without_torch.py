@@ -56,7 +56,7 @@ def test_the_placeholder_needs_no_torch_and_is_right(zoo: Path, capsys: pytest.C
     ("arch", "stem", "written"),
     [
         ("torchvision:resnet18", "resnet18", "resnet18"),
-        ("timm:resnet18.a1_in1k", "resnet18.a1_in1k", "timm/resnet18.a1_in1k"),
+        pytest.param("timm:resnet18.a1_in1k", "resnet18.a1_in1k", "timm/resnet18.a1_in1k", marks=pytest.mark.long),
     ],
 )
 def test_a_folder_for_a_published_network(

@@ -32,6 +32,12 @@ def zoo(tmp_path: Path) -> Path:
     return copy_zoo(tmp_path / "zoo")
 
 
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A zoo without the models and the code, of which none is read."""
+    return copy_zoo(tmp_path / "zoo", ("contrib", "model_config", "tecoinfer_modelzoo"))
+
+
 def tree(root: Path) -> dict[str, bytes]:
     found = (path for path in root.rglob("*") if ".git" not in path.parts)
     return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else b"" for path in found}
@@ -80,29 +86,29 @@ def _script(case: Case, zoo: Path) -> tuple[SourceFile, Folder]:
 
 
 @pytest.mark.slow
-def test_file_of_cases_keeps_its_text(zoo: Path) -> None:
-    before = [(zoo / name).read_text(encoding="utf-8") for name in (CORE, CONTRIB)]
-    create("classification", "a", root=zoo)
-    create("classification", "b", contrib=True, root=zoo)
+def test_file_of_cases_keeps_its_text(small: Path) -> None:
+    before = [(small / name).read_text(encoding="utf-8") for name in (CORE, CONTRIB)]
+    create("classification", "a", root=small)
+    create("classification", "b", contrib=True, root=small)
     for name, text in zip((CORE, CONTRIB), before, strict=True):
-        after = (zoo / name).read_text(encoding="utf-8")
+        after = (small / name).read_text(encoding="utf-8")
         assert after.startswith(text)
         assert after[len(text) :].startswith("\n- case_name: ")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "# only a comment", "- {a: 1}"])
-def test_file_without_final_newline(text: str, zoo: Path) -> None:
-    (zoo / CONTRIB).write_text(text)
-    create("classification", "b", contrib=True, root=zoo)
-    assert "b" in [case.name for case in read_cases([zoo / CONTRIB], zoo)[0]]
-    assert (zoo / CONTRIB).read_text().startswith(text)
+def test_file_without_final_newline(text: str, small: Path) -> None:
+    (small / CONTRIB).write_text(text)
+    create("classification", "b", contrib=True, root=small)
+    assert "b" in [case.name for case in read_cases([small / CONTRIB], small)[0]]
+    assert (small / CONTRIB).read_text().startswith(text)
 
 
-def test_no_file_of_cases(zoo: Path) -> None:
-    (zoo / CONTRIB).unlink()
-    create("classification", "b", contrib=True, root=zoo)
-    assert [case.name for case in read_cases([zoo / CONTRIB], zoo)[0]] == ["b"]
+def test_no_file_of_cases(small: Path) -> None:
+    (small / CONTRIB).unlink()
+    create("classification", "b", contrib=True, root=small)
+    assert [case.name for case in read_cases([small / CONTRIB], small)[0]] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -137,31 +143,31 @@ def test_invalid_names(domain: str, model: str, message: str, contrib: bool, roo
 @pytest.mark.parametrize(
     "text", ["a: 1\n", "  - case_name: y\n    run_dir: z\n", "- case_name: [\n", "--- []\n...\n", "[]\n"]
 )
-def test_invalid_file_of_cases_has_no_effect(text: str, zoo: Path) -> None:
-    (zoo / CONTRIB).write_text(text)
-    before = tree(zoo)
+def test_invalid_file_of_cases_has_no_effect(text: str, small: Path) -> None:
+    (small / CONTRIB).write_text(text)
+    before = tree(small)
     with pytest.raises(ConfigError, match=r"cannot be appended to .*contrib/model_config/model.yaml: ") as caught:
-        create("classification", "x", contrib=True, root=zoo)
+        create("classification", "x", contrib=True, root=small)
     assert "partial" not in str(caught.value)
-    assert tree(zoo) == before
+    assert tree(small) == before
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_folder_not_writable(zoo: Path) -> None:
-    (zoo / "contrib").chmod(0o500)
+def test_folder_not_writable(small: Path) -> None:
+    (small / "contrib").chmod(0o500)
     with pytest.raises(ConfigError, match="Permission denied; nothing was changed"):
-        create("classification", "x", contrib=True, root=zoo)
+        create("classification", "x", contrib=True, root=small)
 
 
-def test_interrupt_leaves_no_files(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_leaves_no_files(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = tree(zoo)
+    before = tree(small)
     monkeypatch.setattr("toolkit.scaffold.append_case", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        create("classification", "x", contrib=True, root=zoo)
-    assert tree(zoo) == before
+        create("classification", "x", contrib=True, root=small)
+    assert tree(small) == before
 
 
 def test_project_with_installed_zoo(tmp_path: Path) -> None:
@@ -175,15 +181,15 @@ def test_project_with_installed_zoo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_printed_next_steps(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clasification", "x", "--contrib", "--task", "classification"], zoo) == 0
+def test_printed_next_steps(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clasification", "x", "--contrib", "--task", "classification"], small) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("contrib/example/clasification/x: 14 files; case 'x' ")
     assert "note: 'clasification' is a new domain; did you mean 'classification'?" in shown
     assert "teco run x export" in shown
-    assert main(["text_classification", "z"], zoo) == 0  # the name of a task
+    assert main(["text_classification", "z"], small) == 0  # the name of a task
     assert "note:" not in capsys.readouterr().out
-    assert main(["nlp", "y"], zoo) == 0  # a domain that only a task knows would be no new one either
+    assert main(["nlp", "y"], small) == 0  # a domain that only a task knows would be no new one either
     assert "note:" not in capsys.readouterr().out
 
 
@@ -197,27 +203,27 @@ def test_printed_next_steps(zoo: Path, capsys: pytest.CaptureFixture[str]) -> No
         ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
     ],
 )
-def test_unknown_tasks(domain: str, task: str, message: str, zoo: Path) -> None:
-    before = tree(zoo)
+def test_unknown_tasks(domain: str, task: str, message: str, small: Path) -> None:
+    before = tree(small)
     with pytest.raises(ConfigError, match=message) as caught:
-        create(domain, "x", task=task, root=zoo)
+        create(domain, "x", task=task, root=small)
     assert "\n" not in str(caught.value)
-    assert tree(zoo) == before
+    assert tree(small) == before
 
 
 @pytest.mark.slow
-def test_domain_with_several_tasks_and_task_without_template(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_domain_with_several_tasks_and_task_without_template(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(CLASSIFICATION, name="bare", template=None)
     given = {"classification": CLASSIFICATION, "bare": bare, "only": replace(bare, name="only", domain="face")}
     known = {name: task_class(task) for name, task in given.items()}
     monkeypatch.setattr("toolkit.scaffold.tasks", lambda: known)
-    assert create("classification", "x", root=zoo).task == "classification"  # the task named so, not the domain
+    assert create("classification", "x", root=small).task == "classification"  # the task named so, not the domain
     del known["classification"]
     known["other"] = task_class(replace(CLASSIFICATION, name="other"))
     with pytest.raises(ConfigError, match=r"'classification' has several tasks: bare, other; .*--task"):
-        create("classification", "y", root=zoo)
+        create("classification", "y", root=small)
     with pytest.raises(ConfigError, match=r"'only' has no template; .*: other"):
-        create("face", "y", root=zoo)
+        create("face", "y", root=small)
 
 
 @pytest.mark.long

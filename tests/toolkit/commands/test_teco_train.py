@@ -107,6 +107,7 @@ def test_an_error_is_the_same_under_both_names(words: list[str], run_python: Run
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_ops_gives_the_same_under_both_spellings(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET, encoding="utf-8")
