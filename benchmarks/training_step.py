@@ -4,6 +4,8 @@ The CPU compiles with inductor, the device with backend ``sdaa``. All compute on
 the other, in an order that changes every round. Printed are medians of the process's CPU time, which other programs
 change less than the wall time; the JSON has both. The times are those of this machine, not of a card; simulated time of
 the device's step is printed beside them. Weights are random, and no loss is reported: only the time counts.
+``--write`` puts each row into the table of the documentation as soon as it is measured, so that a run of some of the
+models completes the table of an earlier run.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from parts.bench import arguments, finish, median
+from parts.bench import ROOT, arguments, finish, median
 
 import torch_sdaa  # noqa: F401 - makes the device
 from utils.export.networks.torchvision_models import import_torchvision
@@ -30,6 +34,9 @@ _SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size":
 _WORDS = {"vocab_size": 1000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 WAYS = ("CPU", "CPU inductor", "sdaa", "sdaa compiled")
+
+PAGE = ROOT / "docs" / "how-to" / "training_performance.md"
+BEGIN, END = "<!-- step times: begin -->\n", "<!-- step times: end -->"
 
 
 class Recurrent(torch.nn.Module):
@@ -146,24 +153,46 @@ def measured(name: str, ways: tuple[str, ...], rounds: int, warm: int) -> dict[s
     return found | wall | {f"{way}, failed": one.failed for way, one in steps.items() if one.failed}
 
 
+def head(ways: tuple[str, ...]) -> tuple[list[str], str]:
+    """Return the columns of numbers, and the first two lines of the table."""
+    columns = [*ways, *(f"{way}, simulated" for way in ways if way.startswith("sdaa"))]
+    return columns, f"| ms of a step | {' | '.join(columns)} | date |\n|---|{'---:|' * len(columns)}---|"
+
+
+def write_row(page: Path, title: str, line: str) -> None:
+    """Put a row into the table of a page, in place of the model's earlier row; rows are in the order of ``MODELS``."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    earlier, after = rest.split(END)
+    rows = {row.split("|")[1].strip(): row for row in (*earlier.splitlines()[2:], line)}
+    table = "\n".join([title, *(rows[name] for name in MODELS if name in rows)])
+    page.write_text(f"{before}{BEGIN}{table}\n{END}{after}", encoding="utf-8")
+
+
 def main() -> int:
     """Run the benchmark."""
     parser = arguments(__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="which; default: all")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="which; default: all")
     parser.add_argument("--rounds", type=int, default=7, help="measured steps of each way")
+    parser.add_argument("--write", action="store_true", help=f"put the rows into the table of {PAGE.relative_to(ROOT)}")
     args = parser.parse_args()
+    if args.write and (args.quick or set(args.ways) != set(WAYS)):
+        parser.error("--write: the table of the page has all ways, and no row of --quick; leave out --ways and --quick")
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds}: must be at least 1")
     torch.set_num_threads(1)
     rounds, warm = (1, 1) if args.quick else (args.rounds, 2)
     ways = tuple(way for way in WAYS if way in args.ways)
-    columns = [*ways, *(f"{way}, simulated" for way in ways if way.startswith("sdaa"))]
-    print(f"| CPU ms of a step | {' | '.join(columns)} |")
-    print(f"|---|{'---:|' * len(columns)}", flush=True)
+    columns, title = head(ways)
+    print(title, flush=True)
     rows = {}
     for name in args.models:
         rows[name] = found = measured(name, ways, rounds, warm)
         cells = [f"{median(found[way]):.4g}" if way in found else "failed" for way in columns]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        line = f"| {name} | {' | '.join(cells)} | {datetime.now().astimezone().date()} |"
+        print(line, flush=True)
+        if args.write:
+            write_row(PAGE, title, line)
         for way, why in found.items():
             if way.endswith("failed"):
                 print(f"{name}, {way}: {why}", file=sys.stderr)

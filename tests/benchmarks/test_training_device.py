@@ -53,5 +53,31 @@ def test_steps_of_networks_compiled_and_not(tmp_path: Path):
     told = json.loads(file.read_text())
     assert (told["schema_version"], told["benchmark"], told["quick"]) == (1, "training_step", True)
     for found in told["steps_ms"].values():
-        assert set(found) == {"CPU", "sdaa", "sdaa compiled", "sdaa, simulated", "sdaa compiled, simulated"}
+        ways = {"CPU", "sdaa", "sdaa compiled"}
+        assert set(found) == ways | {f"{way}, wall" for way in ways} | {"sdaa, simulated", "sdaa compiled, simulated"}
         assert all(len(values) == 1 and values[0] > 0 for values in found.values())
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_rows_are_put_into_the_table_of_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import training_step
+
+    begin, end, title = training_step.BEGIN, training_step.END, training_step.head(("CPU",))[1]
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{begin}{end}\nbelow\n", encoding="utf-8")
+    for line in ("| lstm | 1 |", "| resnet18 | 2 |", "| lstm | 3 |"):
+        training_step.write_row(page, title, line)
+    rows = f"{title}\n| resnet18 | 2 |\n| lstm | 3 |\n"
+    assert page.read_text(encoding="utf-8") == f"above\n{begin}{rows}{end}\nbelow\n"
+
+    assert all(mark in training_step.PAGE.read_text(encoding="utf-8") for mark in (begin, end))
+    monkeypatch.setattr(sys, "argv", ["training_step.py", "--quick", "--write"])
+    with pytest.raises(SystemExit) as caught:
+        training_step.main()
+    assert caught.value.code == 2
+    assert "leave out --ways and --quick" in capsys.readouterr().err.splitlines()[-1]

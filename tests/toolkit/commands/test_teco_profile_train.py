@@ -141,10 +141,12 @@ def test_the_advice_for_an_optimizer_exists_for_its_class(optimizer: str, wanted
         )
         for i in range(4)
     ]
-    (one,) = bottlenecks(checked(profile(*steps), "x"))
-    assert one.kind == fixes.GAPS
-    assert wanted in one.fix
-    assert unwanted not in one.fix
+    loss = launch("aten::sum", 4e-4, 40, launch_seconds=4e-4)  # `loss.backward(); optimizer.step()`: of the same line
+    for rows in (steps, [*steps, loss]):
+        (one,) = bottlenecks(checked(profile(*rows), "x"))
+        assert one.kind == fixes.GAPS
+        assert wanted in one.fix
+        assert unwanted not in one.fix
 
 
 @pytest.mark.parametrize(("launching", "bound"), [(3.9e-4, True), (1e-5, False)])

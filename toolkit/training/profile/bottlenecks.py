@@ -286,8 +286,8 @@ def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
     """Yield lines that launch the same small operators repeatedly, each for less work than its launch takes.
 
     A loop is one operator of a module launched repeatedly by one line, in the forward or the update; a backward only
-    follows it, unless the script defines it. Several batches per step, or the layers of a network, each called once,
-    are not a loop; modules called with the same operand are.
+    follows it, unless the script defines it; an update is separate from the rest of its line. Several batches per step,
+    or the layers of a network, each called once, are not a loop; modules called with the same operand are.
     """
     layers, siblings = _called(profile)
     small = [row for row in rows if row.engine == "compute" and row.launch_bound and not row.waits]
@@ -298,7 +298,7 @@ def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
             text = f"{profile.usual(group):.0f} small launches a step of modules that one line calls with one operand"
             text += f", {total(group) / whole:.0%} of the device's time for little work"
             yield replace(_made(profile, fixes.GAPS, group, whole, text, fixes.SIBLINGS), source=source)
-    for line in _grouped(small, lambda row: (row.file, row.line)):
+    for line in _grouped(small, lambda row: (row.file, row.line, row.phase == "update")):
         own = _grouped((row for row in line if row.phase != "backward" or row.own), lambda row: (row.op, row.module))
         often = max(REPEATED, 2 * layers.get(line[0].source, 0) + 1)
         looped = {rows[0].module for rows in own if profile.usual(rows) / profile.passes >= often}
