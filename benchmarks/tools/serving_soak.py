@@ -75,7 +75,10 @@ def main() -> int:
     while any(thread.is_alive() for thread in threads):
         time.sleep(seconds / 20)
         memory.append(private_memory([server.pid, *descendants(server.pid)], 0))
-        print(f"{time.monotonic() - start:6.0f} s  {memory[-1] / 1e6:8.1f} MB  {sum(statuses.values())} requests", flush=True)
+        print(
+            f"{time.monotonic() - start:6.0f} s  {memory[-1] / 1e6:8.1f} MB  {sum(statuses.values())} requests",
+            flush=True,
+        )
     server.terminate()
     code = server.wait()
     growth = memory[-1] / memory[1] - 1

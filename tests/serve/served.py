@@ -20,6 +20,9 @@ from support import ROOT
 SECONDS = 120
 """Timeout of everything, for busy machines."""
 
+LOST = re.compile(r"WARNING: model [\w.-]+: (engine process \d+ ended; it is replaced|a replica was lost: .*)")
+"""What the server reports when a test ends an engine process, or a replica of Ray."""
+
 
 class Reply(NamedTuple):
     """An answer over HTTP."""
@@ -70,8 +73,8 @@ class Served:
 
 
 def unexpected(err: str) -> list[str]:
-    """Return the lines of standard error that are not warnings of libraries; a server without a fault writes none."""
-    return [line for line in err.splitlines() if not line.startswith("WARNING: ")]
+    """Return the lines of standard error that do not report the end of an engine process; else a server writes none."""
+    return [line for line in err.splitlines() if not LOST.fullmatch(line)]
 
 
 @contextlib.contextmanager
