@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
@@ -21,6 +22,15 @@ def bound(words: list[str], cores: list[int]) -> list[str]:
     )
     code = "; ".join(steps)
     return [sys.executable, "-c", code, ",".join(map(str, cores)), *words]
+
+
+def bind(pids: Iterable[int], cores: list[int]) -> None:
+    """Have the threads of running processes run on these cores."""
+    if len(CORES) < 2:
+        return
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 @contextmanager

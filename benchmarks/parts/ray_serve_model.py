@@ -40,7 +40,7 @@ def main(model: str, port: int, rows: int) -> None:
             data = np.frombuffer(body[int(request.headers[_HEADER]) :], np.float32)
             return Response((await self._scores(data.reshape(-1, 3, 32, 32))).tobytes())
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error", object_store_memory=2**27)
     serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})
     serve.run(Digits.bind(), name="digits", route_prefix="/")
     print("serving", flush=True)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parts.bench import DIGITS
-from parts.cores import CORES, bound
+from parts.cores import CORES, bind, bound
+from tecoinfer_modelzoo.process.process_table import descendants
 
 MODEL = DIGITS / "digits_dyn.onnx"
 PARTS = Path(__file__).parent
@@ -123,11 +124,13 @@ def _is_ready(port: int) -> bool:
 
 @contextmanager
 def ray_serve(python: Path) -> Iterator[Peer]:
-    """Run Ray Serve with ``@serve.batch`` on a cluster of its own; its port is that of HTTP."""
+    """Run Ray Serve with ``@serve.batch`` on a cluster of its own; its port is that of HTTP.
+
+    Its many processes start on all cores, since they end if that takes long, and are bound afterwards.
+    """
     _check_import(python, "ray.serve")
     port = free_port()
-    command = [str(python), str(PARTS / "ray_serve_model.py"), str(MODEL), str(port), str(ROWS)]
-    words = bound(command, CORES[:-1])
+    words = [str(python), str(PARTS / "ray_serve_model.py"), str(MODEL), str(port), str(ROWS)]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             words,
@@ -145,6 +148,7 @@ def ray_serve(python: Path) -> Iterator[Peer]:
                 log.seek(0)
                 lines = log.read().strip().splitlines()
                 raise MissingPeerError(f"it does not start: {lines[-1] if lines else 'it writes nothing'}")
+            bind((process.pid, *descendants(process.pid)), CORES[:-1])
             yield Peer(port, process.pid)
         finally:
             process.stdin.close()
