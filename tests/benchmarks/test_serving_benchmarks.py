@@ -56,3 +56,11 @@ def test_a_soak() -> None:
     done = run("tools/serving_soak.py", "--minutes", "0.2", "--rate", "20")
     assert done.returncode in (0, 1), done.stderr
     assert "growth" in done.stdout
+
+
+def test_the_own_part_of_the_server(tmp_path: Path) -> None:
+    done = run("tools/serving_inside.py", "--quick", "--json", str(tmp_path / "found.json"))
+    assert done.returncode == 0, done.stderr
+    kinds = json.loads((tmp_path / "found.json").read_text())["kinds"]
+    assert [(kind["rows"], kind["in_flight"]) for kind in kinds] == [(1, 16), (64, 2)]
+    assert all(kind["cpu"] > 0 and kind["once"] > 0 for kind in kinds)
