@@ -1,9 +1,12 @@
-"""Serving over the network: requests in flight with and without batching, and large batches beside the bare engine.
+"""Serving over the network: with and without batching, large batches beside the bare engine, and other servers.
 
 The client is a process of its own; where there are at least two cores, it is bound to the last one, and the server, the
 bare engine and an empty gRPC server to the others. The empty server answers at once: its rate is the most that grpc.aio
 leaves to any server in Python. ``cpu`` is the processor time of the server's processes per request, which other
 programs on the machine hardly change: its inverse is the rate of a core that does nothing else.
+
+MLServer and Ray Serve, which batch by themselves, run in the interpreters of ``--mlserver`` and ``--ray``: MLServer
+needs older packages than this project. Client and model are the same. Without an interpreter they are left out.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from parts.bench import DIGITS, ROOT, arguments, finish, median
+from parts.bench import ROOT, arguments, finish, median
+from parts.cores import CORES, bound, on_cores
+from parts.serving_peers import MODEL, PEERS, ROWS, MissingPeerError
 
 from engine import EngineSpec, open_engine
 from tecoinfer_modelzoo.process.process_table import descendants
@@ -32,22 +37,6 @@ TIMES, SHARE = 3.0, 0.85
 
 LARGE = 64
 """Rows of a large batch."""
-
-MODEL = DIGITS / "digits_dyn.onnx"
-CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
-def bound(words: list[str], cores: list[int]) -> list[str]:
-    """Return a command that runs on these cores."""
-    if len(CORES) < 2:
-        return words
-    steps = (
-        "import os, sys",
-        "os.sched_setaffinity(0, map(int, sys.argv[1].split(',')))",
-        "os.execv(sys.argv[2], sys.argv[2:])",
-    )
-    code = "; ".join(steps)
-    return [sys.executable, "-c", code, ",".join(map(str, cores)), *words]
 
 
 class Server(NamedTuple):
@@ -119,21 +108,15 @@ def bare(seconds: float) -> dict[str, float]:
         return {"rate": count / (time.perf_counter() - start), "cpu": (time.process_time() - cpu) / count}
 
 
-@contextmanager
-def on_cores(cores: list[int]) -> Iterator[None]:
-    """Run this process on some cores."""
-    if not cores:
-        yield
-        return
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, CORES)
+def measured(
+    rounds: int, seconds: float, in_flight: int, interpreters: Mapping[str, Path]
+) -> dict[str, dict[str, float]]:
+    """Return the medians of the rounds by kind of request, of the bare engine, and of other servers.
 
-
-def measured(rounds: int, seconds: float, in_flight: int) -> dict[str, dict[str, float]]:
-    """Return the medians of the rounds by kind of request, and of the bare engine."""
+    Args:
+        rounds: of all measurements. seconds: of one. in_flight: requests of one row. interpreters: of other servers.
+    """
+    peers = dict(interpreters)
     found: dict[str, list[dict[str, float]]] = {}
 
     def ask(name: str, protocol: str, port: int, pid: int, rows: int = 1) -> None:
@@ -144,14 +127,32 @@ def measured(rounds: int, seconds: float, in_flight: int) -> dict[str, dict[str,
         with echo("grpc.aio") as (port, pid):
             ask("empty", "grpc", port, pid)
             ask(f"empty, {LARGE} rows", "grpc", port, pid, LARGE)
-        for name, most in (("single", 1), ("batched", 32), (f"{LARGE} rows", LARGE)):
+        for name, most in (("single", 1), ("batched", ROWS), (f"{LARGE} rows", LARGE)):
             with server("--max_batch", str(most)) as one:
                 rows = LARGE if most == LARGE else 1
                 asked("grpc", one.grpc, 2 if rows > 1 else in_flight, seconds / 5, rows)  # trials of joined calls
                 for protocol in ("http", "grpc"):
                     ask(name, protocol, getattr(one, protocol), one.pid, rows)
         found.setdefault(f"engine, {LARGE} rows", []).append(bare(seconds))
+        for flag, python in list(peers.items()):
+            title, protocol, start = PEERS[flag]
+            try:
+                with start(python) as peer:
+                    asked(protocol, peer.port, in_flight, seconds / 5, 1)
+                    ask(title, protocol, peer.port, peer.pid)
+            except MissingPeerError as error:
+                print(f"{title}: left out: {error}")
+                del peers[flag]
     return {name: {key: median([one[key] for one in some]) for key in some[0]} for name, some in found.items()}
+
+
+def ratios(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Return the rates of batched serving over those of the other servers that were measured."""
+    return {
+        f"over_{flag}": figures[f"{protocol} batched"]["rate"] / figures[f"{protocol} {title}"]["rate"]
+        for flag, (title, protocol, _) in PEERS.items()
+        if f"{protocol} {title}" in figures
+    }
 
 
 def main() -> int:
@@ -160,9 +161,15 @@ def main() -> int:
     parser.add_argument("--in_flight", type=int, default=16, help="requests of one row at a time")
     parser.add_argument("--seconds", type=float, default=5.0, help="of a measurement")
     parser.add_argument("--rounds", type=int, default=5)
+    for flag, (title, _, _) in PEERS.items():
+        parser.add_argument(f"--{flag}", type=Path, metavar="PYTHON", help=f"interpreter that has {title}")
     args = parser.parse_args()
     rounds, seconds = (1, 0.5) if args.quick else (args.rounds, args.seconds)
-    figures = measured(rounds, seconds, args.in_flight)
+    peers = {flag: python for flag in PEERS if (python := getattr(args, flag)) is not None}
+    for flag in PEERS:
+        if flag not in peers:
+            print(f"{PEERS[flag][0]}: left out: give an interpreter that has it, --{flag} PYTHON")
+    figures = measured(rounds, seconds, args.in_flight, peers)
     print(f"digits on target onnx, {args.in_flight} requests in flight, medians of {rounds} rounds of {seconds:g} s")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     for name, found in figures.items():
@@ -184,6 +191,10 @@ def main() -> int:
     }
     for name, line in lines.items():
         print(f"{line}: {result[name]:.2f} by rate, {result[f'{name}_by_cpu']:.2f} by processor time")
+    for name, ratio in ratios(figures).items():
+        result[name] = ratio
+        title, protocol, _ = PEERS[name.removeprefix("over_")]
+        print(f"{protocol}, batched over {title}: {ratio:.2f} by rate")
     finish("serving", result, args)
     return 0
 

@@ -24,7 +24,7 @@ KINDS = {
     "media": Kind(415, "INVALID_ARGUMENT"),
     "full": Kind(429, "RESOURCE_EXHAUSTED"),
     "failed": Kind(500, "INTERNAL"),
-    "unsupported": Kind(501, "UNIMPLEMENTED"),
+    "unsupported": Kind(400, "UNIMPLEMENTED"),
     "unavailable": Kind(503, "UNAVAILABLE"),
     "late": Kind(504, "DEADLINE_EXCEEDED"),
     "memory": Kind(507, "RESOURCE_EXHAUSTED"),

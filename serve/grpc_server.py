@@ -12,7 +12,7 @@ import grpc
 from engine import ConfigError, TecoInferError
 from serve.errors import ServeError
 from serve.metadata import model_metadata, server_metadata
-from serve.protocol.infer_messages import decoded, parsed_request, response_of
+from serve.protocol.infer_messages import InferMessage, decoded, decoded_infer, parsed_request, response_of
 from serve.protocol.messages import SERVICE, messages
 from serve.repository import VERSION, Repository, Timing
 
@@ -70,7 +70,6 @@ class GrpcServer:
             "ModelReady": self._model_ready,
             "ServerMetadata": self._server_metadata,
             "ModelMetadata": self._model_metadata,
-            "ModelInfer": self._infer,
             "RepositoryIndex": self._index,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
@@ -81,19 +80,24 @@ class GrpcServer:
             if name == "ModelStreamInfer":
                 handlers[name] = grpc.stream_stream_rpc_method_handler(self._stream, **ways)
             else:
-                handlers[name] = grpc.unary_unary_rpc_method_handler(self._guarded(name, of_name[name]), **ways)
+                handlers[name] = grpc.unary_unary_rpc_method_handler(self._guarded(name, of_name.get(name)), **ways)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
-    def _guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
-        """Return a handler of undecoded requests that checks the token, and answers errors by their status."""
+    def _guarded(self, name: str, handler: Handler | None) -> Callable[[Any, Any], Awaitable[Any]]:
+        """Return a handler of undecoded requests that checks the token, and answers errors by their status.
+
+        ``handler``: of decoded requests; ``None``: they are of inference.
+        """
         kind = messages().calls[name].input_type.name
 
         async def call(content: bytes, context: Any) -> Any:
             start, entry, code = time.perf_counter(), dict[str, Any](), "CANCELLED"
             try:
                 self._check_token(name, context)
-                request = decoded(kind, content)
-                found = await (self._inferred(request, entry) if name == "ModelInfer" else handler(request))
+                if handler is None:
+                    found = await self._inferred(decoded_infer(content), entry)
+                else:
+                    found = await handler(decoded(kind, content))
                 code = "OK"
                 return found
             except TecoInferError as failed:
@@ -161,9 +165,6 @@ class GrpcServer:
         await self._repository.find(request.model_name).unload()
         return messages().RepositoryModelUnloadResponse()
 
-    async def _infer(self, request: Any) -> Any:
-        return await self._inferred(request, {})
-
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Answer the requests of a stream in their order; an error is part of the stream."""
         kind = messages().ModelStreamInferResponse
@@ -174,8 +175,8 @@ class GrpcServer:
         async for content in requests:
             start, entry, code, identifier = time.perf_counter(), dict[str, Any](), "OK", ""
             try:
-                request = decoded("ModelInferRequest", content)
-                identifier = request.id
+                request = decoded_infer(content)
+                identifier = request.message.id
                 answer = kind(infer_response=await self._inferred(request, entry))
             except ServeError as error:
                 code = error.code
@@ -184,9 +185,9 @@ class GrpcServer:
             self._note("ModelStreamInfer", context, entry, code, time.perf_counter() - start)
             yield answer
 
-    async def _inferred(self, request: Any, entry: dict[str, Any]) -> Any:
+    async def _inferred(self, request: InferMessage, entry: dict[str, Any]) -> Any:
         """Return the answer to a request of inference; model and timing are added to ``entry``."""
-        network = self._repository.find_network(request.model_name, request.model_version)
+        network = self._repository.find_network(request.message.model_name, request.message.model_version)
         entry |= {"model": network.name, "kind": "infer"}
         parsed = parsed_request(request, self._repository.settings.limits)
         outputs, timing = await network.infer(parsed)

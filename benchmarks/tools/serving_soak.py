@@ -1,6 +1,7 @@
 """An hour of requests of all kinds to a server: its memory may grow by at most 5 % after the first tenth.
 
-Exit code 1 if it grows more, or a request fails.
+The load is about half a core: what counts is the number of requests, not their rate. Exit code 1 if the memory grows
+more, or a request fails.
 """
 
 from __future__ import annotations
@@ -45,32 +46,39 @@ def asked(port: int, path: str, body: bytes, kind: str) -> int:
         return answer.status
 
 
-def load(port: int, end: float, statuses: Counter[int]) -> None:
-    """Send requests until the end."""
-    number = 0
+def load(port: int, end: float, interval: float, statuses: Counter[int]) -> None:
+    """Send requests until the end, at most one per interval (seconds)."""
+    number, due = 0, time.monotonic()
     while time.monotonic() < end:
         statuses[asked(port, *REQUESTS[number % len(REQUESTS)])] += 1
         number += 1
+        due = max(due + interval, time.monotonic() - interval)
+        time.sleep(max(0.0, due - time.monotonic()))
 
 
 def main() -> int:
     """Run the load, print the memory from time to time, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    seconds = parser.parse_args().minutes * 60
+    parser.add_argument("--rate", type=float, default=40.0, help="most requests per second")
+    args = parser.parse_args()
+    seconds, interval = args.minutes * 60, THREADS / args.rate
     words = [sys.executable, "-m", "toolkit.cli", "serve", "digits", "language_id", "--http_port", "0"]
     server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     line = next(line for line in server.stdout if line.startswith("serving"))
     port, start, statuses = int(line.rsplit(":", 1)[1]), time.monotonic(), Counter[int]()
-    threads = [threading.Thread(target=load, args=(port, start + seconds, statuses)) for _ in range(THREADS)]
+    threads = [threading.Thread(target=load, args=(port, start + seconds, interval, statuses)) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
     memory = []
     while any(thread.is_alive() for thread in threads):
         time.sleep(seconds / 20)
         memory.append(private_memory([server.pid, *descendants(server.pid)], 0))
-        print(f"{time.monotonic() - start:6.0f} s  {memory[-1] / 1e6:8.1f} MB  {sum(statuses.values())} requests")
+        print(
+            f"{time.monotonic() - start:6.0f} s  {memory[-1] / 1e6:8.1f} MB  {sum(statuses.values())} requests",
+            flush=True,
+        )
     server.terminate()
     code = server.wait()
     growth = memory[-1] / memory[1] - 1

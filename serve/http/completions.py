@@ -132,6 +132,8 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
             raise invalid(f"{name} must be a {'whole ' if name in _WHOLE else ''}number from {least} to {most}")
         found[name] = value if name in _WHOLE else float(value)
+    if not isinstance(fields.get("stream", False), bool | None):
+        raise invalid("stream must be true or false")
     stop = fields.get("stop")
     if stop is not None:
         stops = [stop] if isinstance(stop, str) else stop

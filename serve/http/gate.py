@@ -20,7 +20,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = ("/v2/health/", "/models/", "/static/")
 """Beginnings of paths that need no token: probes of an orchestrator, and pages, which ask for the token themselves."""
 
-_CODES = {kind.status: kind.code for kind in KINDS.values()} | {405: "UNIMPLEMENTED"}
+_CODES = {kind.status: kind.code for kind in reversed(KINDS.values())} | {405: "UNIMPLEMENTED"}
+"""Status -> code, of the first kind with this status."""
 
 SECURITY = [
     (b"content-security-policy", b"default-src 'self'; img-src 'self' data: blob:; media-src 'self' data: blob:"),

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from engine import Array, TensorSpec
 from serve.errors import invalid
 from serve.http.bodies import parse_object
@@ -79,7 +81,10 @@ def _input(entry: Mapping[str, Any], name: str, rest: memoryview, limits: Limits
         raise invalid(f"input {name!r}: shared memory is not supported; send the tensor")
     size = parameters.get("binary_data_size")
     if size is None:
-        return from_json(entry.get("data"), shape, dtype, name), 0
+        found = from_json(entry.get("data"), shape, dtype, name)
+        if dtype.kind == "f" and bool(np.isinf(found).any()):  # of a number such as 1e999
+            raise invalid(f"input {name!r}: data holds values beyond {datatype_of(dtype)}")
+        return found, 0
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(rest):
         raise invalid(
             f"input {name!r}: binary_data_size must be a number of bytes, at most the {len(rest)} that follow"

@@ -113,10 +113,20 @@ def from_json(data: object, shape: tuple[int, ...], dtype: np.dtype[Any], name: 
             values = np.array(data)
         except (ValueError, OverflowError) as error:
             raise invalid(f"input {name!r}: data is not a rectangular list of numbers") from error
+        if dtype.kind in "iu" and values.dtype.kind in "fO":
+            values = _large_integers(data, values)
         values = _cast(values, dtype, datatype, name)
     if values.size != math.prod(shape):
         raise invalid(f"input {name!r}: data has {values.size} values, and shape {list(shape)} has {math.prod(shape)}")
     return _shaped(values, shape, name)
+
+
+def _large_integers(data: list[Any], values: Array) -> Array:
+    """Return integers beyond INT64, which NumPy reads as real numbers or objects; other values as they are."""
+    exact = np.array(data, np.object_)
+    if all(type(one) is int and 0 <= one < 1 << 64 for one in exact.ravel()):
+        return exact.astype(np.uint64)
+    return values
 
 
 def _shaped(values: Array, shape: tuple[int, ...], name: str) -> Array:
@@ -144,9 +154,7 @@ def _cast(values: Array, dtype: np.dtype[Any], datatype: str, name: str) -> Arra
 def to_json(array: Array, name: str) -> list[Any]:
     """Return the values of a tensor, flat, for JSON. Raises ServeError if one of them is NaN or infinite."""
     if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
-        raise ServeError(
-            "failed", f"output {name!r} holds NaN or infinities, which JSON cannot represent; ask for binary data"
-        )
+        raise invalid(f"output {name!r} holds NaN or infinities, which JSON cannot represent; ask for binary data")
     values: list[Any] = array.ravel().tolist()
     return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in values]
 

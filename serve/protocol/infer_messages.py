@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,12 @@ _CONTENTS = {
 }
 """Field of ``InferTensorContents`` by data type; FP16 is always raw."""
 
+LARGE = 1 << 15
+"""Bytes of a message from which its tensors are not decoded by the protobuf library."""
+
+_RAW, _DELIMITED = 7, 2
+"""Number of the field ``raw_input_contents``; wire type of all fields of the message."""
+
 
 def decoded(kind: str, content: bytes) -> Any:
     """Return the message of some bytes; ``kind``: its name. Raises ServeError if they are not such a message."""
@@ -50,11 +56,62 @@ def decoded(kind: str, content: bytes) -> Any:
         raise invalid(f"the request is not a {kind} of the protocol") from error
 
 
-def parsed_request(message: Any, limits: Limits) -> InferRequest:
+class InferMessage(NamedTuple):
+    """A message of inference; ``raw``: its ``raw_input_contents``, which share the memory of the received bytes."""
+
+    message: Any
+    raw: Sequence[bytes | memoryview]
+
+
+def decoded_infer(content: bytes) -> InferMessage:
+    """Return the request of inference of some bytes. Raises ServeError if they are none.
+
+    The protobuf library copies each tensor twice, when it decodes and when it returns it, so the tensors of large
+    messages are cut out before.
+    """
+    rest, raw = _without_raw(content) if len(content) >= LARGE else (content, [])
+    message = decoded("ModelInferRequest", rest)
+    return InferMessage(message, raw or message.raw_input_contents)
+
+
+def _without_raw(content: bytes) -> tuple[bytes, list[memoryview]]:
+    """Return a message without its ``raw_input_contents``, and these; unchanged if it is not of the usual form."""
+    view, place, rest, raw = memoryview(content), 0, list[memoryview](), list[memoryview]()
+    try:
+        while place < len(content):
+            begin = place
+            if content[place] & 7 != _DELIMITED or content[place] > 0x7F:  # a form that these messages do not have
+                return content, []
+            size, start = _varint(content, place + 1)
+            place = start + size
+            if place > len(content):
+                return content, []
+            if content[begin] >> 3 == _RAW:
+                raw.append(view[start:place])
+            else:
+                rest.append(view[begin:place])
+    except IndexError:  # a message that ends too early, which the library reports
+        return content, []
+    return b"".join(rest), raw
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    """Return the number at a place, and where it ends; raise IndexError if it has too many bytes."""
+    found = 0
+    for shift in range(0, 70, 7):
+        byte = content[place]
+        place += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, place
+    raise IndexError
+
+
+def parsed_request(given: InferMessage, limits: Limits) -> InferRequest:
     """Return the request of a message. Raises ServeError if it does not follow the protocol."""
+    message, raw = given
     request = InferRequest(message.model_name, message.id)
     request.take_parameters({name: _value(one) for name, one in message.parameters.items()})
-    raw = message.raw_input_contents
     if len(raw) and len(raw) != len(message.inputs):
         raise invalid(f"raw_input_contents has {len(raw)} tensors for {len(message.inputs)} inputs; give one for each")
     for place, one in enumerate(message.inputs):
@@ -69,7 +126,7 @@ def parsed_request(message: Any, limits: Limits) -> InferRequest:
     return request
 
 
-def _tensor(one: Any, raw: bytes | None, limits: Limits) -> Array:
+def _tensor(one: Any, raw: bytes | memoryview | None, limits: Limits) -> Array:
     dtype, shape = dtype_of(one.datatype, one.name), shape_of(list(one.shape), one.name)
     check_bytes(shape, dtype, limits.tensor, one.name)
     if "shared_memory_region" in one.parameters:

@@ -16,7 +16,7 @@ from serve.http.bodies import parse_object
 from serve.http.completions import checked_fields
 from serve.http.forms import files_of_form
 from serve.http.infer_body import encode_infer, parse_infer
-from serve.protocol.infer_messages import decoded, parsed_request, response_of
+from serve.protocol.infer_messages import decoded_infer, parsed_request, response_of
 from serve.protocol.request import Signature
 from serve.settings import Limits
 from tests.fuzz.case import ROOT
@@ -50,7 +50,7 @@ def main(kind: str, file: str, header: str | None = None) -> int:
 
 
 def _of_message(body: bytes) -> Any:
-    return parsed_request(decoded("ModelInferRequest", body), LIMITS)
+    return parsed_request(decoded_infer(body), LIMITS)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def test_texts_that_cannot_be_answered(server: Served) -> None:
 def test_a_file_without_a_task() -> None:
     with serving(f"raw={DIGITS / 'digits_dyn.onnx'}") as server:
         found = server.ask("/v2/models/raw/answer", IMAGE.read_bytes(), content_type="image/png")
-        assert found.status == 501
+        assert found.status == 400
 
 
 def test_an_image_that_is_too_large_when_it_is_decoded() -> None:

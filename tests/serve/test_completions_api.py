@@ -97,11 +97,12 @@ def test_models_that_continue_texts_are_listed(server: Served) -> None:
         ({"temperature": "hot"}, 400),
         ({"top_p": 0}, 400),
         ({"stop": [""]}, 400),
-        ({"n": 2}, 501),
-        ({"echo": True}, 501),
+        ({"n": 2}, 400),
+        ({"echo": True}, 400),
         ({"model": "none"}, 404),
         ({"model": 3}, 400),
-        ({"model": "digits"}, 501),
+        ({"seed": -1}, 400),
+        ({"model": "digits"}, 400),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -117,3 +118,8 @@ def test_openai_client(server: Served) -> None:
     whole = client.completions.create(model="tiny_gpt", prompt=PROMPT, max_tokens=8, temperature=0)
     pieces = client.completions.create(model="tiny_gpt", prompt=PROMPT, max_tokens=8, temperature=0, stream=True)
     assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
+
+
+def test_stream_is_true_or_false(server: Served) -> None:
+    for stream, status in (("yes", 400), (1, 400), (None, 200)):
+        assert ask(server, stream=stream).status == status

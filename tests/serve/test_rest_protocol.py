@@ -136,12 +136,13 @@ GOOD: dict[str, Any] = {"name": "input", "shape": [1, 3, 32, 32], "datatype": "F
         ({"inputs": [{**GOOD, "shape": [0, 3, 32, 32], "data": []}]}, 400, ("[0, 3, 32, 32]",)),
         ({"inputs": [{**GOOD, "shape": [1 << 40, 3, 32, 32]}]}, 413, ("bytes",)),
         ({"inputs": [{**GOOD, "data": ["a"] * 3072}]}, 400, ("FP32",)),
+        (json.dumps({"inputs": [{**GOOD, "data": [7] * 3072}]}).replace("7]", "1e999]"), 400, ("beyond FP32",)),
         ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 12288}}]}, 400, ("binary_data_size",)),
         ({"inputs": [{**GOOD, "parameters": {"shared_memory_region": "x"}}]}, 400, ("shared memory",)),
         ({"inputs": [GOOD], "outputs": [{"name": "none"}]}, 400, ("'none'", "unknown")),
         ({"inputs": [GOOD], "parameters": {"priority": "high"}}, 400, ("priority",)),
         ({"inputs": [GOOD], "parameters": {"timeout": -1}}, 400, ("timeout",)),
-        ({"inputs": [GOOD], "parameters": {"sequence_id": 4}}, 501, ("sequence",)),
+        ({"inputs": [GOOD], "parameters": {"sequence_id": 4}}, 400, ("sequence",)),
         ({"inputs": [GOOD], "id": 4}, 400, ("id",)),
     ],
 )
@@ -198,7 +199,7 @@ def test_models_are_unloaded_and_loaded(image: Array) -> None:
         assert server.ask(INFER, {"inputs": [tensor("input", image)]}).status == 200
         for parameters in ({"config": "{}"}, {"file:1/model.onnx": "AAAA"}):
             found = server.ask("/v2/repository/models/raw/load", {"parameters": parameters})
-            assert found.status == 501
+            assert found.status == 400
         assert server.ask("/v2/repository/models/none/load", b"").status == 404
 
 

@@ -49,6 +49,17 @@ def test_json_gives_the_same_tensor(data: st.DataObject) -> None:
     assert (found.shape, found.dtype, found.tobytes()) == (array.shape, dtype, array.tobytes())
 
 
+def test_large_integers_in_json() -> None:
+    """NumPy reads them as real numbers where smaller ones are among them."""
+    found = from_json([0, 1 << 63, (1 << 64) - 1], (3,), np.dtype(np.uint64), "x")
+    assert found.tolist() == [0, 1 << 63, (1 << 64) - 1]
+    for data, dtype in (([0, 1 << 64], np.uint64), ([-1, 1 << 63], np.uint64), ([0, 1 << 63], np.int64)):
+        with pytest.raises(ServeError):
+            from_json(data, (2,), np.dtype(dtype), "x")
+    with pytest.raises(ServeError):
+        from_json([0.0, 1 << 63], (2,), np.dtype(np.uint64), "x")
+
+
 @given(TEXTS)
 def test_texts_are_the_same(array: Any) -> None:
     for found in (
@@ -135,7 +146,7 @@ def test_large_tensors_are_refused_before_they_exist() -> None:
 def test_nan_is_not_json() -> None:
     with pytest.raises(ServeError) as caught:
         to_json(np.array([1, np.nan], np.float32), "y")
-    assert (caught.value.status, "binary" in str(caught.value)) == (500, True)
+    assert (caught.value.status, "binary" in str(caught.value)) == (400, True)
 
 
 def test_every_dtype_has_a_name() -> None:
