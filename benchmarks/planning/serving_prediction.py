@@ -30,7 +30,6 @@ from parts.bench import DIGITS, ROOT, arguments, finish
 
 from engine import Array, EngineSpec, open_engine
 from engine.sdaa import FAULTS_VARIABLE
-from engine.sdaa.status import DIRECTORY_VARIABLE
 from serve.protocol.messages import SERVICE, messages
 from tecoexec.load import logs
 from tecoexec.load.loadgen import run_loadgen
@@ -74,7 +73,7 @@ def server(faults: str) -> Iterator[int]:
     environment = {**os.environ, **ONE_SPA, FAULTS_VARIABLE: faults, "TECO_SIM_PACED": "1", "PYTHONPATH": str(ROOT)}
     memory = MEMORY if Path(MEMORY).is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tecoinfer-", dir=memory) as folder:
-        environment[DIRECTORY_VARIABLE] = folder
+        environment["TECO_SMI_DIR"] = folder
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
         assert process.stdout is not None
         line = next((line for line in process.stdout if line.startswith("serving")), "")

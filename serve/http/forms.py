@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from starlette.datastructures import UploadFile
 
 FORM = "multipart/form-data"
+
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # of a wrong form, the client gets a line
 
 
 class File(NamedTuple):
