@@ -77,33 +77,28 @@ def pytest_collection() -> Iterator[None]:
 
 
 def choose_profile(name: str) -> None:
-    """Set the number of examples of property tests: ``default``, half as many (``short``), or twenty times (``long``).
+    """Set the number of examples of property tests: ``default``, or twenty times as many (``long``).
 
-    No example has a deadline under any, as the machine may be busy. A profile's number of examples holds only for
-    tests that name none, and most do; so ``short`` and ``long`` change theirs. ``short`` leaves at least ten.
+    No example has a deadline under either, as the machine may be busy. A profile's number of examples holds only for
+    tests that name none, and most do; so ``long`` multiplies theirs.
     """
-    if name not in ("default", "long", "short"):
-        raise pytest.UsageError(f"HYPOTHESIS_PROFILE={name} is not known; use default, long or short")
+    if name not in ("default", "long"):
+        raise pytest.UsageError(f"HYPOTHESIS_PROFILE={name} is not known; use default or long")
     usual, plain = settings(), settings.__init__  # of CI there, which tries the same examples every time
-
-    def scaled(count: int) -> int:
-        return count * LONGER if name == "long" else max(min(count, 10), count // 2) if name == "short" else count
-
+    examples = usual.max_examples * (LONGER if name == "long" else 1)
     slow = [HealthCheck.too_slow]
-    settings.register_profile(
-        "zoo", usual, max_examples=scaled(usual.max_examples), deadline=None, suppress_health_check=slow
-    )
+    settings.register_profile("zoo", usual, max_examples=examples, deadline=None, suppress_health_check=slow)
     settings.load_profile("zoo")
     if name == "default":
         return
 
     @functools.wraps(plain)
-    def counted(self: settings, parent: settings | None = None, **given: Any) -> None:
+    def stretched(self: settings, parent: settings | None = None, **given: Any) -> None:
         if isinstance(given.get("max_examples"), int):
-            given["max_examples"] = scaled(given["max_examples"])
+            given["max_examples"] *= LONGER
         plain(self, parent, **given)
 
-    settings.__init__ = counted  # type: ignore[method-assign]
+    settings.__init__ = stretched  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -74,7 +74,7 @@ def test_slow_tests_run_on_request(words: list[str], ran: list[str], run_python:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(("profile", "counts"), [("", [3, 10, 100]), ("short", [3, 10, 50]), ("long", [60, 200, 2000])])
+@pytest.mark.parametrize(("profile", "counts"), [("", [3, 10, 100]), ("long", [60, 200, 2000])])
 def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python: RunPython, tmp_path: Path) -> None:
     """Also for tests with an explicit number of examples; none has a deadline."""
     done = run_tests(run_python, tmp_path, PROPERTIES, "-s", HYPOTHESIS_PROFILE=profile)
@@ -85,7 +85,7 @@ def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python
 def test_unknown_profile_is_reported(run_python: RunPython, tmp_path: Path) -> None:
     done = run_tests(run_python, tmp_path, MARKED, HYPOTHESIS_PROFILE="longer")
     assert done.returncode != 0
-    assert done.stderr.strip() == "ERROR: HYPOTHESIS_PROFILE=longer is not known; use default, long or short"
+    assert done.stderr.strip() == "ERROR: HYPOTHESIS_PROFILE=longer is not known; use default or long"
 
 
 @pytest.mark.slow
