@@ -31,6 +31,7 @@ from toolkit.adapt.table import STAGES
 from toolkit.adapt.work import FAILED, STATE, Request, Work, open_work, usable_name
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive, shape
+from toolkit.scaffold import check_case
 from utils.fetch import is_fetched_path, read_contrib
 from utils.pipeline.run.interrupt import telling
 from utils.tasks.find import add_contrib, find_task
@@ -50,6 +51,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     request = _request(args, root)
     work = open_work(request, (args.out or Path(f"adapt_{request.name}")).absolute())
     work.ask = _ask
+    if not work.case:  # before minutes of work
+        check_case(request.name, root)
     many = len(STAGES)
     state = os.path.relpath(work.folder / STATE)
     try:

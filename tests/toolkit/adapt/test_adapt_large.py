@@ -81,3 +81,14 @@ def test_the_export_script_downloads_what_is_missing(tmp_path: Path, monkeypatch
     assert code == 2
     assert "large_source.onnx is missing and cannot be downloaded" in error
     assert script.name == SCRIPT
+
+
+def test_data_too_large_for_git_need_a_link(tmp_path: Path) -> None:
+    file = written(tmp_path / "given.onnx", 20)
+    work = work_on(file)
+    facts = {"real": True, "copied": 0, "place": "/data/val.npz"}
+    for source, count in (("", 1), ("measured by us, CC0", 1), ("https://example.org/val.npz, CC0", 0)):
+        work.records["data"].facts = {**facts, "licence": source}
+        found = questions(work, find_source(str(file)).export(work))
+        assert len(found) == count
+        assert all("--data_source TEXT" in one for one in found)
