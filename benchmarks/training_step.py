@@ -36,6 +36,7 @@ _WORDS = {"vocab_size": 1000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_i
 WAYS = ("CPU", "CPU inductor", "sdaa", "sdaa compiled")
 
 PAGE = ROOT / "docs" / "how-to" / "training_performance.md"
+PAGES = (PAGE, PAGE.with_name("training_performance.zh-CN.md"))
 BEGIN, END = "<!-- step times: begin -->\n", "<!-- step times: end -->"
 
 
@@ -160,9 +161,13 @@ def head(ways: tuple[str, ...]) -> tuple[list[str], str]:
 
 
 def write_row(page: Path, title: str, line: str) -> None:
-    """Put a row into the table of a page, in place of the model's earlier row; rows are in the order of ``MODELS``."""
+    """Put a row into the table of a page, in place of the model's earlier row; rows are in the order of ``MODELS``.
+
+    A table that is there keeps its title, which may be in another language.
+    """
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     earlier, after = rest.split(END)
+    title = "\n".join(earlier.splitlines()[:2]) or title
     rows = {row.split("|")[1].strip(): row for row in (*earlier.splitlines()[2:], line)}
     table = "\n".join([title, *(rows[name] for name in MODELS if name in rows)])
     page.write_text(f"{before}{BEGIN}{table}\n{END}{after}", encoding="utf-8")
@@ -192,7 +197,8 @@ def main() -> int:
         line = f"| {name} | {' | '.join(cells)} | {datetime.now().astimezone().date()} |"
         print(line, flush=True)
         if args.write:
-            write_row(PAGE, title, line)
+            for page in PAGES:
+                write_row(page, title, line)
         for way, why in found.items():
             if way.endswith("failed"):
                 print(f"{name}, {way}: {why}", file=sys.stderr)
