@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Execute the notebooks of this folder and write them with their outputs, or compare these with the stored outputs.
+"""Execute the notebooks of this folder: write them with their outputs, compare these with the stored ones, or only run.
 
 What differs from run to run is not written: times, versions and names of kernels. An output must not have a path of
 this computer, and a notebook has at most 200 kB. Needs the extra `notebooks`.
-Exit codes: 0 written, or the outputs are the stored ones; 1 a cell failed or an output is wrong; 2 nothing was run.
+Exit codes: 0 written, the outputs are the stored ones, or all cells ran; 1 a cell failed or an output is wrong; 2
+nothing was run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Execute the notebooks, print a line for each, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", type=Path, metavar="NOTEBOOK", help="default: all of this folder")
-    parser.add_argument("--check", action="store_true", help="write nothing; compare with the stored outputs")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="write nothing; compare with the stored outputs")
+    what.add_argument("--run", action="store_true", help="write nothing; only a cell that raises is a failure")
     args = parser.parse_args(argv)
     try:
         import nbclient  # noqa: F401
@@ -48,19 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if missing := [file for file in files if not file.is_file()]:
         print(f"error: {missing[0]} does not exist; check the path", file=sys.stderr)
         return 2
-    failed = False
+    failed, done = False, "ran" if args.run else "the same" if args.check else "written"
     for file in files:
         stored = nbformat.read(file, as_version=4)
         made = nbformat.from_dict(stored)
-        problems = _execute(made) or [*_wrong(made, nbformat.writes(made))]
+        problems = _execute(made) or ([] if args.run else [*_wrong(made, nbformat.writes(made))])
         if args.check:
             problems += [] if problems else [*_different(stored, made)]
-        elif not problems:
+        elif not args.run and not problems:
             nbformat.write(made, file)
         for problem in problems:
             print(f"{file.name}: {problem}", file=sys.stderr)
         failed |= bool(problems)
-        print(f"{file.name}: {'failed' if problems else 'the same' if args.check else 'written'}")
+        print(f"{file.name}: {'failed' if problems else done}")
     return int(failed)
 
 
