@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_sdaa.operators import recurrent
+from torch_sdaa.operators import one_dnn, recurrent
 
 _library: torch.library.Library | None = None
 
@@ -24,6 +24,7 @@ def register() -> None:
     for name, kernel in kernels.items():
         _library.impl(name, kernel, "PrivateUse1")
     recurrent.register(_library)
+    one_dnn.register(_library)
     for key in ("Conjugate", "Negative", "ZeroTensor"):  # their fallbacks would copy, which recurses endlessly
         _library.impl("_copy_from", torch.library.fallthrough_kernel, key)
 

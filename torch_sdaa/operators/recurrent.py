@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext
 from torch.nn.functional import linear
 
 Hidden: TypeAlias = tuple[Tensor, ...]
@@ -37,8 +36,6 @@ Layer: TypeAlias = Callable[[Tensor, Hidden, Weights, bool], tuple[Tensor, Hidde
 """A direction of a layer: takes input, first state, weights, and whether it runs backwards; returns output and last
 state.
 """
-
-ONE_DNN_LSTM = 2  # mode of mkldnn_rnn_layer
 
 
 def _simple(nonlinearity: Callable[[Tensor], Tensor]) -> Cell:
@@ -121,56 +118,16 @@ def _packed(cell: Cell, sizes: Sequence[int]) -> Layer:
     return layer
 
 
-def _one_dnn(layers: int, has_biases: bool, train: bool, bidirectional: bool, batch_first: bool) -> Layer:
-    """Return the layer that calls oneDNN, like the CPU."""
-
-    def layer(x: Tensor, hidden: Hidden, weights: Weights, backwards: bool) -> tuple[Tensor, Hidden]:
-        h, c = hidden
-        biases = (
-            (weights.b_ih, weights.b_hh)
-            if has_biases
-            else (torch.zeros_like(weights.w_ih), torch.zeros_like(weights.w_hh))
-        )
-        values = _lowered(x, weights.w_ih, weights.w_hh, *biases, h, c)
-        y, hy, cy, _ = torch.mkldnn_rnn_layer(
-            *values, backwards, [], ONE_DNN_LSTM, h.size(1), layers, has_biases, bidirectional, batch_first, train
-        )
-        return y, (hy, cy)
-
-    return layer
+LOWERED = (torch.float32, torch.float16, torch.bfloat16)
+"""Types that autocast replaces by its own."""
 
 
-_LOWERED = (torch.float32, torch.float16, torch.bfloat16)
-
-
-def _lowered(*values: Tensor) -> tuple[Tensor, ...]:
+def lowered(*values: Tensor) -> tuple[Tensor, ...]:
     """Return tensors in autocast's dtype if it is enabled, like CUDA's recurrent kernels."""
     if not torch.is_autocast_enabled("sdaa"):
         return values
     dtype = torch.get_autocast_dtype("sdaa")
-    return tuple(value.to(dtype) if value.dtype in _LOWERED else value for value in values)
-
-
-def _for_one_dnn(x: Tensor) -> bool:
-    """Return whether the CPU calls oneDNN for an LSTM without projections on such an input.
-
-    Not under ``torch.compile``: steps of cells can be compiled, while oneDNN's layer saves values that PyTorch cannot
-    trace.
-    """
-    if torch.compiler.is_compiling() or TracingContext.try_get() is not None:
-        return False
-    if not torch.backends.mkldnn.is_available() or not torch._C._get_mkldnn_enabled() or x.numel() == 0:
-        return False
-    dtype = x.dtype
-    if torch.is_autocast_enabled("sdaa") and dtype in _LOWERED:
-        dtype = torch.get_autocast_dtype("sdaa")
-        if dtype is torch.float16:
-            return False  # unsupported by oneDNN on the CPU too; autocast casts the operators of a cell
-    if dtype is torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    if dtype is torch.float16:
-        return not torch.is_grad_enabled() and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
-    return dtype is torch.float32
+    return tuple(value.to(dtype) if value.dtype in LOWERED else value for value in values)
 
 
 def _gathered(params: Sequence[Tensor], has_biases: bool, projected: bool) -> list[Weights]:
@@ -216,7 +173,7 @@ def _layers(
     return x, ends
 
 
-def _run(
+def run(
     name: str,
     layer: Layer,
     x: Tensor,
@@ -228,6 +185,7 @@ def _run(
     train: bool,
     bidirectional: bool,
 ) -> tuple[Tensor, ...]:
+    """Run a network on ``x``, steps x batch x features or packed; return the output and the last states."""
     projected = name == "lstm" and states[0].size(2) != states[1].size(2)
     hidden = list(zip(*(state.unbind(0) for state in states), strict=True))
     weights = _gathered(params, has_biases, projected)
@@ -242,15 +200,10 @@ def whole(name: str) -> Callable[..., tuple[Tensor, ...]]:
         x: Tensor, hx: Tensor | list[Tensor], params: list[Tensor], has_biases: bool, num_layers: int, dropout: float,
         train: bool, bidirectional: bool, batch_first: bool,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        states: Sequence[Tensor] = [hx] if isinstance(hx, Tensor) else hx
+        states = lowered(*([hx] if isinstance(hx, Tensor) else hx))
+        given, params = lowered(x.transpose(0, 1) if batch_first else x)[0], list(lowered(*params))
         layer = _whole(CELLS[name])
-        given = x.transpose(0, 1) if batch_first else x
-        if name == "lstm" and _for_one_dnn(x) and states[0].size(2) == states[1].size(2):
-            layer = _one_dnn(num_layers, has_biases, train, bidirectional, batch_first)
-            given, states = given.contiguous(), [state.contiguous() for state in states]
-        else:
-            given, states, params = _lowered(given)[0], _lowered(*states), list(_lowered(*params))
-        out, *ends = _run(name, layer, given, states, params, has_biases, num_layers, dropout, train, bidirectional)
+        out, *ends = run(name, layer, given, states, params, has_biases, num_layers, dropout, train, bidirectional)
         return (out.transpose(0, 1) if batch_first else out), *ends
 
     return kernel
@@ -264,9 +217,9 @@ def packed(name: str) -> Callable[..., tuple[Tensor, ...]]:
         num_layers: int, dropout: float, train: bool, bidirectional: bool,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         layer = _packed(CELLS[name], batch_sizes.tolist())
-        states = _lowered(*([hx] if isinstance(hx, Tensor) else hx))
-        data, params = _lowered(data)[0], list(_lowered(*params))
-        return _run(name, layer, data, states, params, has_biases, num_layers, dropout, train, bidirectional)
+        states = lowered(*([hx] if isinstance(hx, Tensor) else hx))
+        data, params = lowered(data)[0], list(lowered(*params))
+        return run(name, layer, data, states, params, has_biases, num_layers, dropout, train, bidirectional)
 
     return kernel
 
@@ -303,9 +256,11 @@ def _check_step(x: Tensor, states: Hidden, w_ih: Tensor, w_hh: Tensor, gates: in
 
 
 def register(library: torch.library.Library) -> None:
-    """Register the operators; autograd records their components."""
+    """Register all operators but ``lstm.input``, which ``one_dnn.py`` registers; autograd records their parts."""
     for name in CELLS:
-        kernels = {f"{name}.input": whole(name), f"{name}.data": packed(name), f"{name}_cell": step(name)}
+        kernels = {f"{name}.data": packed(name), f"{name}_cell": step(name)}
+        if name != "lstm":
+            kernels[f"{name}.input"] = whole(name)
         for overload, kernel in kernels.items():
             for key in ("PrivateUse1", "AutogradPrivateUse1"):
                 library.impl(overload, kernel, key)

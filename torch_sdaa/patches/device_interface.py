@@ -11,6 +11,7 @@ import torch
 
 from torch_sdaa import dynamo, sdaa
 from torch_sdaa.loading import late_imports
+from torch_sdaa.operators import one_dnn
 
 NO_INDUCTOR = (
     "torch.compile's default backend, inductor, does not support sdaa: pass backend='sdaa', which compiles for the "
@@ -21,6 +22,7 @@ NO_INDUCTOR = (
 def register_when_imported() -> None:
     """Register the device in dynamo and inductor, now or as soon as they are imported."""
     late_imports.when_imported("torch._dynamo", register)
+    late_imports.when_imported("torch._dynamo", one_dnn.leave_uncompiled)
     late_imports.when_imported("torch._dynamo.backends.registry", register_backend)
     late_imports.when_imported("torch._inductor.codegen.common", refuse_code)
     late_imports.when_imported("torch._inductor.compile_fx", refuse_inductor)
