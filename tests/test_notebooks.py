@@ -73,8 +73,8 @@ def test_differences_and_paths_are_reported(execute: ModuleType) -> None:
     assert list(execute._different(notebook(image), notebook(other))) == []
     found = list(execute._different(notebook(stream("F1 0.85\n")), notebook(stream("F1 0.84\n"))))
     assert [line.split()[-1] for line in found if re.search(r": [+-]F1", line)] == ["0.85", "0.84"]
-    (problem,) = execute._wrong(notebook(stream(f"{ROOT}/x.onnx\n")), "")
-    assert f"the path {ROOT}" in problem
+    problems = list(execute._wrong(notebook(stream(f"{ROOT}/x.onnx\n")), ""))  # two for a clone in the temporary folder
+    assert any(f"the path {ROOT}" in problem for problem in problems)
     (problem,) = execute._wrong(notebook(stream("UserWarning\n", "stderr")), "")
     assert "standard error" in problem
     (problem,) = execute._wrong(notebook(), "x" * 200_001)

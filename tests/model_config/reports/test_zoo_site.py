@@ -121,13 +121,16 @@ def test_stored_answers_are_those_of_the_committed_models() -> None:
     folders = [path.parent for path in ROOT.glob("example/*/*/answer.yaml")]
     assert len(folders) > 15
     cases = {case.name: case for case in read_cases([ROOT / name for name in CONFIGS])[0]}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    committed = {ROOT / line for line in listed.splitlines()}
     for folder in folders:
         found = read_answer(folder)
         assert found is not None
-        step = next(step for step in cases[found.case].steps if step.name == "valid")
-        now = hash_models(folder, step.ckpts)  # "" for files that are not committed
-        assert now in ("", found.model_sha256), f"{folder}: run teco site --draw"
         assert found.text
+        step = next(step for step in cases[found.case].steps if step.name == "valid")
+        # Others are exported here, by other versions of the packages than the stored one was.
+        if committed.issuperset(folder / ckpt for ckpt in step.ckpts.values()):
+            assert hash_models(folder, step.ckpts) == found.model_sha256, f"{folder}: run teco site --draw"
     drawn = [folder for folder in folders if (folder / "answer.webp").is_file()]
     assert len(drawn) > 8
 
