@@ -121,7 +121,9 @@ def test_stored_answers_are_those_of_the_committed_models() -> None:
     folders = [path.parent for path in ROOT.glob("example/*/*/answer.yaml")]
     assert len(folders) > 15
     cases = {case.name: case for case in read_cases([ROOT / name for name in CONFIGS])[0]}
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    git = shutil.which("git")
+    assert git is not None
+    listed = subprocess.run([git, "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     committed = {ROOT / line for line in listed.splitlines()}
     for folder in folders:
         found = read_answer(folder)
