@@ -186,6 +186,8 @@ def open_work(request: Request, folder: Path) -> Work:
             f"{path} is not a state of teco adapt ({error}); remove it, or choose another --out"
         ) from error
     if model != request.model or name != request.name:
+        if not records and not written:
+            return work  # no stage of it ended, such as after a wrong path
         raise ConfigError(
             f"{path} is of another model, {model!r} named {name!r}; choose another folder with --out DIR, or remove it"
         )

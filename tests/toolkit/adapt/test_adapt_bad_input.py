@@ -139,7 +139,7 @@ def test_state_of_another_model(root: Path, tmp_path: Path) -> None:
     (Path("work") / "adapt.json").write_text(
         '{"schema_version": 1, "model": "'
         + str(first)
-        + '", "name": "given", "written": {}, "case": "", "stages": {}}',
+        + '", "name": "given", "written": {"README.md": ""}, "case": "", "stages": {}}',
         encoding="utf-8",
     )
     assert "is of another model" in refused(root, str(second), "--out", "work")

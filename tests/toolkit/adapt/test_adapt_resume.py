@@ -185,8 +185,12 @@ def test_invalid_state(text: str, tmp_path: Path) -> None:
 
 def test_another_models_folder(tmp_path: Path) -> None:
     open_work(request(tmp_path), tmp_path / "out").save()
+    other = Request(model="n.onnx", name="m", root=tmp_path)
+    assert open_work(other, tmp_path / "out").records == {}  # no stage of the first model ended
+    work = open_work(request(tmp_path, source="a"), tmp_path / "out")
+    assert ran(work, Writes()) == ["writes"]
     with pytest.raises(ConfigError, match=r"another model, 'm\.onnx'"):
-        open_work(Request(model="n.onnx", name="m", root=tmp_path), tmp_path / "out")
+        open_work(other, tmp_path / "out")
 
 
 def test_a_later_version_begins_anew(tmp_path: Path) -> None:
