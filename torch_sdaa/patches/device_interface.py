@@ -22,7 +22,6 @@ NO_INDUCTOR = (
 def register_when_imported() -> None:
     """Register the device in dynamo and inductor, now or as soon as they are imported."""
     late_imports.when_imported("torch._dynamo", register)
-    late_imports.when_imported("torch._dynamo", one_dnn.leave_uncompiled)
     late_imports.when_imported("torch._dynamo.backends.registry", register_backend)
     late_imports.when_imported("torch._inductor.codegen.common", refuse_code)
     late_imports.when_imported("torch._inductor.compile_fx", refuse_inductor)
@@ -33,6 +32,7 @@ def register() -> None:
     """Register the device's interface in dynamo, and the functions of ``torch.sdaa`` with constant results."""
     from torch._dynamo import device_interface
 
+    one_dnn.leave_uncompiled()
     interface = _interface(device_interface.DeviceInterface)
     device_interface.register_interface_for_device("sdaa", interface)
     for index in range(sdaa.device_count()):
