@@ -130,7 +130,8 @@ print(json.dumps([metric.compute(), metric.secondary()]))
 def test_task_is_available_to_contrib_only(zoo: Path) -> None:
     done = teco(zoo, "new", "astronomy", "x", "--contrib")
     assert done.returncode == 2
-    assert "domain 'astronomy' has no task; tasks and their domains: classification (classification), " in done.stderr
+    assert "domain 'astronomy' has no task" in done.stderr
+    assert "classification (classification), " in done.stderr
     assert "forecasting (forecasting)" in done.stderr
     assert done.stderr.rstrip().endswith("choose one with --task NAME, or write one (docs/how-to/adding_a_domain.md)")
     done = teco(zoo, "new", "forecasting", "x")

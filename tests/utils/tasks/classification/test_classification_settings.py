@@ -23,7 +23,7 @@ CHANNELS_FIRST, CHANNELS_LAST, GREY = (None, 3, SIDE, SIDE), (None, SIDE, SIDE, 
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Write a picture of 60 x 45 pixels whose channels differ."""
+    """Write an image of 60 x 45 pixels with different values in each channel."""
     levels = np.random.default_rng(0).integers(0, 256, (9, 12, 3)).astype(np.uint8)
     Image.fromarray(levels).resize((60, 45), Image.Resampling.BICUBIC).save(tmp_path / "a.png")
     return tmp_path / "a.png"
