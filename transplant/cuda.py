@@ -102,7 +102,7 @@ def _plain_import(script: Script, node: cst.Import, table: Names) -> None:
         if name == CUDA or name.startswith(f"{CUDA}."):
             _module_name(script, alias.name, name, table)
         elif table.of_package(name):
-            script.todo(alias, table.reason(name), table.of_package(name) or "")
+            script.todo_once(alias, table.reason(name), table.of_package(name) or "")
 
 
 def _module_name(script: Script, node: cst.CSTNode, name: str, table: Names) -> None:
@@ -154,7 +154,7 @@ def _report(script: Script, node: cst.CSTNode, name: str, table: Names) -> None:
         return
     fix = table.of_package(name) or _elsewhere(name, table)
     if fix and not (name.startswith("torch.") and table.of_harmless(name)):
-        script.todo(node, table.reason(name), fix)
+        script.todo_once(node, table.reason(name), fix)
 
 
 def _elsewhere(name: str, table: Names) -> str | None:

@@ -57,9 +57,10 @@ class Names:
         return _longest({**self.packages, **self.redirected}, name)
 
     def reason(self, name: str) -> str:
-        """Return why a name of a package needs manual work."""
-        if _longest(self.redirected, name):
-            return f"{name} selects its devices by CUDA's names"
+        """Return why a name of a package needs manual work: the same for all names of a package of ``redirected``."""
+        package = name.partition(".")[0]
+        if package in self.redirected:
+            return f"{package} selects its devices by CUDA's names"
         return f"{name} does not run on the card"
 
 

@@ -200,6 +200,11 @@ class Script:
         """Add a finding for manual work."""
         self._find(node, TODO, reason, fix)
 
+    def todo_once(self, node: cst.CSTNode, reason: str, fix: str) -> None:
+        """Add a finding for manual work, unless the file has one with this reason."""
+        if all(found.reason != reason for found in self.findings):
+            self.todo(node, reason, fix)
+
     def keep(self, node: cst.CSTNode, reason: str) -> None:
         """Add a finding for an unchanged node."""
         self._find(node, KEPT, reason, "")

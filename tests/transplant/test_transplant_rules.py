@@ -285,7 +285,8 @@ def test_scripts_that_choose_the_accelerator_need_the_import_only(before: str, a
 
 
 def test_lightning_is_run_by_the_redirection() -> None:
-    for text in ("import lightning as L\n", "from pytorch_lightning import Trainer\n"):
+    callbacks = "import lightning as L\nfrom lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint\n"
+    for text in ("import lightning as L\n", "from pytorch_lightning import Trainer\n", callbacks):
         (found,) = [one for one in moved(text)[1].findings if one.kind == TODO]
         assert "torch_sdaa.run" in found.fix
         assert "CUDA's names" in found.reason

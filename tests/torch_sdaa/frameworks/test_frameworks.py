@@ -147,6 +147,48 @@ def test_a_loss_of_torchrl_trains_as_on_the_cpu(run_python: RunPython, launch: t
     assert "cuda" in there.stdout
 
 
+# ------------------------------------------------------------------------------------------------------- by import
+
+
+def with_the_import(script: str, folder: Path) -> Path:
+    """Return a copy of a script that redirects CUDA's names by its first line."""
+    text = (SCRIPTS / script).read_text(encoding="utf-8")
+    (folder / script).write_text(f"from torch_sdaa.contrib import transfer_to_sdaa\n{text}", encoding="utf-8")
+    return folder / script
+
+
+@pytest.mark.parametrize("launch", [(), RANKS], ids=["one", "two"])
+@pytest.mark.parametrize(
+    ("script", "given"),
+    [
+        pytest.param("accelerate_script.py", ["kept"], marks=needs("accelerate")),
+        pytest.param("trainer_script.py", ["kept"], marks=[needs("accelerate"), needs("transformers")]),
+        pytest.param("peft_script.py", ["kept"], marks=[needs("accelerate"), needs("peft")]),
+        pytest.param("torchrl_script.py", [], marks=needs("torchrl")),
+    ],
+)
+def test_scripts_with_the_import_train_as_on_the_cpu(
+    run_python: RunPython, launch: tuple[str, ...], script: str, given: list[str], tmp_path: Path
+) -> None:
+    visible = {} if launch else {"SDAA_VISIBLE_DEVICES": "0"}
+    there = run_python(*launch, with_the_import(script, tmp_path), *given, cwd=tmp_path, **visible)
+    cpu = run_python(*launch, SCRIPTS / script, *given, "cpu", cwd=tmp_path)
+    assert len(losses(cpu)) >= 6
+    assert losses(there) == losses(cpu)
+    assert ["cuda" in there.stdout, "cuda" in cpu.stdout] == [True, False]
+
+
+@needs("lightning")
+@pytest.mark.parametrize("devices", [1, 2])
+def test_lightning_with_the_import_trains_as_on_the_cpu(run_python: RunPython, devices: int, tmp_path: Path) -> None:
+    script = with_the_import("lightning_script.py", tmp_path)
+    there = run_python(script, devices, "gpu", cwd=tmp_path)
+    cpu = run_python(script, devices, "cpu", cwd=tmp_path)
+    assert len(losses(cpu)) == 8
+    assert losses(there) == losses(cpu)
+    assert ["cuda" in there.stdout, "cuda" in cpu.stdout] == [True, False]
+
+
 # ------------------------------------------------------------------------------------------------------- DeepSpeed
 
 

@@ -98,8 +98,7 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
         result.pairs.sort(key=lambda pair: pair.b.index)
     judge.steps()
     judge.unmatched()
-    if result.precision == "float32" and (result.first_bad or result.first_off):
-        result.notes += filter(None, [uncleared(a, b, result.limit, THRESHOLD["float32"])])
+    judge.uncleared()
     result.notes += _notes(a, b, result, repeater)
     return result
 
@@ -202,6 +201,15 @@ class _Judge:
                 return
         if first is None and self._result.precision == "float32":
             self._gradients(flows[1], names)
+
+    def uncleared(self) -> None:
+        """Find the first addition to a gradient of an earlier step, which the reference clears."""
+        found = uncleared(self._a, self._b)
+        if found is not None:
+            call, note = found
+            self._result.notes.append(note)
+            pair = self._pair_of(call)
+            pair.why = pair.why or "adds to a gradient of an earlier step, which the reference clears"
 
     def _gradients(self, flow: Flow, off: set[int]) -> None:
         """Find operators of the judged run only behind wrong gradients that only the optimizer reads."""

@@ -1,73 +1,49 @@
-"""Recognize gradients that were not cleared: the optimizer reads the sum of two steps' gradients.
+"""Recognize gradients that were not cleared: a backward pass adds to the gradient of an earlier step.
 
-No operator computes wrongly then, and the operators of both runs may be the same except for additions.
+Such an addition is correct by itself, and in mixed precision the sums may be nearer to the reference than its rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine import Array
-from engine.measures import differences
 from engine.training import OpCall, TrainingDump, as_numbers
-from toolkit.training.dump.optimizers import Value, begins, steps
-
-_SHOWN = 0.5  # share of the values that a step reads wrongly and that are sums
-_MOST = 16  # maximum values of a step that are examined
+from toolkit.training.dump.optimizers import steps
 
 
-def uncleared(a: TrainingDump, b: TrainingDump, limit: float, threshold: float) -> str:
-    """Return the note for the first optimizer step of ``b`` that reads sums of gradients; "" if there is none.
-
-    A value is a sum if it differs from all values of the reference's step, and equals one of them plus a value that
-    the previous step of ``b`` read. Only float32 values are examined.
+def uncleared(a: TrainingDump, b: TrainingDump) -> tuple[OpCall, str] | None:
+    """Return the first call that adds to a gradient that was not cleared, and a note for the user, or ``None``.
 
     Args:
-        a: the reference. b: the judged run. limit: diff2 above which values differ. threshold: of the measures.
+        a: the reference; steps in which it does the same do not count. b: the judged run.
     """
-    ours, theirs = steps(a.calls), steps(b.calls)
-    for (step, name), calls in sorted(theirs.items()):
-        before = theirs.get((step - 1, name))
-        reference = ours.get((step, name))
-        if not before or not reference:
-            continue
-        found = list(_sums(a, b, reference, calls, before, limit, threshold))
-        if found and sum(found) >= _SHOWN * len(found):
-            return (
-                f"gradients were not cleared: in step {step}, {name} reads the sum of the gradients of this step and "
-                "of the one before it; call optimizer.zero_grad() before each backward"
-            )
-    return ""
+    same = {call.step for call in _additions(a)}
+    found = next((call for call in _additions(b) if call.step not in same), None)
+    if found is None:
+        return None
+    reader = next((name for step, name in steps(b.calls) if step == found.step), "the optimizer")
+    return found, (
+        f"gradients were not cleared: in step {found.step}, {reader} reads the sum of the gradients of this step and "
+        "of the one before it; call optimizer.zero_grad() before each backward"
+    )
 
 
-def _sums(
-    a: TrainingDump,
-    b: TrainingDump,
-    reference: list[OpCall],
-    calls: list[OpCall],
-    before: list[OpCall],
-    limit: float,
-    threshold: float,
-) -> Iterator[bool]:
-    """Yield for each value that a step reads and the reference does not, whether it is a sum."""
-    right, earlier = _floats(a, begins(reference)), _floats(b, begins(before))
-    examined = 0
-    for value in _floats(b, begins(calls)):
-        if not value.any():
-            continue
-        like = [one for one in right if one.shape == value.shape]
-        if not like or any(_near(value, one, limit, threshold) for one in like):
-            continue
-        pairs = ((one, other) for one in like for other in earlier if other.shape == one.shape and other.any())
-        yield any(_near(value, one + other, limit, threshold) for one, other in pairs)
-        examined += 1
-        if examined == _MOST:
-            return
-
-
-def _floats(dump: TrainingDump, values: list[Value]) -> list[Array]:
-    return [as_numbers(one.array(dump), "float32") for one in values if one.tensor.dtype == "float32"]
-
-
-def _near(value: Array, wanted: Array, limit: float, threshold: float) -> bool:
-    return bool(differences([value], wanted, threshold)[0].diff2 <= limit)
+def _additions(dump: TrainingDump) -> Iterator[OpCall]:
+    """Yield the in-place additions of a backward pass to values, other than 0, that were not made in its step."""
+    first = min((call.step for call in dump.calls), default=0)
+    made: set[str] = set()
+    step = first
+    for call in dump.calls:
+        if call.step != step:
+            step, made = call.step, set()
+        if (
+            call.phase == "backward"
+            and step > first
+            and call.op.startswith("aten.add_.")
+            and call.written[:1] == (0,)
+            and "float" in (total := call.inputs[0]).dtype
+            and total.digest not in made
+            and as_numbers(dump.array(call, "input", 0), total.dtype).any()
+        ):
+            yield call
+        made.update(one.digest for one in call.outputs)

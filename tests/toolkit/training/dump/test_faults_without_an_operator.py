@@ -48,6 +48,7 @@ def train(
     changed: Callable[[Net], None] = lambda net: None,
     reentrant: bool = False,
     cleared: bool = True,
+    half: bool = False,
 ) -> Path:
     torch.manual_seed(0)
     net = Net(reentrant)
@@ -59,7 +60,9 @@ def train(
         for _ in range(2):
             if cleared:
                 steps.zero_grad()
-            net(x).square().mean().backward()
+            with torch.autocast(device, torch.bfloat16, enabled=half):
+                loss = net(x).square().mean()
+            loss.backward()
             steps.step()
     return path
 
@@ -100,14 +103,21 @@ def notes(a: Path, b: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", [lambda p: SGD(p, 0.1), lambda p: SGD(p, 0.1, 0.9), lambda p: AdamW(p, 1e-3)])
-def test_gradients_that_were_not_cleared_are_recognized_by_their_sums(optimizer: Any, tmp_path: Path) -> None:
+def test_gradients_that_were_not_cleared_are_recognized_by_their_sums(
+    optimizer: Any, half: bool, tmp_path: Path
+) -> None:
     a = train(tmp_path / "a.h5", "cpu", optimizer)
-    found = [line for line in notes(a, train(tmp_path / "b.h5", "sdaa", optimizer, cleared=False)) if "cleared" in line]
+    b = train(tmp_path / "b.h5", "sdaa", optimizer, cleared=False, half=half)
+    found = [line for line in notes(a, b) if "cleared" in line]
     assert len(found) == 1
     assert type(optimizer([torch.zeros(1)])).__name__ in found[0]
+    bad = first_bad(a, b)
+    assert bad is not None
+    assert (bad.op, bad.phase, bad.step) == ("aten.add_.Tensor", "backward", 1)
     for name, other in (("c.h5", optimizer), ("d.h5", lambda p: SGD(p, 0.3))):
-        right = notes(a, train(tmp_path / name, "sdaa", other))
+        right = notes(a, train(tmp_path / name, "sdaa", other, half=half))
         assert not [line for line in right if "cleared" in line]
 
 
