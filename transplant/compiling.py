@@ -6,7 +6,9 @@ import libcst as cst
 
 from transplant.script import Script
 
-COMPILE, ACCELERATOR = "torch.compile", "torch.accelerator"
+COMPILE, OPTIMIZE, ACCELERATOR = "torch.compile", "torch._dynamo.optimize", "torch.accelerator"
+_PARTIAL = "functools.partial"
+_INDUCTOR = "inductor"
 
 _RULE, _WHY = "torch.compile", "its default backend, inductor, generates no code for the card"
 _BACKEND = 'backend="sdaa"'
@@ -27,6 +29,8 @@ def choose_backend(script: Script) -> None:
     for node in script.nodes:
         if isinstance(node, cst.Call) and _compiles(script, node):
             _call(script, node)
+        elif isinstance(node, cst.Call) and script.dotted(node.func) == OPTIMIZE:
+            _optimize(script, node)
         elif isinstance(node, (cst.Attribute, cst.Name)) and script.dotted(node) == COMPILE:
             _reference(script, node)
 
@@ -36,8 +40,8 @@ def _begins(name: str | None, package: str) -> bool:
 
 
 def _compiles(script: Script, node: cst.Call) -> bool:
-    """Return whether a call is of ``torch.compile``, or of a module's method with its arguments."""
-    if script.dotted(node.func) == COMPILE:
+    """Return whether a call is of ``torch.compile``, stores its arguments, or is a module's method with them."""
+    if script.dotted(node.func) == COMPILE or _stores(script, node):
         return True
     words = {arg.keyword.value for arg in node.args if arg.keyword is not None}
     return (
@@ -47,6 +51,27 @@ def _compiles(script: Script, node: cst.Call) -> bool:
         and bool(words)
         and words <= _ARGUMENTS
     )
+
+
+def _stores(script: Script, node: cst.CSTNode | None) -> bool:
+    """Return whether a call is ``functools.partial(torch.compile, ...)``."""
+    return (
+        isinstance(node, cst.Call)
+        and script.dotted(node.func) == _PARTIAL
+        and bool(node.args)
+        and script.dotted(node.args[0].value) == COMPILE
+    )
+
+
+def _optimize(script: Script, node: cst.Call) -> None:
+    """Let the older form of ``torch.compile`` use the card's backend: its first argument."""
+    backend = next((arg for arg in node.args if arg.keyword is None or arg.keyword.value == "backend"), None)
+    if any(arg.star for arg in node.args):
+        script.todo(node, "its backend is chosen at run time", f"pass {_BACKEND} on the card")
+    elif backend is not None:
+        _named(script, backend)
+    else:
+        _add(script, node)
 
 
 def _call(script: Script, node: cst.Call) -> None:
@@ -68,10 +93,28 @@ def _call(script: Script, node: cst.Call) -> None:
 
 
 def _named(script: Script, backend: cst.Arg) -> None:
-    """Replace inductor by name; other names, which run the graph with PyTorch's operators, stay."""
-    if isinstance(backend.value, cst.SimpleString) and backend.value.evaluated_value == "inductor":
-        quote = script.code(backend.value)[-1]
-        script.replace(backend.value, f"{quote}sdaa{quote}", _RULE, _WHY)
+    """Replace inductor by name; other names, which run the graph with PyTorch's operators, stay.
+
+    A backend of a variable, an argument or a configuration is replaced where the script names it.
+    """
+    if isinstance(backend.value, cst.SimpleString):
+        _replace_name(script, backend.value)
+        return
+    named = [node for node in script.nodes if isinstance(node, cst.SimpleString) and _is_backend(node)]
+    for node in named:
+        _replace_name(script, node)
+    if not named:
+        script.todo(backend.value, "its backend is chosen at run time", "choose sdaa on the card instead of inductor")
+
+
+def _is_backend(node: cst.SimpleString) -> bool:
+    return node.evaluated_value in (_INDUCTOR, "sdaa")
+
+
+def _replace_name(script: Script, node: cst.SimpleString) -> None:
+    if node.evaluated_value == _INDUCTOR:
+        quote = script.code(node)[-1]
+        script.replace(node, f"{quote}sdaa{quote}", _RULE, _WHY)
 
 
 def _add(script: Script, node: cst.Call) -> None:
@@ -88,6 +131,7 @@ def _reference(script: Script, node: cst.Attribute | cst.Name) -> None:
         script.insert(script.span(node)[1], f"({_BACKEND})", _RULE, _WHY)
         return
     called = isinstance(around, cst.Call) and around.func is node
+    called = called or (isinstance(around, cst.Arg) and _stores(script, script.parent(around)))
     inside = isinstance(around, (cst.Attribute, cst.ImportAlias, cst.AsName, cst.Assign, cst.AssignTarget))
     label = isinstance(around, cst.Arg) and around.value is not node
     imported = any(isinstance(one, (cst.Import, cst.ImportFrom)) for one in script.above(node))

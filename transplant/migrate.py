@@ -18,7 +18,8 @@ from transplant.user_rules import UserRules, use_rules
 
 INTERESTING = re.compile(
     r"(?i)cuda|nccl|DataParallel|apex|pynvml|triton|flash_attn|xformers|bitsandbytes|deepspeed|horovod|tensorrt"
-    r"|lightning|cupy|cuml|cudf|nvidia|torch\.accelerator|accelerate|transformers|torch\.compile"
+    r"|lightning|cupy|cuml|cudf|nvidia|torch\.accelerator|accelerate|transformers|torch\.compile|_dynamo"
+    r"|\bimport\s[^\n#]*\bcompile\b"
     r"|\.compile\(\s*(?:backend|mode|fullgraph|dynamic|options)\s*="
 )
 """Built-in rules do not change a file without any of these words."""

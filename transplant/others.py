@@ -19,6 +19,7 @@ _LINES = (
     (re.compile(r"\bnccl\b"), "the backend of CUDA", "use tccl"),
     (re.compile(r"\bNCCL_\w+"), "a variable of NCCL without effect on the card", "remove it"),
     (re.compile(r"\bcuda\b(:\d+)?(?![\w/-])"), "a device of CUDA", "use sdaa for the card"),
+    (re.compile(r"\binductor\b"), "a compiler that generates no code for the card", "use sdaa"),
     (re.compile(r"\bnvcc\b|\bnsys\b|\bncu\b"), "a tool of CUDA", "remove it; the card does not run CUDA kernels"),
     (re.compile(r"--gpus?\b|--gres=gpu"), "it requests GPUs", "request cards instead"),
 )

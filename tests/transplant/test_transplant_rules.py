@@ -229,6 +229,13 @@ def test_a_long_script_takes_time_in_proportion() -> None:
         ("from torch import compile as c\nf = c(m)", 'from torch import compile as c\nf = c(m, backend="sdaa")'),
         ("model.compile(mode='reduce-overhead')", 'model.compile(backend="sdaa")'),
         ("model.compile(fullgraph=True)", 'model.compile(fullgraph=True, backend="sdaa")'),
+        ("import functools\nc = functools.partial(torch.compile, dynamic=False)", 'import functools\nc = functools.partial(torch.compile, dynamic=False, backend="sdaa")'),
+        ("from functools import partial\nc = partial(torch.compile)", 'from functools import partial\nc = partial(torch.compile, backend="sdaa")'),
+        ("B = 'inductor'\nf = torch.compile(m, backend=B)", "B = 'sdaa'\nf = torch.compile(m, backend=B)"),
+        ('p.add_argument("--backend", default="inductor", choices=["inductor", "eager"])\nf = torch.compile(m, backend=p.parse_args().backend, mode=None)', 'p.add_argument("--backend", default="sdaa", choices=["sdaa", "eager"])\nf = torch.compile(m, backend=p.parse_args().backend, mode=None)'),
+        ("f = torch._dynamo.optimize('inductor')(m)", "f = torch._dynamo.optimize('sdaa')(m)"),
+        ("f = torch._dynamo.optimize()(m)", 'f = torch._dynamo.optimize(backend="sdaa")(m)'),
+        ("import torch._dynamo as dynamo\n@dynamo.optimize(backend='inductor')\ndef f(x):\n    return x", "import torch._dynamo as dynamo\n@dynamo.optimize(backend='sdaa')\ndef f(x):\n    return x"),
     ],
 )  # fmt: skip
 def test_compiling_uses_the_backend_of_the_card(before: str, after: str) -> None:
@@ -240,7 +247,8 @@ def test_compiling_uses_the_backend_of_the_card(before: str, after: str) -> None
     "text",
     [
         "f = torch.compile(m, backend='aot_eager')",
-        "f = torch.compile(m, backend=args.backend)",
+        "f = torch._dynamo.optimize('eager')(m)",
+        "title = 'inductor'\nf = torch.compile(m, backend='eager')",
         "import re\np = re.compile('a*')",
         "model.compile(optimizer=o, loss='mse')",
         "if hasattr(torch, 'compile'): pass",
@@ -258,6 +266,9 @@ def test_other_compilers_stay(text: str) -> None:
         ("f = torch.compile(m, mode=args.mode)", "torch.compile(m, mode=args.mode)"),
         ("f = torch.compile(m, options={'triton.cudagraphs': True})", None),
         ("use(torch.compile)", "torch.compile"),
+        ("f = torch.compile(m, backend=args.backend)", "args.backend"),
+        ("f = torch._dynamo.optimize(backend())(m)", "backend()"),
+        ("f = torch._dynamo.optimize(*options)(m)", "torch._dynamo.optimize(*options)"),
     ],
 )
 def test_compilers_that_the_tool_cannot_read_are_left(text: str, what: str | None) -> None:

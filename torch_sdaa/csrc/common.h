@@ -7,6 +7,7 @@
 #include <ATen/Functions.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/Parallel.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseCsrTensorUtils.h>
@@ -27,6 +28,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>

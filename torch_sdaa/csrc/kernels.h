@@ -185,6 +185,12 @@ inline std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& gra
   return made;
 }
 
+// Whether a tensor has a forward-mode derivative; under torch.func's transforms, whether such derivatives are computed.
+inline bool has_tangent(const Tensor& t) {
+  if (t._fw_grad(0).defined()) return true;
+  return !t.has_storage() && torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
+}
+
 // The form of attention that the CPU would use; the composite operator asks by the stub, others by the operator.
 inline int64_t fused_sdp_choice(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
                                 double dropout, bool causal, std::optional<double> scale, bool grouped) {
@@ -192,8 +198,11 @@ inline int64_t fused_sdp_choice(const Tensor& q, const Tensor& k, const Tensor& 
   if (q.unsafeGetTensorImpl()->key_set().has_any(
           c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::Functionalize})))
     return 0;  // math
+  for (const auto& t : {q, k, v})
+    if (has_tangent(t)) return 0;  // the fused form has no forward-mode derivative
   auto shown = [](const Tensor& t) {  // also depends on whether a gradient is required
-    auto alias = host(t);
+    // a tensor of torch.func's transforms has no memory, only sizes
+    Tensor alias = t.has_storage() ? host(t) : Tensor(at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type()));
     if (t.requires_grad() && at::GradMode::is_enabled()) alias.set_requires_grad(true);
     return alias;
   };

@@ -77,6 +77,7 @@ def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         args = [_rounded_number(each, narrow) for each in args]
         kwargs = {name: _rounded_number(each, narrow) for name, each in kwargs.items()}
     meta = _meta(b, node)
+    meta.narrow = narrow if _all_of(node, narrow) else None
     made = writer(b, meta.wide(), *args, **kwargs)
     if not isinstance(made, (tuple, list)):
         return _narrow(b, made, meta.results[0])
@@ -85,6 +86,13 @@ def _written(b: Builder, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
 
 def _is_narrow(value: Any) -> bool:
     return isinstance(value, Value) and value.dtype in NARROW
+
+
+def _all_of(node: fx.Node, dtype: torch.dtype | None) -> bool:
+    """Return whether all floating-point inputs of a node have a dtype."""
+    traced = [each.meta.get("val") for each in node.all_input_nodes]
+    floats = [each.dtype for each in traced if isinstance(each, torch.Tensor) and each.dtype.is_floating_point]
+    return all(each is dtype for each in floats)
 
 
 def _wide(value: Any) -> Any:

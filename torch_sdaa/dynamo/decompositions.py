@@ -34,8 +34,6 @@ _MORE = (
     "tanh_backward",
     "softplus_backward",
     "native_dropout_backward",
-    "addcmul",
-    "addcdiv",
     "grid_sampler_2d",
     "mish_backward",
     "_to_copy_backward",

@@ -18,6 +18,9 @@ NO_INDUCTOR = (
     "card, or call the function uncompiled"
 )
 
+instead_of_inductor: Callable[..., Any] | None = None
+"""Backend for graphs on the device for which inductor was asked: set while CUDA's names are redirected."""
+
 
 def register_when_imported() -> None:
     """Register the device in dynamo and inductor, now or as soon as they are imported."""
@@ -78,6 +81,8 @@ def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compile_fx(model_: Any, example_inputs_: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_on_device(model_, example_inputs_):
+            if instead_of_inductor is not None:
+                return instead_of_inductor(model_, example_inputs_)
             raise NoInductorError(NO_INDUCTOR, first_useful_frame=inspect.currentframe())
         return original(model_, example_inputs_, *args, **kwargs)
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from torch_sdaa import dynamo
 from torch_sdaa.loading import late_imports
+from torch_sdaa.patches import device_interface
 from torch_sdaa.sdaa.devices import is_available
 from torch_sdaa.transfer.words import COUNTS, Changes
 
@@ -20,6 +22,7 @@ _FILTER = "guard_filter_fn"
 def begin(changes: Changes) -> None:
     """Change the default backend, and dynamo's answers, now or when it is imported; drop earlier compilations."""
     changes.set(torch, "compile", _for_the_card(torch.compile))
+    changes.set(device_interface, "instead_of_inductor", _in_place_of_inductor)  # torch._dynamo.optimize("inductor")
     changes.later(_reset_dynamo)
     _reset_dynamo()
     changes.later(late_imports.when_imported("torch._dynamo", lambda: _answers(changes)))
@@ -46,6 +49,12 @@ def _for_the_card(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(model, **kwargs)
 
     return compile
+
+
+def _in_place_of_inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
+    """Compile a graph on the device for which inductor was called by another way than ``torch.compile``."""
+    COUNTS["torch._inductor"] += 1
+    return dynamo.aot_backend(graph, inputs)
 
 
 def _answers(changes: Changes) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import runpy
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from torch_sdaa.transfer import switch
 
@@ -77,9 +79,61 @@ def reach_children() -> None:
     """
     os.environ[switch.RUNNER] = sys.prefix
     os.environ[switch.VARIABLE] = "1"
-    rest = os.environ.get("PYTHONPATH")
-    if str(_CHILDREN) not in (rest or "").split(os.pathsep):
-        os.environ["PYTHONPATH"] = f"{_CHILDREN}{os.pathsep}{rest}" if rest else str(_CHILDREN)
+    os.environ["PYTHONPATH"] = with_children(os.environ.get("PYTHONPATH", ""))
+    keep_children()
+
+
+def with_children(paths: str) -> str:
+    """Return a value of ``PYTHONPATH`` with the folder for child processes, first if it was not there."""
+    if str(_CHILDREN) in paths.split(os.pathsep):
+        return paths
+    return f"{_CHILDREN}{os.pathsep}{paths}" if paths else str(_CHILDREN)
+
+
+def keep_children() -> None:
+    """Keep the folder on the path of children when the script sets or removes ``PYTHONPATH``, or passes its own value.
+
+    ``os.environ`` has the script's value; the process's environment, which children inherit, has both.
+    """
+    os.putenv = _putting(os.putenv)  # called by os.environ
+    os.unsetenv = _removing(os.unsetenv)
+    subprocess.Popen.__init__ = _starting(subprocess.Popen.__init__)  # type: ignore[method-assign]
+
+
+def _putting(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(original)
+    def putenv(name: Any, value: Any, /) -> None:
+        if os.fsencode(name) == b"PYTHONPATH":
+            value = os.fsencode(with_children(os.fsdecode(value)))
+        original(name, value)
+
+    return putenv
+
+
+def _removing(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    @functools.wraps(original)
+    def unsetenv(name: Any, /) -> None:
+        if os.fsencode(name) == b"PYTHONPATH":
+            os.putenv(name, b"")
+        else:
+            original(name)
+
+    return unsetenv
+
+
+def _starting(original: Callable[..., None]) -> Callable[..., None]:
+    """Return the constructor of ``subprocess.Popen`` with the folder in an environment that has the runner's variables.
+
+    An environment without them was made to be clean.
+    """
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, env: Any = None, **kwargs: Any) -> None:  # noqa: N807
+        if env is not None and switch.RUNNER in env:
+            env = {**env, "PYTHONPATH": with_children(os.fsdecode(env.get("PYTHONPATH", "")))}
+        original(self, *args, **({} if env is None else {"env": env}), **kwargs)
+
+    return __init__
 
 
 def _show(error: BaseException, script: str) -> NoReturn:

@@ -57,6 +57,46 @@ def test_float16_overflows_and_underflows_between_operators() -> None:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
 
 
+def test_sigmoids_of_large_negative_values_are_not_zero() -> None:
+    x = torch.linspace(-85.0, 20.0, 64)
+    for dtype in (torch.float32, torch.bfloat16):
+        given = x.to(dtype).sdaa()
+        for function in (torch.sigmoid, F.silu, lambda x: torch.sigmoid(x).log(), F.logsigmoid):
+            made, expected = torch.compile(function, backend="sdaa")(given), function(given)
+            torch.testing.assert_close(made, expected, rtol=1e-6 if dtype is torch.float32 else 8e-3, atol=0)
+            torch._dynamo.reset()
+
+
+@_NARROW
+def test_operators_that_the_device_rounds_once_are_rounded_once(dtype: Any) -> None:
+    def function(a: Any, b: Any, c: Any) -> Any:
+        cubes = a**3, c**-2, c**-0.5
+        return torch.addcmul(a, b, c, value=0.7), torch.addcdiv(a, b, c), torch.lerp(a, b, 0.3), *cubes
+
+    a, b, c = narrow(dtype, 64, 64), narrow(dtype, 64, 64).flip(0), narrow(dtype, 64, 64).abs() + 0.25
+    for ours, theirs in zip(torch.compile(function, backend="sdaa")(a, b, c), function(a, b, c), strict=True):
+        assert (ours != theirs).float().mean() < 0.01  # the kernel's sum may be fused, which moves a tie
+
+
+def test_a_product_in_the_middle_of_an_operator_does_not_overflow() -> None:
+    a, b = torch.full((32,), 8.0).half().sdaa(), torch.full((32,), 300.0).half().sdaa()
+    made = torch.compile(torch.addcmul, backend="sdaa")(a, b, b, value=0.5)
+    torch.testing.assert_close(made, torch.addcmul(a, b, b, value=0.5), rtol=0, atol=0)
+    assert made.isfinite().all()
+
+
+@pytest.mark.parametrize("given", [None, torch.float16, torch.float32])
+def test_a_batch_norm_in_float16_uses_statistics_as_the_device_stores_them(given: Any) -> None:
+    def function(x: Any) -> Any:
+        return F.batch_norm(x, mean, variance, weight, bias, training=True)
+
+    x = narrow(torch.float16, 8, 4, 5, 5) + 50
+    mean, variance = (function(4, dtype=given or torch.float16).sdaa() for function in (torch.zeros, torch.ones))
+    weight, bias = (None, None) if given is None else (torch.rand(4).to(given).sdaa(), torch.rand(4).to(given).sdaa())
+    expected, made = function(x), torch.compile(function, backend="sdaa")(x)
+    assert (made != expected).float().mean() < 0.05  # with other statistics: almost all
+
+
 def test_a_linear_layer_under_autocast_overflows_as_uncompiled() -> None:
     layers = torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 8, bias=False)).sdaa()
     with torch.no_grad():

@@ -124,3 +124,39 @@ def test_forward_mode_derivatives(run_python: RunPython, redirected: bool) -> No
     done = run_python("-W", "ignore", "-c", code)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 9
+
+
+OWN_PATH = """
+import os, subprocess, sys
+import multiprocessing
+
+CODE = "import sys, torch; print('/own' in sys.path, torch.ones(1).cuda().is_cuda)"
+
+def work(name):
+    import torch
+    print(name, "/own" in os.environ["PYTHONPATH"], torch.ones(1).cuda().is_cuda, flush=True)
+
+if __name__ == "__main__":
+    subprocess.run([sys.executable, "-c", CODE], env={**os.environ, "PYTHONPATH": "/own"}, check=True)
+    kept = os.environ.pop("PYTHONPATH")
+    subprocess.run([sys.executable, "-c", CODE], check=True)
+    os.environ["PYTHONPATH"] = "/own"
+    print(os.environ["PYTHONPATH"], flush=True)
+    subprocess.run([sys.executable, "-c", CODE], check=True)
+    worker = multiprocessing.get_context("spawn").Process(target=work, args=("worker",))
+    worker.start()
+    worker.join()
+    clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    code = "import torch; print('clean', torch.cuda.is_available())"
+    subprocess.run([sys.executable, "-c", code], env=clean, check=True)
+    os.execv(sys.executable, [sys.executable, "-c", CODE])
+"""
+
+
+def test_a_path_of_the_script_does_not_end_the_redirection(run_python: RunPython, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(OWN_PATH, encoding="utf-8")
+    done = run_python("-m", "torch_sdaa.run", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    own, one = "/own", "True True"
+    assert done.stdout.splitlines() == [one, "False True", own, one, f"worker {one}", "clean False", one]

@@ -145,6 +145,8 @@ else:
     model = Net().cuda()
 if {how!r} == "method":
     model.compile({given})
+elif {how!r} == "optimize":
+    model = torch._dynamo.optimize({given})(model)
 else:
     model = torch.compile(model, {given})
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -167,6 +169,7 @@ def test_the_default_compiler_is_that_of_the_card(run_python: RunPython, tmp_pat
         ("function", ""),
         ("function", "mode='max-autotune'"),
         ("method", "backend='inductor'"),
+        ("optimize", "'inductor'"),
         ("sequential", ""),
         ("sequential", "mode='reduce-overhead'"),
     ):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torch_sdaa.dynamo.aten.table import Meta, onnx_of
-from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
+from torch_sdaa.dynamo.builder import NARROW, Builder, Unsupported, Value
 
 
 def _row(b: Builder, number: float, like: Value) -> Value:
@@ -53,6 +53,29 @@ def _trained(
     return out, mean, variance, _inverse(b, variance, eps)
 
 
+def _of_stored(
+    b: Builder,
+    meta: Meta,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    made: Sequence[Value],
+) -> list[Value]:
+    """Return result, mean and inverse; if the device stores the statistics in a narrow dtype, from the stored ones."""
+    out, mean, inverse = made
+    stored = [meta.stored(b, each, *NARROW) for each in (mean, inverse)]
+    if stored[0] is mean:
+        return [out, mean, inverse]
+    factor = stored[1]
+    if weight is not None:
+        factor = b.op("Mul", [factor, weight], factor.dtype, factor.shape)
+    shift = b.op("Mul", [stored[0], factor], factor.dtype, factor.shape)
+    shift = b.op("Sub", [_channels(b, x, bias, 0.0), shift], factor.dtype, factor.shape)
+    spread = (1, x.shape[1], *(1 for _ in range(x.rank - 2)))
+    scaled = b.op("Mul", [b.cast(x, out.dtype), b.reshape(factor, spread)], out.dtype, out.shape)
+    return [b.op("Add", [scaled, b.reshape(shift, spread)], out.dtype, out.shape), *stored]
+
+
 def _inverse(b: Builder, variance: Value, eps: float) -> Value:
     raised = b.op("Add", [variance, b.scalar(eps, variance.dtype)], variance.dtype, variance.shape)
     root = b.op("Sqrt", [raised], variance.dtype, variance.shape)
@@ -85,6 +108,7 @@ def batch_norm(
     count = _count(x)
     means = _moved(b, running_mean, mean, momentum, 1.0)
     variances = _moved(b, running_var, variance, momentum, count / max(count - 1, 1))
+    out, mean, inverse = _of_stored(b, meta, x, weight, bias, (out, mean, inverse))
     return [b.cast(out, x.dtype), mean, inverse, means, variances]
 
 
@@ -102,6 +126,7 @@ def batch_norm_alone(
     """Write a batch norm without running statistics."""
     _check(x, weight, bias)
     out, mean, _, inverse = _trained(b, b.cast(x, torch.float32), weight, bias, eps)
+    out, mean, inverse = _of_stored(b, meta, x, weight, bias, (out, mean, inverse))
     return [b.cast(out, x.dtype), mean, inverse]
 
 

@@ -21,7 +21,6 @@ _UNARY_FLOAT = {
     "log": "Log",
     "sqrt": "Sqrt",
     "reciprocal": "Reciprocal",
-    "sigmoid": "Sigmoid",
     "tanh": "Tanh",
     "erf": "Erf",
     "sin": "Sin",
@@ -62,6 +61,14 @@ def relu(b: Builder, meta: Meta, x: Value) -> Value:
     if x.dtype.is_floating_point:
         return b.op("Relu", [x], meta.dtype, meta.shape)
     return b.op("Max", [x, b.scalar(0, x.dtype)], meta.dtype, meta.shape)
+
+
+@onnx_of("sigmoid")
+def sigmoid(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``1 / (1 + exp(-x))``: ONNX Runtime's ``Sigmoid`` is 0 below -18, where the device's is ``exp(x)``."""
+    x = b.cast(x, meta.dtype)
+    small = b.op("Exp", [b.op("Neg", [x], x.dtype, x.shape)], x.dtype, x.shape)
+    return b.op("Reciprocal", [b.op("Add", [small, b.scalar(1.0, x.dtype)], x.dtype, x.shape)], x.dtype, x.shape)
 
 
 @onnx_of("rsqrt")
@@ -182,6 +189,29 @@ def div(b: Builder, meta: Meta, x: Any, y: Any) -> Value:
     return b.op("Div", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
 
 
+@onnx_of("addcmul")
+def addcmul(b: Builder, meta: Meta, x: Value, y: Value, z: Value, *, value: Any = 1) -> Value:
+    """Write ``x + value * y * z``, which the device rounds once."""
+    return _added(b, meta, x, _product(b, meta, "Mul", y, z, value))
+
+
+@onnx_of("addcdiv")
+def addcdiv(b: Builder, meta: Meta, x: Value, y: Value, z: Value, *, value: Any = 1) -> Value:
+    """Write ``x + value * y / z``, which the device rounds once."""
+    return _added(b, meta, x, _product(b, meta, "Div", y, z, value))
+
+
+def _product(b: Builder, meta: Meta, kind: str, y: Value, z: Value, value: Any) -> Value:
+    y, z = _pair(b, meta.dtype, y, z)
+    if value != 1:
+        y = b.op("Mul", [y, b.scalar(value, meta.dtype)], meta.dtype, y.shape)
+    return b.op(kind, [y, z], meta.dtype, torch.broadcast_shapes(y.shape, z.shape))
+
+
+def _added(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
+    return b.op("Add", [b.cast(x, meta.dtype), y], meta.dtype, meta.shape)
+
+
 @onnx_of("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(b: Builder, meta: Meta, x: Any, y: Any, *, rounding_mode: str | None = None) -> Value:
     """Write a rounded quotient."""
@@ -210,11 +240,16 @@ def minimum(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
 
 @onnx_of("pow.Tensor_Scalar")
 def pow_scalar(b: Builder, meta: Meta, x: Value, exponent: Any) -> Value:
-    """Write a power; square, cube and root by their operators, like PyTorch's kernel."""
+    """Write a power; squares, cubes and roots by their operators, like PyTorch's kernel."""
     x = b.cast(x, meta.dtype)
-    if exponent == 2 or exponent == 3:
-        made = b.op("Mul", [x, x], meta.dtype, meta.shape)
-        return made if exponent == 2 else b.op("Mul", [made, x], meta.dtype, meta.shape)
+    if exponent in (2, 3) or (exponent == -2 and meta.dtype.is_floating_point):
+        square = b.op("Mul", [x, x], meta.dtype, meta.shape)
+        if exponent == 2:
+            return square
+        square = meta.stored(b, square, torch.bfloat16)  # PyTorch's kernel rounds it there, not in float16
+        if exponent == -2:
+            return b.op("Reciprocal", [square], meta.dtype, meta.shape)
+        return b.op("Mul", [square, x], meta.dtype, meta.shape)
     if exponent == 0.5 and meta.dtype.is_floating_point:
         return b.op("Sqrt", [x], meta.dtype, meta.shape)
     if exponent == 1:

@@ -25,17 +25,29 @@ class Meta:
     Args:
         results: shapes and dtypes; ``None`` for unused results.
         strides: of the first input as traced; ``None`` if it has a storage offset.
+        narrow: the dtype of all floating-point inputs as traced, if it is a narrow one.
     """
 
     def __init__(
-        self, results: list[tuple[tuple[int, ...], torch.dtype] | None], strides: tuple[int, ...] | None = None
+        self,
+        results: list[tuple[tuple[int, ...], torch.dtype] | None],
+        strides: tuple[int, ...] | None = None,
+        narrow: torch.dtype | None = None,
     ) -> None:
-        self.results, self.strides = results, strides
+        self.results, self.strides, self.narrow = results, strides, narrow
 
     def wide(self) -> Meta:
         """Return the same with float32 for narrow dtypes, the dtype of the computation."""
         wide = dict.fromkeys(NARROW, torch.float32)
-        return Meta([each and (each[0], wide.get(each[1], each[1])) for each in self.results], self.strides)
+        return Meta(
+            [each and (each[0], wide.get(each[1], each[1])) for each in self.results], self.strides, self.narrow
+        )
+
+    def stored(self, b: Builder, value: Value, *dtypes: torch.dtype) -> Value:
+        """Return an intermediate value as the device stores it: rounded if all inputs have one of the narrow dtypes."""
+        if self.narrow is None or self.narrow not in dtypes:
+            return value
+        return Value(b.rounded(value, self.narrow).name, value.shape, value.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
