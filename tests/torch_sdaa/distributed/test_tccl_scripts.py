@@ -27,7 +27,6 @@ def test_collectives_of_tensors_of_the_inference_mode(ranks: Host) -> None:
         assert found["mean"] == found["normal"] == [0.5, 0.5]
         assert found["part"] == [2.0, 2.0]
         assert found["scaled"] == [1.0, 1.0]
-        assert found["versions"] == [1.0]
 
 
 def test_the_hook_for_bfloat16_is_accepted(ranks: Host) -> None:
