@@ -1,5 +1,6 @@
 // A collective in progress: its work object, and the step times that DistributedDataParallel logs.
 #pragma once
+#include <c10/core/InferenceMode.h>
 #include "common.h"
 #include "device.h"
 #include "log.h"
@@ -34,6 +35,7 @@ struct Job final : c10d::Work {
       return;
     }
     std::thread([self] {
+      const c10::InferenceMode unrecorded;  // waiting copies the results of some works
       std::exception_ptr error;
       try {
         self->inner_->wait();
@@ -78,6 +80,7 @@ struct Job final : c10d::Work {
 
   void end(std::exception_ptr error) {
     if (!error && after_) try {
+        const c10::InferenceMode unrecorded;  // the tensors may be those of torch.inference_mode() in the caller's thread
         after_();
       } catch (...) {
         error = std::current_exception();

@@ -12,9 +12,20 @@ def register() -> None:
     """Register ``tccl``, and make it the device's default backend; do nothing without ``torch.distributed``."""
     if not torch.distributed.is_available():
         return
-    from torch_sdaa.distributed import backend, joining, same_model, sharded_random
+    from torch_sdaa.distributed import (
+        backend,
+        barriers,
+        comm_hooks,
+        context_parallel,
+        joining,
+        same_model,
+        sharded_random,
+    )
 
     backend.register()
     joining.explain()
     same_model.verify_first()
     sharded_random.offer()
+    barriers.accept_device_ids()
+    comm_hooks.accept_bfloat16()
+    context_parallel.refuse()

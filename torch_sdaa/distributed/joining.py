@@ -26,6 +26,9 @@ START = "start the script with torchrun --nproc_per_node N script.py, which sets
 OTHERS = ("nccl", "hccl", "cncl", "xccl")
 """Backends of other vendors' devices."""
 
+_ACCELERATE_FSDP = ("ACCELERATE_USE_FSDP", "FSDP_OFFLOAD_PARAMS", "FSDP_STATE_DICT_TYPE")
+"""Environment variables of accelerate: FSDP, its parameters in host memory, the form of its checkpoints."""
+
 _served: set[int] = set()
 """Ports on which this process serves a store; torch serves several groups on one."""
 
@@ -64,7 +67,7 @@ def _checked_join(original: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         options = given.arguments
-        options["backend"] = _backend(options["backend"])
+        options["backend"] = _with_cpu_for_accelerate(_backend(options["backend"]))
         if "tccl" not in options["backend"].lower():
             original(*args, **kwargs)
             return
@@ -82,6 +85,14 @@ def _checked_join(original: Any) -> Any:
         _end_in_one_line()
 
     return init_process_group
+
+
+def _with_cpu_for_accelerate(name: str) -> str:
+    """Return a backend with gloo for CPU tensors where accelerate's FSDP needs it: accelerate adds it to nccl only."""
+    asked = {key: os.environ.get(key, "").upper() for key in _ACCELERATE_FSDP}
+    on, offload, state = asked.values()
+    needed = on == "TRUE" and (offload == "TRUE" or state == "FULL_STATE_DICT")
+    return backend.DEFAULT if name == "tccl" and needed else name
 
 
 def _local_new_group(original: Any) -> Any:

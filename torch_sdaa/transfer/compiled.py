@@ -60,11 +60,14 @@ def _in_place_of_inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
 def _answers(changes: Changes) -> None:
     from torch._dynamo.variables.builtin import BuiltinVariable
     from torch._dynamo.variables.constant import ConstantVariable
+    from torch._dynamo.variables.script_object import TorchScriptObjectVariable
     from torch._dynamo.variables.tensor import TensorVariable
 
     changes.set(TensorVariable, "method_attr_is_cuda", _is_cuda(TensorVariable.method_attr_is_cuda, ConstantVariable))
     changes.set(TensorVariable, "method_type", _kind(TensorVariable.method_type, ConstantVariable))
     changes.set(ConstantVariable, "const_getattr", _attribute(ConstantVariable.const_getattr))
+    mesh = _mesh(TorchScriptObjectVariable.var_getattr, ConstantVariable)
+    changes.set(TorchScriptObjectVariable, "var_getattr", mesh)
     changes.set(BuiltinVariable, "call_function", _text(BuiltinVariable.call_function, ConstantVariable))
 
 
@@ -106,6 +109,23 @@ def _attribute(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, tx, name)
 
     return const_getattr
+
+
+def _mesh(original: Callable[..., Any], constant: Any) -> Callable[..., Any]:
+    """Return the attributes of a mesh, with its device type as a constant.
+
+    A guard on that attribute would fail, because it is evaluated by PyTorch's code, which gets ``sdaa``.
+    """
+
+    @functools.wraps(original)
+    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+        if name == "device_type" and _asked_by_script(tx):
+            kind = getattr(self.as_python_constant(), "_device_type", None)
+            if kind == "sdaa":
+                return constant.create("cuda")
+        return original(self, tx, name)
+
+    return var_getattr
 
 
 def _text(original: Callable[..., Any], constant: Any) -> Callable[..., Any]:

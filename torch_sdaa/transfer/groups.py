@@ -8,7 +8,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from torch_sdaa.transfer.words import COUNTS, Changes, redirected, refuse
+from torch_sdaa.loading import late_imports
+from torch_sdaa.transfer.words import COUNTS, Changes, from_outside, redirected, refuse
+
+_CHECKPOINT = "torch.distributed.checkpoint.filesystem"
 
 
 def begin(changes: Changes) -> None:
@@ -27,7 +30,9 @@ def begin(changes: Changes) -> None:
     for module in (mesh, dist):
         if hasattr(module, "init_device_mesh"):
             changes.set(module, "init_device_mesh", _with_type(mesh.init_device_mesh))
+    changes.later(late_imports.when_imported(_CHECKPOINT, lambda: _checkpoint(changes)))
     changes.set(mesh.DeviceMesh, "__init__", _with_type(mesh.DeviceMesh.__init__, 1))
+    changes.set(mesh.DeviceMesh, "device_type", property(_mesh_type, doc=mesh.DeviceMesh.device_type.__doc__))
 
 
 def is_available() -> bool:
@@ -63,14 +68,32 @@ def _with_backend(original: Callable[..., Any], name: str, at: int) -> Callable[
 
 
 def _as_nccl(original: Callable[..., str]) -> Callable[..., str]:
-    """Return ``get_backend`` that returns ``nccl`` instead of ``tccl``, because scripts compare it."""
+    """Return ``get_backend`` that returns ``nccl`` instead of ``tccl``, because scripts compare it.
+
+    Code of PyTorch gets ``tccl``: it asks for the version of nccl where it finds that backend, such as in
+    ``torch.distributed.checkpoint`` and in the profiler.
+    """
 
     @functools.wraps(original)
     def get_backend(group: Any = None) -> str:
         found = original(group)
-        return "nccl" if found == "tccl" else found
+        return "nccl" if found == "tccl" and from_outside() else found
 
     return get_backend
+
+
+def _checkpoint(changes: Changes) -> None:
+    """Let a distributed checkpoint copy the tensors of sdaa to the host: it compares their type with a name."""
+    from torch.distributed.checkpoint import filesystem
+
+    original = filesystem._get_available_device_type
+    changes.set(filesystem, "_get_available_device_type", lambda: redirected(original()))
+
+
+def _mesh_type(mesh: Any) -> str:
+    """Return a mesh's device type; CUDA's to code outside of torch, as ``device.type`` does."""
+    kind = str(mesh._device_type)
+    return "cuda" if kind == "sdaa" and from_outside() else kind
 
 
 def _with_type(original: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
