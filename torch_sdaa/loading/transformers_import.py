@@ -2,7 +2,7 @@
 
 Accelerate supports sdaa, and selects it in every process in which ``torch_sdaa`` is installed. In a process without
 other ranks, ``TrainingArguments`` knows a fixed list of devices instead, and takes the CPU for others: the Trainer's
-model and accelerate's batches would be on different devices.
+model and accelerate's batches would be on different devices. Its list of devices with bfloat16 is fixed, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch_sdaa.loading import late_imports
 from torch_sdaa.loading.core import C
 
-_MODULE, _NAME = "transformers.training_args", "_setup_devices"
+_MODULE, _NAME, _BFLOAT16 = "transformers.training_args", "_setup_devices", "is_torch_bf16_gpu_available"
 
 
 def serve_when_imported() -> None:
@@ -25,6 +25,7 @@ def serve_when_imported() -> None:
 
 
 def _change() -> None:
+    _accept_bfloat16()
     arguments = sys.modules[_MODULE].TrainingArguments
     original = vars(arguments).get(_NAME)
     if not isinstance(original, functools.cached_property):
@@ -42,3 +43,16 @@ def _change() -> None:
     changed = functools.cached_property(_setup_devices)
     changed.__set_name__(arguments, _NAME)
     setattr(arguments, _NAME, changed)
+
+
+def _accept_bfloat16() -> None:
+    module = sys.modules[_MODULE]
+    original = getattr(module, _BFLOAT16, None)
+    if original is None:
+        return  # another version's, which asks in another way
+
+    @functools.wraps(original)
+    def is_torch_bf16_gpu_available() -> bool:
+        return bool(original() or torch.get_device_module("sdaa").is_available())
+
+    setattr(module, _BFLOAT16, is_torch_bf16_gpu_available)

@@ -15,7 +15,8 @@ from torch_sdaa.operators import one_dnn
 
 NO_INDUCTOR = (
     "torch.compile's default backend, inductor, does not support sdaa: pass backend='sdaa', which compiles for the "
-    "card, or call the function uncompiled"
+    "card, or call the function uncompiled; where a framework chooses the backend, run the script with "
+    "python -m torch_sdaa.run"
 )
 
 instead_of_inductor: Callable[..., Any] | None = None

@@ -95,6 +95,23 @@ def test_the_trainer_uses_the_device(run_python: RunPython, launch: tuple[str, .
 
 @needs("accelerate")
 @needs("transformers")
+@pytest.mark.parametrize("flag", ["bf16", "fp16", "torch_compile"])
+def test_the_trainer_trains_in_mixed_precision_and_compiled(run_python: RunPython, flag: str, tmp_path: Path) -> None:
+    script = SCRIPTS / "trainer_script.py"
+    cpu = losses(run_python(script, tmp_path, "cpu", cwd=tmp_path))
+    runner = run_python("-m", "torch_sdaa.run", script, tmp_path, flag, cwd=tmp_path, SDAA_VISIBLE_DEVICES="0")
+    assert losses(runner) == pytest.approx(cpu, rel=0.02)
+    plain = run_python(script, tmp_path, flag, cwd=tmp_path)
+    if flag == "torch_compile":
+        assert plain.returncode == 1
+        assert "python -m torch_sdaa.run" in plain.stderr.splitlines()[-1]
+        return
+    assert "device sdaa" in plain.stdout
+    assert losses(plain) == losses(runner) != cpu
+
+
+@needs("accelerate")
+@needs("transformers")
 def test_a_trainer_over_several_devices_is_an_error_with_the_ways_out(run_python: RunPython, tmp_path: Path) -> None:
     done = run_python("-m", "torch_sdaa.run", SCRIPTS / "trainer_script.py", tmp_path, cwd=tmp_path)
     assert done.returncode == 2

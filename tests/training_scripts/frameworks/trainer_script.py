@@ -1,4 +1,4 @@
-"""Train a small BERT with the Trainer of transformers: ``python trainer_script.py FOLDER [cpu]``, or by torchrun.
+"""Train a small BERT with the Trainer of transformers: ``python trainer_script.py FOLDER [cpu] [FLAG]``, or by torchrun.
 
 Written as for CUDA: nothing in it names a device.
 """
@@ -41,6 +41,7 @@ def main():
         disable_tqdm=True,
         use_cpu="cpu" in sys.argv[2:],
         dataloader_pin_memory=False,
+        **{flag: flag in sys.argv[2:] for flag in ("bf16", "fp16", "torch_compile")},
     )
     trainer = Trainer(model, arguments, train_dataset=Sentences())
     trainer.train()
