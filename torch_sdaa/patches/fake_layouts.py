@@ -32,13 +32,19 @@ def _change() -> None:
 
 
 def _with_layout(original: Callable[..., Any], first: int) -> Callable[..., Any]:
-    """Return a rule whose results are channels last if the input or the weight is.
+    """Return a rule whose results have the strides of the CPU's if the input or the weight is channels last.
 
     Args:
         original: PyTorch's. first: position of the input among the arguments; the weight follows.
     """
 
     from torch._prims_common import suggest_memory_format
+    from torch.utils import _pytree as pytree
+
+    def on_cpu(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
 
     def convolution(fake_mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(fake_mode, func, *args, **kwargs)
@@ -47,12 +53,17 @@ def _with_layout(original: Callable[..., Any], first: int) -> Callable[..., Any]
             return made
         names = func._schema.arguments
         operands = [kwargs[names[k].name] if names[k].name in kwargs else args[k] for k in (first, first + 1)]
-        layout = next((found for found in map(suggest_memory_format, operands) if found in _LAST), None)
-        if layout is None:
+        if all(suggest_memory_format(each) not in _LAST for each in operands):
             return made
         with fake_mode:
-            # The last result of a backward is the bias's gradient, which has one dimension.
-            laid = tuple(each if each is None or each.dim() < 4 else each.to(memory_format=layout) for each in results)
+            args, kwargs = pytree.tree_map(on_cpu, (args, kwargs))
+        asked = original(fake_mode, func, *args, **kwargs)
+        wanted = asked if isinstance(asked, tuple) else (asked,)
+        with fake_mode:
+            laid = tuple(
+                each if each is None else each.new_empty_strided(each.shape, like.stride())
+                for each, like in zip(results, wanted, strict=True)
+            )
         return laid if isinstance(made, tuple) else laid[0]
 
     return convolution

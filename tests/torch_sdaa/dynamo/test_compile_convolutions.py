@@ -80,3 +80,17 @@ def test_layouts_are_those_of_the_uncompiled_device(given: bool, weights: bool, 
     assert [each.stride() for each in found[1][:3]] == [each.stride() for each in found[0][:3]]
     for ours, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_layouts_of_volumes_are_those_of_the_cpu(size: int) -> None:
+    found = []
+    for device in ("cpu", "sdaa"):
+        torch.manual_seed(3)
+        net = nn.Sequential(nn.Conv3d(4, 6, 3, padding=1), nn.ReLU(), nn.Conv3d(6, 5, size)).to(device)
+        net = net.to(memory_format=torch.channels_last_3d)
+        x = torch.randn(2, 4, 5, 6, 7).to(device, memory_format=torch.channels_last_3d).requires_grad_()
+        made = (torch.compile(net, backend="sdaa") if device == "sdaa" else net)(x)
+        made.square().sum().backward()
+        found.append((made.stride(), x.grad.stride()))
+    assert found[0] == found[1]
