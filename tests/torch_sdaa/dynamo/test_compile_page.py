@@ -44,7 +44,7 @@ def test_the_code_of_the_page_runs(run_python: RunPython) -> None:
     first, second = CODE.findall(PAGE)
     printed = run_python("-W", "ignore", "-c", first).stdout
     assert "forward: " in printed
-    assert "1 drawn beforehand" in printed
+    assert "1 drawn in advance" in printed
     assert printed.count("0 left to the device") == 2
     source = (ROOT / "torch_sdaa" / "dynamo" / "aten" / "pointwise.py").read_text(encoding="utf-8")
     assert second.splitlines()[-1].strip().partition("(")[0] in source
