@@ -30,7 +30,6 @@ _MORE = (
     "hardsigmoid_backward",
     "leaky_relu_backward",
     "sigmoid_backward",
-    "silu_backward",
     "tanh_backward",
     "softplus_backward",
     "native_dropout_backward",

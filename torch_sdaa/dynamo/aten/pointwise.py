@@ -71,6 +71,36 @@ def sigmoid(b: Builder, meta: Meta, x: Value) -> Value:
     return b.op("Reciprocal", [b.op("Add", [small, b.scalar(1.0, x.dtype)], x.dtype, x.shape)], x.dtype, x.shape)
 
 
+def _gate(b: Builder, meta: Meta, x: Value) -> Value:
+    """Return the sigmoid of a product with ``x``.
+
+    In float32 it is ONNX Runtime's, which takes a quarter of the time; the product is at most 2e-6 off. A narrow
+    result would be rounded to another number.
+    """
+    if meta.narrow is not None:
+        return sigmoid(b, meta, x)
+    return b.op("Sigmoid", [x], x.dtype, x.shape)
+
+
+@onnx_of("silu")
+def silu(b: Builder, meta: Meta, x: Value) -> Value:
+    """Write ``x * sigmoid(x)``."""
+    x = b.cast(x, meta.dtype)
+    return b.op("Mul", [x, _gate(b, meta, x)], meta.dtype, meta.shape)
+
+
+@onnx_of("silu_backward")
+def silu_backward(b: Builder, meta: Meta, grad: Value, x: Value) -> Value:
+    """Write ``grad * s * (1 + x * (1 - s))`` for ``s = sigmoid(x)``."""
+    grad, x = _pair(b, meta.dtype, grad, x)
+    gate, one = _gate(b, meta, x), b.scalar(1.0, meta.dtype)
+
+    def op(kind: str, y: Value, z: Value) -> Value:
+        return b.op(kind, [y, z], meta.dtype, meta.shape)
+
+    return op("Mul", op("Mul", grad, gate), op("Add", op("Mul", x, op("Sub", one, gate)), one))
+
+
 @onnx_of("rsqrt")
 def rsqrt(b: Builder, meta: Meta, x: Value) -> Value:
     """Write the reciprocal square root."""
