@@ -95,7 +95,7 @@ def silu_backward(b: Builder, meta: Meta, grad: Value, x: Value) -> Value:
     grad, x = _pair(b, meta.dtype, grad, x)
     gate, one = _gate(b, meta, x), b.scalar(1.0, meta.dtype)
 
-    def op(kind: str, y: Value, z: Value) -> Value:
+    def op(kind: str, y: str | Value, z: str | Value) -> Value:
         return b.op(kind, [y, z], meta.dtype, meta.shape)
 
     return op("Mul", op("Mul", grad, gate), op("Add", op("Mul", x, op("Sub", one, gate)), one))
