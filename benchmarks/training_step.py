@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -92,8 +93,8 @@ def network(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
     return model.train(), x
 
 
-def step(name: str, way: str) -> Callable[[], None]:
-    """Return a training step: forward, backward and SGD with momentum."""
+def step(name: str, way: str, autocast: str | None) -> Callable[[], None]:
+    """Return a training step: forward (in ``autocast``'s dtype, where given), backward and SGD with momentum."""
     device = way.split()[0].lower()
     model, x = network(name)
     model, x = model.to(device), x.to(device)
@@ -106,7 +107,8 @@ def step(name: str, way: str) -> Callable[[], None]:
 
     def run() -> None:
         optimizer.zero_grad()
-        made = called(x)
+        with torch.autocast(device, getattr(torch, autocast)) if autocast else nullcontext():
+            made = called(x)
         first = made if isinstance(made, torch.Tensor) else made[0]
         first.float().square().mean().backward()
         optimizer.step()
@@ -115,9 +117,9 @@ def step(name: str, way: str) -> Callable[[], None]:
     return run
 
 
-def prepared(name: str, way: str, warm: int) -> Step:
+def prepared(name: str, way: str, warm: int, autocast: str | None) -> Step:
     """Return a step that has run ``warm`` times; a network that a compiler rejects has the reason."""
-    run = step(name, way)
+    run = step(name, way, autocast)
     try:
         for _ in range(warm):
             run()
@@ -136,10 +138,10 @@ def simulated(run: Callable[[], None]) -> float:
     return float(first.elapsed_time(last))
 
 
-def measured(name: str, ways: tuple[str, ...], rounds: int, warm: int) -> dict[str, Any]:
+def measured(name: str, ways: tuple[str, ...], rounds: int, warm: int, autocast: str | None = None) -> dict[str, Any]:
     """Return CPU and wall milliseconds of a step by way, all rounds, and simulated milliseconds of the device."""
     torch.compiler.reset()
-    steps = {way: prepared(name, way, warm) for way in ways}
+    steps = {way: prepared(name, way, warm, autocast) for way in ways}
     found: dict[str, Any] = {way: [] for way, one in steps.items() if not one.failed}
     wall: dict[str, Any] = {f"{way}, wall": [] for way in found}
     for turn in range(rounds):
@@ -179,10 +181,11 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="which; default: all")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="which; default: all")
     parser.add_argument("--rounds", type=int, default=7, help="measured steps of each way")
+    parser.add_argument("--autocast", choices=("float16", "bfloat16"), help="mixed precision; default: float32")
     parser.add_argument("--write", action="store_true", help=f"put the rows into the table of {PAGE.relative_to(ROOT)}")
     args = parser.parse_args()
-    if args.write and (args.quick or set(args.ways) != set(WAYS)):
-        parser.error("--write: the table of the page has all ways, and no row of --quick; leave out --ways and --quick")
+    if args.write and (args.quick or args.autocast or set(args.ways) != set(WAYS)):
+        parser.error("--write: the page's table has all ways in float32: leave out --ways, --autocast and --quick")
     if args.rounds < 1:
         parser.error(f"--rounds {args.rounds}: must be at least 1")
     torch.set_num_threads(1)
@@ -192,7 +195,7 @@ def main() -> int:
     print(title, flush=True)
     rows = {}
     for name in args.models:
-        rows[name] = found = measured(name, ways, rounds, warm)
+        rows[name] = found = measured(name, ways, rounds, warm, args.autocast)
         cells = [f"{median(found[way]):.4g}" if way in found else "failed" for way in columns]
         line = f"| {name} | {' | '.join(cells)} | {datetime.now().astimezone().date()} |"
         print(line, flush=True)
@@ -202,7 +205,11 @@ def main() -> int:
         for way, why in found.items():
             if way.endswith("failed"):
                 print(f"{name}, {way}: {why}", file=sys.stderr)
-    finish("training_step", {"steps_ms": rows, "batch": BATCH, "side": SIDE, "tokens": TOKENS}, args)
+    finish(
+        "training_step",
+        {"steps_ms": rows, "autocast": args.autocast, "batch": BATCH, "side": SIDE, "tokens": TOKENS},
+        args,
+    )
     return 0
 
 
