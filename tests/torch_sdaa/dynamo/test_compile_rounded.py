@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 import torch_sdaa  # noqa: E402, F401 -- makes the device
 from engine import EngineSpec, open_engine  # noqa: E402
+from tests.torch_sdaa.dynamo.random_graphs import differing  # noqa: E402
 from torch_sdaa import dynamo  # noqa: E402
 from torch_sdaa.dynamo.builder import Builder, Value  # noqa: E402
 from torch_sdaa.dynamo.sizes import Sizes  # noqa: E402
@@ -237,3 +238,9 @@ def test_topk_of_rounded_numbers_is_left_to_the_device() -> None:
         assert (made[0].tolist(), made[1].tolist()) == (expected[0].tolist(), expected[1].tolist())
         (left,) = dynamo.report().fallbacks
         assert "the order of equal ones differs" in left.reason
+
+
+@_NARROW
+@pytest.mark.parametrize("seed", range(6))
+def test_random_graphs_have_the_bits_of_the_uncompiled_device(dtype: Any, seed: int) -> None:
+    assert not differing(seed, dtype)

@@ -63,12 +63,17 @@ def relu(b: Builder, meta: Meta, x: Value) -> Value:
     return b.op("Max", [x, b.scalar(0, x.dtype)], meta.dtype, meta.shape)
 
 
+def _above_one(b: Builder, x: Value) -> Value:
+    """Return ``1 + exp(-x)``."""
+    small = b.op("Exp", [b.op("Neg", [x], x.dtype, x.shape)], x.dtype, x.shape)
+    return b.op("Add", [small, b.scalar(1.0, x.dtype)], x.dtype, x.shape)
+
+
 @onnx_of("sigmoid")
 def sigmoid(b: Builder, meta: Meta, x: Value) -> Value:
     """Write ``1 / (1 + exp(-x))``: ONNX Runtime's ``Sigmoid`` is 0 below -18, where the device's is ``exp(x)``."""
     x = b.cast(x, meta.dtype)
-    small = b.op("Exp", [b.op("Neg", [x], x.dtype, x.shape)], x.dtype, x.shape)
-    return b.op("Reciprocal", [b.op("Add", [small, b.scalar(1.0, x.dtype)], x.dtype, x.shape)], x.dtype, x.shape)
+    return b.op("Reciprocal", [_above_one(b, x)], x.dtype, x.shape)
 
 
 def _gate(b: Builder, meta: Meta, x: Value) -> Value:
@@ -84,8 +89,10 @@ def _gate(b: Builder, meta: Meta, x: Value) -> Value:
 
 @onnx_of("silu")
 def silu(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write ``x * sigmoid(x)``."""
+    """Write ``x * sigmoid(x)``; in narrow dtypes as PyTorch, ``x / (1 + exp(-x))``."""
     x = b.cast(x, meta.dtype)
+    if meta.narrow is not None:
+        return b.op("Div", [x, _above_one(b, x)], meta.dtype, meta.shape)
     return b.op("Mul", [x, _gate(b, meta, x)], meta.dtype, meta.shape)
 
 
