@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,8 @@ from parts.bench import ROOT, arguments, finish, median, take_turns
 
 LEAST = 0.95
 """Lower bound of the ratio that a change must keep."""
+
+MEASUREMENTS = ("throughput onnx", "throughput sdaa", "cold start onnx", "cold start sdaa", "call")
 
 LEAST_TRAINING = 1 / 1.15
 """Likewise of compiled training steps."""
@@ -110,18 +113,42 @@ def call(tree: Path) -> float:
     return float(run(tree, ["-c", CALLS, str(tree)]))
 
 
-def training_step(tree: Path, model: str, autocast: str, result: Path) -> float:
-    """Return the CPU seconds of a compiled training step on the device: the median of seven.
+@contextmanager
+def training_steps(tree: Path, model: str, autocast: str) -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the CPU seconds of one compiled training step on the device.
 
-    The other commit may be older than the benchmark of training steps: both run ours.
+    The step is prepared in a process that waits for calls, so that both commits take turns step by step. The other
+    commit may be older than the benchmark of training steps: both run ours.
     """
     script = tree / "benchmarks" / "training_step.py"
     if tree != ROOT:
         shutil.copy(ROOT / "benchmarks" / "training_step.py", script)
-    words = [str(script), "--models", model, "--ways", "sdaa compiled", "--json", str(result)]
-    run(tree, words if autocast == "float32" else [*words, "--autocast", autocast])
-    found = json.loads(result.read_text())["steps_ms"][model]
-    return median(found["sdaa compiled"]) / 1e3
+    words = [sys.executable, str(script), "--turns", "--models", model]
+    words += [] if autocast == "float32" else ["--autocast", autocast]
+    env = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(words, cwd=tree, env=env, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process,
+    ):
+        given, printed = process.stdin, process.stdout
+        assert given
+        assert printed
+        said = ""
+        for said in printed:
+            if said == "ready\n":
+                break
+        else:
+            errors.seek(0)
+            sys.exit(f"{tree}: {model}: {(errors.read().strip() or said).splitlines()[-1]}")
+
+        def step() -> float:
+            given.write("step\n")
+            given.flush()
+            return float(printed.readline()) / 1e3
+
+        yield step
+        given.close()
 
 
 def lower_bound(ratios: list[float]) -> float:
@@ -136,43 +163,40 @@ def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--commit", default="HEAD~1", help="commit to compare with")
     parser.add_argument("--pairs", type=int, default=20, help="interleaved pairs of each measurement")
-    parser.add_argument("--only", nargs="+", default=[], help="names of measurements; default: all")
-    parser.add_argument("--training", nargs="+", metavar="MODEL", help="networks of benchmarks/training_step.py")
+    parser.add_argument("--only", nargs="+", default=[], choices=MEASUREMENTS, help="which; default: all")
+    parser.add_argument(
+        "--training", nargs="+", default=[], metavar="MODEL", help="networks of benchmarks/training_step.py"
+    )
     parser.add_argument("--autocast", nargs="+", choices=("float32", "float16", "bfloat16"), default=["float32"])
     args = parser.parse_args()
     found: dict[str, object] = {"commit": args.commit}
     with checkout(args.commit) as other, tempfile.TemporaryDirectory() as folder:
         listed, result = listing(Path(folder), 1 if args.quick else COPIES), Path(folder) / "result.json"
-        measures: dict[str, Callable[[Path], float]] = {
-            "throughput onnx": partial(throughput, target="onnx", listed=listed, result=result),
-            "throughput sdaa": partial(throughput, target="sdaa", listed=listed, result=result),
-            "cold start onnx": partial(cold_start, target="onnx"),
-            "cold start sdaa": partial(cold_start, target="sdaa"),
-            "call": call,
-        }
-        if args.training:
-            measures = {
-                f"{model} {autocast}": partial(training_step, model=model, autocast=autocast, result=result)
-                for model in args.training
-                for autocast in args.autocast
-            }
-        for name, measure in measures.items():
-            if not args.only or name in args.only:
-                pairs = 2 if args.quick else args.pairs
-                least = LEAST_TRAINING if args.training else LEAST
-                found[name] = compared(
-                    name, partial(measure, ROOT), partial(measure, other), pairs, least, not args.training
-                )
+        measures: list[Callable[[Path], float]] = [
+            partial(throughput, target="onnx", listed=listed, result=result),
+            partial(throughput, target="sdaa", listed=listed, result=result),
+            partial(cold_start, target="onnx"),
+            partial(cold_start, target="sdaa"),
+            call,
+        ]
+        by_name = dict(zip(MEASUREMENTS, measures, strict=True))
+        pairs = 2 if args.quick else args.pairs
+        for name in () if args.training else args.only or MEASUREMENTS:
+            sides = [partial(by_name[name], tree) for tree in (ROOT, other)]
+            take_turns(sides[0], sides[1], 1)  # files and bytecode into the caches
+            found[name] = compared(name, sides[0], sides[1], pairs, LEAST)
+        for model, autocast in product(args.training, args.autocast):
+            name = f"{model} {autocast}"
+            with training_steps(ROOT, model, autocast) as ours, training_steps(other, model, autocast) as theirs:
+                found[name] = compared(name, ours, theirs, pairs, LEAST_TRAINING)
     finish("commits", found, args)
     return 0
 
 
 def compared(
-    name: str, ours: Callable[[], float], other: Callable[[], float], pairs: int, least: float, warm: bool
+    name: str, ours: Callable[[], float], other: Callable[[], float], pairs: int, least: float
 ) -> dict[str, object]:
     """Measure both in turns, print a line and return the figures."""
-    if warm:
-        take_turns(ours, other, 1)  # files and bytecode into the caches; training steps warm up themselves
     turns = take_turns(ours, other, pairs)
     ratios = [theirs / mine for mine, theirs in zip(turns.ours, turns.peer, strict=True)]
     bound = lower_bound(ratios)

@@ -156,6 +156,18 @@ def measured(name: str, ways: tuple[str, ...], rounds: int, warm: int, autocast:
     return found | wall | {f"{way}, failed": one.failed for way, one in steps.items() if one.failed}
 
 
+def take_steps(name: str, autocast: str | None) -> None:
+    """Print the CPU milliseconds of a compiled step on the device after each line of standard input."""
+    prepared_step = prepared(name, "sdaa compiled", 3, autocast)
+    sys.stdout.write("ready\n" if not prepared_step.failed else f"{prepared_step.failed}\n")
+    sys.stdout.flush()
+    for _ in sys.stdin:
+        used = time.process_time()
+        prepared_step.run()
+        sys.stdout.write(f"{1e3 * (time.process_time() - used)}\n")
+        sys.stdout.flush()
+
+
 def head(ways: tuple[str, ...]) -> tuple[list[str], str]:
     """Return the columns of numbers, and the first two lines of the table."""
     columns = [*ways, *(f"{way}, simulated" for way in ways if way.startswith("sdaa"))]
@@ -182,6 +194,9 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="which; default: all")
     parser.add_argument("--rounds", type=int, default=7, help="measured steps of each way")
     parser.add_argument("--autocast", choices=("float16", "bfloat16"), help="mixed precision; default: float32")
+    parser.add_argument(
+        "--turns", action="store_true", help="a compiled step of the first model for each line of input"
+    )
     parser.add_argument("--write", action="store_true", help=f"put the rows into the table of {PAGE.relative_to(ROOT)}")
     args = parser.parse_args()
     if args.write and (args.quick or args.autocast or set(args.ways) != set(WAYS)):
@@ -189,6 +204,9 @@ def main() -> int:
     if args.rounds < 1:
         parser.error(f"--rounds {args.rounds}: must be at least 1")
     torch.set_num_threads(1)
+    if args.turns:
+        take_steps(args.models[0], args.autocast)
+        return 0
     rounds, warm = (1, 1) if args.quick else (args.rounds, 2)
     ways = tuple(way for way in WAYS if way in args.ways)
     columns, title = head(ways)

@@ -10,7 +10,6 @@ import torch
 
 from engine import ConfigError
 from tecoinfer_modelzoo.files import write_file
-from torch_sdaa.dynamo.builder import NARROW
 from torch_sdaa.dynamo.options import Options
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -27,9 +26,9 @@ def keep_model(options: Options, name: str, model: bytes) -> None:
 
 
 def arrays(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Return copies of tensors on the host; narrow dtypes as float32, the dtype of the model."""
+    """Return copies of tensors on the host; bfloat16 as float32, the dtype of the model."""
     values = [value.detach().cpu() for value in tensors]
-    return [(value.float() if value.dtype in NARROW else value).numpy() for value in values]
+    return [(value.float() if value.dtype is torch.bfloat16 else value).numpy() for value in values]
 
 
 def keep_values(options: Options, name: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:

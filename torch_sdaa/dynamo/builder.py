@@ -38,6 +38,9 @@ float16 as if they were one in float32, without rounding or overflow between the
 NARROW: Mapping[torch.dtype, int] = {torch.float16: TensorProto.FLOAT16, torch.bfloat16: TensorProto.BFLOAT16}
 """Dtypes that are stored as float32, and their numbers in ONNX."""
 
+ENDS: Mapping[torch.dtype, int] = {**KINDS, torch.float16: TensorProto.FLOAT16}
+"""Likewise for a model's inputs and outputs: float16 is passed as it is. NumPy has no bfloat16."""
+
 _NUMPY: Mapping[torch.dtype, type[np.generic]] = {
     torch.float32: np.float32,
     torch.float64: np.float64,
@@ -93,6 +96,8 @@ class Builder:
         """Name of a transposed value -> its source, and the permutation."""
         self._rounded: dict[torch.dtype, set[str]] = {dtype: set() for dtype in NARROW}
         """Names of values that are exact in a narrow dtype, or not floating-point."""
+        self._halves: dict[str, str] = {}
+        """Name of a float32 value -> the same values in float16."""
 
     # --------------------------------------------------------------------------------------------------------- inputs
 
@@ -102,11 +107,16 @@ class Builder:
 
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Value:
         """Return an input of the graph."""
-        self.inputs.append(helper.make_tensor_value_info(name, kind_of(dtype), list(shape)))
+        kind_of(dtype)
+        self.inputs.append(helper.make_tensor_value_info(name, ENDS[dtype], list(shape)))
+        value = Value(name, tuple(shape), dtype)
+        if dtype is torch.float16:
+            self._name = name
+            value = self._widened(value, dtype)
         for narrow, names in self._rounded.items():
             if dtype is narrow or not dtype.is_floating_point:
-                names.add(name)
-        return Value(name, tuple(shape), dtype)
+                names.add(value.name)
+        return value
 
     def constant(self, array: Any, dtype: torch.dtype = torch.int64) -> str:
         """Return the name of a constant; equal ones are stored once."""
@@ -171,10 +181,23 @@ class Builder:
         """Return float32 values rounded to a narrow dtype, stored as float32; beyond its range they are infinite."""
         shape = value.shape
         if value.name not in self._rounded[dtype]:
-            narrow = self.op("Cast", [value], dtype, shape, to=NARROW[dtype])
-            value = self.op("Cast", [narrow], dtype, shape, to=TensorProto.FLOAT)
+            value = self._widened(self.op("Cast", [value], dtype, shape, to=NARROW[dtype]), dtype)
             self._rounded[dtype].add(value.name)
         return Value(value.name, shape, dtype)
+
+    def _widened(self, narrow: Value, dtype: torch.dtype) -> Value:
+        """Return values of a narrow dtype stored as float32."""
+        value = self.op("Cast", [narrow], dtype, narrow.shape, to=TensorProto.FLOAT)
+        if dtype is torch.float16:
+            self._halves[value.name] = narrow.name
+        return value
+
+    def _half(self, value: Value) -> Value:
+        """Return values that are exact in float16 stored as float16."""
+        name = self._halves.get(value.name)
+        if name is None:
+            return self.op("Cast", [value], value.dtype, value.shape, to=TensorProto.FLOAT16)
+        return Value(name, value.shape, value.dtype)
 
     def is_narrow(self, value: Value) -> bool:
         """Return whether a value has few bits, so that ties are likely."""
@@ -251,10 +274,12 @@ class Builder:
         ends, seen = [], {info.name for info in self.inputs} | {t.name for t in self._constants.values()}
         for value in outputs:
             self._name = "output"
+            if value.dtype is torch.float16:
+                value = self._half(value)
             if value.name in seen:  # outputs need unique names
                 value = self.op("Identity", [value], value.dtype, value.shape)
             seen.add(value.name)
-            ends.append(helper.make_tensor_value_info(value.name, kind_of(value.dtype), list(value.shape)))
+            ends.append(helper.make_tensor_value_info(value.name, ENDS[value.dtype], list(value.shape)))
         needed, kept = {info.name for info in ends}, []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):

@@ -22,7 +22,7 @@ from engine.passes import PassOptions
 from engine.sdaa import Lowered, lowered
 from torch_sdaa.cost import prices
 from torch_sdaa.dynamo import artefacts, cache, records
-from torch_sdaa.dynamo.builder import KINDS, NARROW, Unsupported
+from torch_sdaa.dynamo.builder import ENDS, NARROW, Unsupported
 from torch_sdaa.dynamo.convert import results_of, written
 from torch_sdaa.dynamo.kernels import work_of
 from torch_sdaa.dynamo.options import Options
@@ -140,17 +140,17 @@ class Partition(torch.nn.Module):
     def _built(self, sizes: Sizes) -> cache.Entry:
         model = written(self._graph, sizes)
         shapes = {info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim) for info in model.graph.input}
-        if not any(  # the passes could move values across a rounding
-            node.op_type == "Cast" and any(a.i in NARROW.values() for a in node.attribute) for node in model.graph.node
-        ):
+        narrow = [info.type.tensor_type.elem_type for info in model.graph.input]
+        narrow += [a.i for node in model.graph.node if node.op_type == "Cast" for a in node.attribute]
+        if not set(NARROW.values()).intersection(narrow):  # the passes could move values across a rounding
             made: Lowered = lowered(model, PassOptions(), shapes, float16=False, batch=1)
             model = made.stored
         return cache.Entry(model.SerializeToString(), work_of(self._graph, sizes), len(model.graph.node))
 
 
 def _for_host(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of a tensor in a model."""
-    return torch.float32 if dtype in NARROW else dtype
+    """Return the dtype of an input or output of a model."""
+    return torch.float32 if dtype is torch.bfloat16 else dtype
 
 
 class _Plan:
@@ -213,14 +213,14 @@ class _Bound:
         """Bind an input; shape and dtype are the same in every call."""
         place = value.data_ptr() or _NOWHERE.data_ptr()
         if self._given.get(name) != place:
-            self.binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), place)
+            self.binding.bind_input(name, "cpu", 0, ENDS[value.dtype], list(value.shape), place)
             self._given[name] = place
 
     def take(self, name: str, result: torch.Tensor) -> None:
         """Bind an output."""
         place = result.data_ptr() or _NOWHERE.data_ptr()
         if self._taken.get(name) != place:
-            self.binding.bind_output(name, "cpu", 0, KINDS[result.dtype], list(result.shape), place)
+            self.binding.bind_output(name, "cpu", 0, ENDS[result.dtype], list(result.shape), place)
             self._taken[name] = place
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnxruntime import InferenceSession
 
 torch = pytest.importorskip("torch")
 
@@ -189,12 +191,29 @@ def _same_on_the_reference(path: Path) -> None:
 def test_numbers_are_rounded_only_if_necessary(dtype: Any) -> None:
     b = Builder(Sizes())
     x = b.input("x", (2, 3), dtype)
+    widened = ["Cast"] if dtype is torch.float16 else []
     moved = b.transpose(Value(x.name, x.shape, torch.float32), [1, 0])
     assert b.rounded(moved, dtype) == Value(moved.name, (3, 2), dtype)
     doubled = b.op("Add", [moved, moved], torch.float32, moved.shape)
     again = b.rounded(b.rounded(doubled, dtype), dtype)
-    assert [node.op_type for node in b.nodes] == ["Transpose", "Add", "Cast", "Cast"]
+    assert [node.op_type for node in b.nodes] == [*widened, "Transpose", "Add", "Cast", "Cast"]
     assert again.name == b.nodes[-1].output[0]
+
+
+def test_float16_passes_the_ends_of_a_model_as_it_is() -> None:
+    b = Builder(Sizes())
+    x = b.input("x", (2, 3), torch.float16)
+    doubled = b.op("Add", [x, x], torch.float32, x.shape)
+    moved = b.transpose(b.rounded(doubled, torch.float16), [1, 0])
+    model = b.model([x, b.rounded(doubled, torch.float16), Value(moved.name, moved.shape, torch.float16)])
+    kinds = [info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)]
+    assert kinds == [onnx.TensorProto.FLOAT16] * 4
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = np.array([[1, -2.5, 40000], [0, np.inf, 6e-8]], np.float16)
+    same, twice, turned = session.run(None, {"x": given})
+    np.testing.assert_array_equal(same, given)
+    np.testing.assert_array_equal(twice, np.array([[2, -5, np.inf], [0, np.inf, 1.2e-7]], np.float16))
+    np.testing.assert_array_equal(turned, twice.T)
 
 
 @_NARROW
