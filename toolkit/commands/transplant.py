@@ -101,8 +101,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         if invalid is None:
             raise
         raise ConfigError(
-            f"{invalid[1]} is not a valid argument: the input follows -i, -s and -sim take no value, and -m and -t follow "
-            "`distributed` (see teco transplant --help)"
+            f"{invalid[1]} is not a valid argument: the input follows -i, -s and -sim take no value, and -m and -t "
+            "follow `distributed` (see teco transplant --help)"
         ) from error
     if args.output is None and not args.dry_run:
         parser.error("the following arguments are required: -o/--out")

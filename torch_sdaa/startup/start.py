@@ -8,7 +8,14 @@ import sys
 import torch
 
 from torch_sdaa import distributed
-from torch_sdaa.loading import apex_import, contrib_import, safetensors_import, torchvision_import, transformers_import
+from torch_sdaa.loading import (
+    accelerate_import,
+    apex_import,
+    contrib_import,
+    safetensors_import,
+    torchvision_import,
+    transformers_import,
+)
 from torch_sdaa.loading.core import C
 from torch_sdaa.operators import python_kernels
 from torch_sdaa.patches import nn_modules, small
@@ -50,6 +57,7 @@ def start() -> None:
     fake_layouts.change_when_imported()
     torchvision_import.ease_when_imported()
     safetensors_import.serve_when_imported()
+    accelerate_import.serve_when_imported()
     transformers_import.serve_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)

@@ -112,6 +112,18 @@ def test_the_trainer_trains_in_mixed_precision_and_compiled(run_python: RunPytho
 
 @needs("accelerate")
 @needs("transformers")
+@pytest.mark.parametrize("way", ["fsdp1", "fsdp2", pytest.param("deepspeed", marks=needs("deepspeed"))])
+def test_the_trainer_shards_a_model_over_two_devices(run_python: RunPython, way: str, tmp_path: Path) -> None:
+    script = SCRIPTS / "trainer_script.py"
+    cpu = losses(run_python(*RANKS, script, tmp_path, "cpu", cwd=tmp_path))
+    launch = ("-m", "accelerate.commands.launch", "--num_processes", 2) if way == "fsdp2" else RANKS
+    there = run_python(*launch, script, tmp_path, way, cwd=tmp_path, limit=300)
+    assert "device sdaa 1" in there.stdout
+    assert losses(there) == (pytest.approx(cpu, rel=1e-5) if way == "deepspeed" else cpu)
+
+
+@needs("accelerate")
+@needs("transformers")
 def test_a_trainer_over_several_devices_is_an_error_with_the_ways_out(run_python: RunPython, tmp_path: Path) -> None:
     done = run_python("-m", "torch_sdaa.run", SCRIPTS / "trainer_script.py", tmp_path, cwd=tmp_path)
     assert done.returncode == 2

@@ -25,6 +25,19 @@ class Sentences(Dataset):
         return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": (words[0] < 30).long()}
 
 
+def sharding(flags):
+    """Return settings that shard the model, in the versions of FSDP, or the optimizer, with DeepSpeed."""
+    settings = {"transformer_layer_cls_to_wrap": ["BertLayer"]}
+    if "fsdp1" in flags:
+        settings |= {"fsdp_version": 1, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
+    if "fsdp1" in flags or "fsdp2" in flags:
+        return {"fsdp": True, "fsdp_config": settings}
+    if "deepspeed" in flags:
+        sizes = dict.fromkeys(("train_micro_batch_size_per_gpu", "gradient_accumulation_steps"), "auto")
+        return {"deepspeed": {"zero_optimization": {"stage": 2}, "zero_allow_untested_optimizer": True} | sizes}
+    return {}
+
+
 def main():
     set_seed(3)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -42,6 +55,7 @@ def main():
         use_cpu="cpu" in sys.argv[2:],
         dataloader_pin_memory=False,
         **{flag: flag in sys.argv[2:] for flag in ("bf16", "fp16", "torch_compile")},
+        **sharding(sys.argv[2:]),
     )
     trainer = Trainer(model, arguments, train_dataset=Sentences())
     trainer.train()
