@@ -1,0 +1,34 @@
+"""Accelerate's settings of FSDP, whichever of accelerate and ``torch_sdaa`` is imported first."""
+
+from __future__ import annotations
+
+import pytest
+from support import RunPython
+
+pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SCRIPT = """
+import {first}
+import {second}
+import torch
+from accelerate import FullyShardedDataParallelPlugin
+
+settings = FullyShardedDataParallelPlugin(sync_module_states=True, fsdp_version=1)
+with torch.device("meta"):
+    layer = torch.nn.Linear(3, 2)
+with torch.sdaa.device(1):
+    print(settings.param_init_fn(layer).weight.device)
+print(FullyShardedDataParallelPlugin(sync_module_states=False, cpu_ram_efficient_loading=False).param_init_fn)
+"""
+
+
+@pytest.mark.parametrize("order", [("accelerate", "torch_sdaa"), ("torch_sdaa", "accelerate")])
+def test_parameters_of_other_ranks_are_on_the_current_device(
+    run_python: RunPython, order: tuple[str, str]
+) -> None:
+    done = run_python("-c", SCRIPT.format(first=order[0], second=order[1]), PYTHONWARNINGS="ignore")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == ["sdaa:1", "None"]
