@@ -26,9 +26,7 @@ print(FullyShardedDataParallelPlugin(sync_module_states=False, cpu_ram_efficient
 
 
 @pytest.mark.parametrize("order", [("accelerate", "torch_sdaa"), ("torch_sdaa", "accelerate")])
-def test_parameters_of_other_ranks_are_on_the_current_device(
-    run_python: RunPython, order: tuple[str, str]
-) -> None:
+def test_parameters_of_other_ranks_are_on_the_current_device(run_python: RunPython, order: tuple[str, str]) -> None:
     done = run_python("-c", SCRIPT.format(first=order[0], second=order[1]), PYTHONWARNINGS="ignore")
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == ["sdaa:1", "None"]
