@@ -55,6 +55,10 @@ class Steps:
             self._next += 1
         self._found.append((self._numbers[optimizer], at))
 
+    def most(self) -> int:
+        """Return the number of steps of the optimizer that steps most often."""
+        return max(Counter(number for number, _ in self._found).values(), default=0)
+
     def rounds(self) -> list[int]:
         """Return the end of each training step, nanoseconds; a round if optimizers take turns."""
         every = [at for _, at in self._found]
@@ -132,7 +136,7 @@ class Collected:
         begin, end: of the profile, nanoseconds. thread: the profiled one.
         host, device, signatures, names, lines, modules: see above; a line is (file, function, number).
         steps: return times of the optimizer steps, nanoseconds; with several optimizers, of complete rounds.
-        turns: optimizer steps per round.
+        turns: optimizer steps per round. repeats: those of the optimizer that steps most often.
         clocks: times of each used device at the beginning and at the end.
         compiled: compilations of torch.compile. dropped: number of spans dropped for lack of memory.
         called: modules called by each line of the script, by file and line.
@@ -149,6 +153,7 @@ class Collected:
     modules: list[str] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     turns: int = 1
+    repeats: int = 1
     clocks: dict[int, tuple[dict[str, float], dict[str, float]]] = field(default_factory=dict)
     compiled: list[dict[str, Any]] = field(default_factory=list)
     dropped: int = 0
@@ -196,7 +201,8 @@ class Collector:
             hook.remove()
         self._modules.stop()
         found.steps = self._steps.rounds()
-        found.turns = max(1, round(len(self._steps) / max(len(found.steps), 1)))
+        rounds = max(len(found.steps), 1)
+        found.turns, found.repeats = (max(1, round(count / rounds)) for count in (len(self._steps), self._steps.most()))
         host = C.watched_host()
         spans, signatures, dropped = C.trace_in_full(False)
         found.thread, found.names, found.lines = host["thread"], host["names"], host["lines"]

@@ -58,7 +58,7 @@ def record(found: Collected) -> dict[str, Any]:
 def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
     """Return by step how often a backward followed another phase: the number of batches per step.
 
-    Optimizers that take turns are counted separately.
+    Of optimizers that take turns, it is that of the one that steps most often in a round.
     """
     counts: Counter[str] = Counter()
     before: dict[int, str] = {}
@@ -69,7 +69,7 @@ def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
         if origin.phase == BACKWARDS != before.get(origin.step):
             counts[str(origin.step)] += 1
         before[origin.step] = origin.phase
-    return {step: max(1, count // found.turns) for step, count in counts.items()}
+    return {step: max(1, count // found.turns) * found.repeats for step, count in counts.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- layers

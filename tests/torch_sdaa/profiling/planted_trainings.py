@@ -193,6 +193,24 @@ def healthy_with_two_optimizers() -> None:
     adversaries(lambda net, x: net(x).mean())
 
 
+def healthy_with_an_optimizer_that_steps_more_often() -> None:
+    torch.manual_seed(0)
+    maker, judge = nn.Linear(64, 64).to("sdaa"), network().to("sdaa")
+    often, seldom = torch.optim.Adam(judge.parameters(), 0.01), torch.optim.Adam(maker.parameters(), 0.01)
+    for step in range(4 * STEPS):
+        x = torch.randn(24, 64, device="sdaa")
+        often.zero_grad()
+        apart = (judge(x) - judge(maker(x).detach())).sub(0.1).mul(2).abs().add(1).log().square().sub(1).neg().exp()
+        loss = apart.mean()
+        loss.backward()
+        often.step()
+        assert loss.item() > 0
+        if step % 4 == 3:
+            seldom.zero_grad()
+            judge(maker(x)).mean().backward()
+            seldom.step()
+
+
 def adversaries(extra: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
     """Train two networks in turn."""
     torch.manual_seed(0)

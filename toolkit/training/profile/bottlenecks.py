@@ -23,7 +23,7 @@ products, such as the layers of a small network, one must also take twice as lon
 
 NOTICED = 0.10  # share of device time from which anything else is reported
 CHAINED = 3  # number of different operators of a module, or a line, on tensors of one size that form a chain
-READS, CALLS = 3, 2  # reads by the host, and calls that wait, per step and line from which they are reported
+READS, CALLS = 3, 2  # reads by the host, and calls that wait, per batch and line from which they are reported
 
 UPLOADS, UPLOAD_SHARE, PARTS = 0.05, 0.20, 8
 """Share of device time from which uploads are reported: for at least PARTS of them per line, which is more than the
@@ -228,7 +228,7 @@ def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[
             share -= sum(row.hidden for row in group) / whole
             named = share >= UPLOAD_SHARE or (share >= UPLOADS and count / profile.passes >= PARTS)
         else:
-            named = share >= NOTICED or (way in ("read", "decides") and count >= READS)
+            named = share >= NOTICED or (way in ("read", "decides") and count / profile.passes >= READS)
         if named:
             text = _copy_text(way, first, profile.per_step(sum(row.count for row in group)), share)
             own = way == "read" and all(row.phase == "update" for row in group)
@@ -272,7 +272,7 @@ def _copy_text(way: str, row: Launch, count: float, share: float) -> str:
 def _synchronisations(profile: Profile) -> Iterator[Bottleneck]:
     for one in profile.data.get("synchronisations") or ():
         count = sum(one["by_step"].get(str(step), 0) for step in profile.steady)
-        if profile.per_step(count) >= CALLS:
+        if profile.per_step(count) / profile.passes >= CALLS:
             text = f"the script waits for the device {profile.per_step(count):.3g} times a step by explicit calls"
             source = f"{one['file']}:{one['line']}" if one["line"] else ""
             ops = ("synchronize",)
