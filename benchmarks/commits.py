@@ -75,13 +75,18 @@ def checkout(commit: str) -> Iterator[Path]:
 
 
 def run(tree: Path, words: list[str]) -> str:
-    """Run Python with the packages of a checkout and return what it printed; its last line is the error if it fails."""
+    """Run Python with the packages of a checkout and return what it printed; exit with the last line of an error."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPATH"] = str(tree)
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, cwd=tree)
     if done.returncode:
-        sys.exit(f"{' '.join(words)}: {done.stderr.strip().splitlines()[-1]}")
+        sys.exit(f"{' '.join(words)}: {last_line(done.stderr)}")
     return done.stdout
+
+
+def last_line(printed: str) -> str:
+    """Return the last line of a failed process, which names the error."""
+    return (printed.strip().splitlines() or ["it ended without a message"])[-1]
 
 
 def listing(folder: Path, copies: int) -> Path:
@@ -140,12 +145,15 @@ def training_steps(tree: Path, model: str, autocast: str) -> Iterator[Callable[[
                 break
         else:
             errors.seek(0)
-            sys.exit(f"{tree}: {model}: {(errors.read().strip() or said).splitlines()[-1]}")
+            sys.exit(f"{tree}: {model}: {last_line(errors.read() or said)}")
 
         def step() -> float:
             given.write("step\n")
             given.flush()
-            return float(printed.readline()) / 1e3
+            if not (found := printed.readline()):
+                errors.seek(0)
+                sys.exit(f"{tree}: {model}: {last_line(errors.read())}")
+            return float(found) / 1e3
 
         yield step
         given.close()
@@ -169,6 +177,8 @@ def main() -> int:
     )
     parser.add_argument("--autocast", nargs="+", choices=("float32", "float16", "bfloat16"), default=["float32"])
     args = parser.parse_args()
+    if args.only and args.training:
+        parser.error("--only and --training: leave out one of them")
     found: dict[str, object] = {"commit": args.commit}
     with checkout(args.commit) as other, tempfile.TemporaryDirectory() as folder:
         listed, result = listing(Path(folder), 1 if args.quick else COPIES), Path(folder) / "result.json"

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from torch_sdaa.loading import late_imports
-from torch_sdaa.loading.core import C
 
 _MODULE, _NAME = "accelerate.utils.dataclasses", "FullyShardedDataParallelPlugin"
 _NO_DEVICE = "no available devices found"
@@ -42,5 +41,5 @@ def _change() -> None:
 
 
 def _empty(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a module of another rank with memory of the current device, which the first rank's values overwrite."""
-    return module.to_empty(device=torch.device("sdaa", int(C.current_device())), recurse=False)
+    """Return a module of another rank with memory of accelerate's device, which the first rank's values overwrite."""
+    return module.to_empty(device=sys.modules["accelerate"].PartialState().device, recurse=False)

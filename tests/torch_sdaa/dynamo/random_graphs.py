@@ -4,8 +4,8 @@
 
 Every operator of a graph rounds its exact result to the dtype, or moves elements, so that the order in which a kernel
 adds does not matter: results and gradients must be the same bits, infinities and NaN included. A result may pass
-one more operator, whose values may be one number of the dtype apart: sums, softmax, exponentials. Prints graphs that
-differ with their programs; exit code 1 where there are any.
+one more operator (sums, softmax, exponentials), whose values may be one number of the dtype apart, or 1e-6 of the
+largest operand. Prints graphs that differ with their programs; exit code 1 where there are any.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import torch
 
+from tests.torch_sdaa.hard.__main__ import seed_of
 from torch_sdaa import dynamo
 
 F = torch.nn.functional
@@ -131,9 +131,11 @@ def differing(seed: int, dtype: torch.dtype) -> str:
     expected, made = results(graph, seed, dtype), results(torch.compile(graph, backend="sdaa"), seed, dtype)
     assert not dynamo.report().fallbacks, dynamo.report().fallbacks
     for place, (ours, theirs) in enumerate(zip(made, expected, strict=True)):
-        near = torch.finfo(dtype).eps if place == 2 else 0.0
-        if not torch.allclose(ours, theirs, rtol=near, atol=near * 1e-3, equal_nan=True):
-            apart = ~torch.isclose(ours, theirs, rtol=near, atol=near * 1e-3, equal_nan=True)
+        last = place == 2
+        near = torch.finfo(dtype).eps if last else 0.0
+        largest = expected[0].double().nan_to_num(0, 0, 0).abs().max().item() if last else 0.0
+        apart = ~torch.isclose(ours, theirs, rtol=near, atol=1e-6 * max(1.0, largest) if last else 0.0, equal_nan=True)
+        if apart.any():
             return f"result {place}: {ours[apart][:3].tolist()}, uncompiled {theirs[apart][:3].tolist()}"
     return ""
 
@@ -142,11 +144,11 @@ def main(given: list[str] | None = None) -> int:
     """Compare the graphs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, default=200, help="number of graphs of each dtype (default: 200)")
-    parser.add_argument("--seed", default="0", help="seed of the first graph; today: the date (default: 0)")
+    parser.add_argument("--seed", type=seed_of, default=0, help="seed of the first graph; today: the date (default: 0)")
     args = parser.parse_args(given)
-    first = int(datetime.now().strftime("%y%m%d000")) if args.seed == "today" else int(args.seed)
-    torch._dynamo.config.cache_size_limit = 1 << 20
-    failed = 0
+    if args.graphs < 1:
+        parser.error(f"--graphs {args.graphs}: must be at least 1")
+    first, failed = args.seed, 0
     for dtype in (torch.float16, torch.bfloat16):
         for seed in range(first, first + args.graphs):
             why = differing(seed, dtype)
